@@ -1,4 +1,4 @@
-"""What a kernel's file may import as `tl`, for names that are needed outside kernels: in annotations and constants.
+"""Names that a kernel's file may import as `tl`, for use outside kernels: in annotations and constants.
 
     import kernbench.language as tl
 

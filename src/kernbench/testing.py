@@ -1,4 +1,4 @@
-"""Kernels under unit test: run one on a tiny machine, without a bench around it.
+"""Unit tests of kernels: run one on a tiny machine, without a bench.
 
     arrays, ns = run_kernel(add, a, b, np.zeros_like(a), n=len(a), grid=(2,))
 
@@ -31,8 +31,8 @@ from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_PES_PER_CUBE
 
 
 class KernelRun(NamedTuple):
-    """What a kernel left behind: the contents of its array arguments, in order, those given by name last, and its time
-    on the slowest PE.
+    """The contents of a kernel's array arguments afterwards, in order, those passed by name last, and its time on the
+    slowest PE.
     """
 
     arrays: list[NDArray[np.generic]]
@@ -61,8 +61,8 @@ def run_kernel(
     they are. A program is a PE: a kernel for more blocks than there are PEs loops over them.
 
     `dp` spreads the arrays over PEs instead; `topology` is another machine than the tiny one. Raises LaunchError, with
-    the kernel's own line, when the kernel fails, with `check_races` RaceError when PEs touch the same bytes in no
-    order, and TimeLimitError when the run needs more simulated time than `max_time_ns`.
+    the kernel line, when the kernel fails, with `check_races` RaceError when PEs access the same bytes without
+    ordering, and TimeLimitError when the run needs more simulated time than `max_time_ns`.
     """
     check_arguments("run_kernel", _KINDS, locals())
     for name in named:
@@ -95,7 +95,7 @@ def run_kernel(
 
 @contextmanager
 def _abandoned_by_errors(engine: GraphEngine) -> Iterator[None]:
-    """Kernels that wait for ever do not outlive a failed run."""
+    """Abandon the engine if the run fails, so that kernels that never end do not outlive it."""
     try:
         yield
     except BaseException:

@@ -22,7 +22,7 @@ from kernbench.models import reference
 from kernbench.models.bounds import rates_of
 from kernbench.models.figures import LayerRun, Row, copies_of, model_rows, part_rows
 from kernbench.models.judge import expected_rows
-from kernbench.models.layer import DecoderLayer, Part
+from kernbench.models.layer import DecoderLayer, LayerPart
 from kernbench.models.mapping import MAPPINGS, Mapping, choose_mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
 from kernbench.models.shapes import ModelShape, load_model
@@ -161,7 +161,7 @@ class JobRows:
 class RankRun(NamedTuple):
     """What a rank has done: `copies` of each weight on its SIP, `used_bytes` of its fullest slice of HBM."""
 
-    parts: list[Part]
+    parts: list[LayerPart]
     group_size: int
     copies: int
     used_bytes: int

@@ -1,8 +1,8 @@
-"""Attention at decode, over the cache in blocks. Softmax runs along, so scores are never stored.
+"""Decode attention over the KV cache in blocks, with an online softmax, so scores are never stored.
 
-Queries of the heads that share a key head are one matrix, so their keys and values are read once. Those of the next
-block are on their way while one is worked on. Scores and sums are f32; probabilities are rounded to the tensors'
-type before they meet the values.
+Queries of the heads that share a key head are one matrix, so their keys and values are read once. The next block is
+loaded while the current one is processed. Scores and sums are f32; probabilities are rounded to the tensors' type
+before they are multiplied with the values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 
 class _Running:
-    """A softmax under way over blocks of keys: for every row its largest score, the sum, and the weighted values."""
+    """An online softmax over blocks of keys: for every row its largest score, the sum, and the weighted values."""
 
     def __init__(self, queries: TensorHandle, tl: TLContext) -> None:
         rows, d = queries.shape
@@ -26,7 +26,7 @@ class _Running:
         self.result = tl.zeros((rows, d), "f32")
 
     def take(self, keys: TensorHandle, values: TensorHandle) -> None:
-        """One block of keys and values."""
+        """Process one block of keys and values."""
         tl = self._tl
         scores = tl.dot(self._queries, keys.T, out_dtype="f32") * keys.shape[1] ** -0.5
         best = tl.maximum(self.best, tl.max(scores, axis=1))
@@ -52,8 +52,8 @@ def attend_decode(
     plan: DecodeAttention,
     tl: TLContext,
 ) -> None:
-    """One query per sequence against its cache, in this PE's own slice, and the token itself, which joins the cache.
-    With several parts of a cache, what each gives goes to `parts`.
+    """One query per sequence against its cache, in this PE's own slice, and the new token, which is appended to the
+    cache. If a cache is split, the partial result of each part is stored in `parts`.
     """
     d, shared = head_dim, heads // plan.kv_heads
     width = qkv.shape[1]
@@ -92,7 +92,7 @@ def attend_decode(
 
 
 def units_here(plan: DecodeAttention, tl: TLContext) -> range:
-    """Whose caches lie in this PE's slice, one after the other."""
+    """The units whose caches are in this PE's slice, in order."""
     first, end = parts_of(plan.units, tl.num_programs(1))[tl.program_id(1)]
     a, b = parts_of(end - first, tl.num_programs(0))[tl.program_id(0)]
     return range(first + a, first + b)
@@ -116,7 +116,7 @@ def _ask(
 def merge_parts(
     parts: TensorPtr, out: TensorPtr, *, heads: int, head_dim: int, plan: DecodeAttention, tl: TLContext
 ) -> None:
-    """What the parts of each cache gave, as one softmax."""
+    """Merge the partial results of each cache's parts into one softmax."""
     d, shared = head_dim, heads // plan.kv_heads
     me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     size = shared * (d + 2)

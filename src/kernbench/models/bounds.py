@@ -1,15 +1,15 @@
-"""What a part of a layer takes at least, by hand: its flops, its bytes in HBM, its bytes on the links it must cross.
+"""Lower bounds of the time of a layer's part, in closed form: its flops, its HBM bytes, its bytes on links.
 
-compute      products over the GEMM engines, and element-wise work over the MATH lanes, which take turns with them
+compute      products over the GEMM engines, plus element-wise work over the MATH lanes, since they do not overlap
 HBM          reads and writes together over all slices, and each of them over the PEs' DMA ports
 link         copies between cubes: what a cube has to receive, over the links of a cube at the mesh's corner
-collective   what must cross each SIP's links to the switch, whatever the algorithm
+collective   bytes that must cross each SIP's links to the switch, whatever the algorithm
 
-Each assumes that work is spread evenly and that nothing is waited for; the largest is the part's bound. A part has two:
+Each assumes evenly spread work without stalls; the largest is the part's bound. A part has two bounds:
 
 machine's    every operand once: weights and the cache read once, activations read once and written once
-mapping's    what the mapping makes of that: weights once for every group of cubes that has rows for them, and copies of
-             a product's input, which no operand asks for (`spread`)
+mapping's    with the traffic of the mapping: weights once for every group of cubes that has rows for them, and copies
+             of a product's input (`spread`), which are not operands
 
 The mapping's bound is never below the machine's. No part is faster than either.
 """
@@ -30,8 +30,8 @@ F32_LANES = 0.5  # of the f16 rate
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """What a SIP can do per ns."""
+class SipRates:
+    """The peak rates of a SIP, per ns."""
 
     macs: float
     f32_lanes: float
@@ -43,7 +43,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a part needs of one SIP."""
+    """The work of a part on one SIP."""
 
     macs: float = 0.0
     lanes: float = 0.0  # f32 elements that MATH works on
@@ -52,7 +52,7 @@ class Need:
     cube_bytes: float = 0.0  # that one cube receives from others
     sip_bytes: float = 0.0  # that cross the SIP's links one way
 
-    def times_ns(self, rates: Rates) -> dict[BoundName, float]:
+    def times_ns(self, rates: SipRates) -> dict[BoundName, float]:
         return {
             "compute": self.macs / rates.macs + self.lanes / rates.f32_lanes,
             "HBM": max(
@@ -63,21 +63,21 @@ class Need:
             "collective": self.sip_bytes / rates.sip_bytes,
         }
 
-    def bound(self, rates: Rates) -> tuple[BoundName, float]:
-        """Which of them is largest, and how long it takes."""
+    def bound(self, rates: SipRates) -> tuple[BoundName, float]:
+        """The largest of the bounds, and its time."""
         times = self.times_ns(rates)
         name = max(times, key=lambda each: times[each])
         return name, times[name]
 
 
-def rates_of(spec: MachineSpec) -> Rates:
-    """Of one SIP of a machine."""
+def rates_of(spec: MachineSpec) -> SipRates:
+    """The peak rates of one SIP of a machine."""
     pes, parts = spec.sip.n_cubes * spec.cube.n_pes, spec.cube.pe_template.components
     mesh = spec.sip.cube_mesh
     neighbours = min(mesh.w - 1, 1) + min(mesh.h - 1, 1)  # of the cube at a corner
     ucie = spec.cube.ucie
     link = min(spec.sip.links.cube_to_cube.bw_gbs, ucie.n_connections * ucie.per_connection_bw_gbs)
-    return Rates(
+    return SipRates(
         macs=pes * parts.pe_gemm.number_attr("macs_per_ns"),
         f32_lanes=pes * parts.pe_math.number_attr("lanes_per_ns") * F32_LANES,
         hbm_bytes=pes * spec.cube.hbm_link_bw_gbs,

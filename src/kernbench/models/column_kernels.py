@@ -1,9 +1,9 @@
-"""Kernels of a product by columns (`plans.py`), in the order in which they run: what the PEs need of x comes to their
-own slices (`collect`, `pass_on`), they multiply, and results are added up and go to who reads them next (`deliver`, or
-`add_up` and then `hand_out` or `take_shares` where blocks of sums would leave in short pieces).
+"""Kernels of a product by columns (`plans.py`), in the order in which they run: the PEs' parts of x are copied to their
+own slices (`collect`, `pass_on`), the PEs multiply, and results are reduced and stored where the next part reads them
+(`deliver`, or `add_up` and then `hand_out` or `take_shares` where blocks of sums would be stored in short pieces).
 
-Each is a launch of its own, so that whatever a PE reads from others is there. Bytes move in few large transfers, in an
-order in which PEs of a cube do not share links; products touch the PE's own memory only.
+Each is a separate launch, so that data read from other PEs is complete. Bytes move in few large transfers, in an order
+in which PEs of a cube do not share links; products access the PE's own memory only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Steps = list[dict[str, object]]
-HEAD_COLUMNS = 512  # or an eighth of a block, at a time where they go to heads: each head gets some rows
-STORED_AT_ONCE = 2  # copies on their way out of TCM while the next one comes in
+HEAD_COLUMNS = 512  # or an eighth of a block, at a time for results by head: each head gets some rows
+STORED_AT_ONCE = 2  # stores in flight while the next block is loaded
 
 
 def cut(first: int, end: int, size: int) -> Iterator[Range]:
@@ -30,25 +30,25 @@ def cut(first: int, end: int, size: int) -> Iterator[Range]:
 
 
 def evenly(first: int, end: int, most: int) -> Iterator[Range]:
-    """A range in as few pieces of at most `most` as there can be, of about one size."""
+    """A range in the fewest pieces of at most `most`, of about one size."""
     count = -(-(end - first) // max(1, most))
     return cut(first, end, -(-(end - first) // max(1, count)))
 
 
 class Mover:
-    """Copies matrices between memories through TCM: pieces are stored while the next one is loaded."""
+    """Copies matrices between memories through TCM; a piece is stored while the next one is loaded."""
 
     def __init__(self, tl: TLContext, tcm_bytes: int) -> None:
         self._tl, self._most = tl, tcm_bytes // (STORED_AT_ONCE + 2)
         self._stored: list[TransferHandle] = []
 
     def move(self, source: TensorPtr, at: int, stride: int, out: TensorPtr, to: int, shape: tuple[int, int]) -> None:
-        """Rows of `source` from element `at` on, `stride` apart, to `out` from element `to` on, end to end."""
+        """Copy rows of `source` from element `at` on, `stride` apart, to `out` from element `to` on, contiguously."""
         rows, width = shape
         if not rows or not width:
             return
         item = source.itemsize
-        if stride == width:  # end to end there too: one row
+        if stride == width:  # contiguous in the source too: one row
             rows, width, stride = 1, rows * width, rows * width
         for left, right in cut(0, width, self._most // item):
             for top, bottom in cut(0, rows, self._most // ((right - left) * item)):
@@ -61,12 +61,12 @@ class Mover:
                 del loaded
 
 
-# ---- what a product reads
+# ---- inputs of a product
 
 
 @repeatable
 def collect(x: TensorPtr, copies: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
-    """From the rows of x in its cube every PE takes its part of K to its own slice."""
+    """Every PE copies its part of K of the cube's rows of x to its own slice."""
     pe, cube, layout = tl.program_id(0), tl.program_id(1), KParts(plan)
     a, b = plan.k_of(pe)
     mover = Mover(tl, plan.sip.tcm_bytes)
@@ -78,14 +78,14 @@ def collect(x: TensorPtr, copies: TensorPtr, *, plan: ColumnsPlan, tl: TLContext
 
 @repeatable
 def pass_on(copies: TensorPtr, step: int, *, plan: ColumnsPlan, tl: TLContext) -> None:
-    """One step of an all-gather round the cubes of a group: PEs of one number take the rows that the cube before them
-    got in the step before. Half of the PEs go one way round and half the other, so both directions are used.
+    """One step of a ring all-gather over the cubes of a group: PEs of one number copy the rows that the previous cube
+    got in the previous step. Half of the PEs use one direction of the ring and half the other.
     """
     pe, cube, layout = tl.program_id(0), tl.program_id(1), KParts(plan)
     ring = plan.ring_of(cube)
-    way = 1 if pe.bit_count() % 2 else -1
+    sense = 1 if pe.bit_count() % 2 else -1
     at = ring.index(cube)
-    before, origin = ring[(at + way) % len(ring)], ring[(at + way * step) % len(ring)]
+    before, origin = ring[(at + sense) % len(ring)], ring[(at + sense * step) % len(ring)]
     first, end = plan.sip.rows_at(plan.rows, origin, 0)[0], plan.sip.rows_at(plan.rows, origin, plan.sip.pes - 1)[1]
     a, b = plan.k_of(pe)
     source, target = layout.place(before, pe, first), layout.place(cube, pe, first)
@@ -109,8 +109,8 @@ def multiply(
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
-    """out = activation(x @ w), or activation(x @ w) * (x @ up) with `factors` as room for x @ up; where K is split,
-    sums of both as they are, the second in `factors`. All in this PE's own slice.
+    """out = activation(x @ w), or activation(x @ w) * (x @ up) with `factors` as buffer for x @ up. Where K is split,
+    the partial sums of both without activation, the second in `factors`. All in this PE's own slice.
     """
     pe, cube = tl.program_id(0), tl.program_id(1)
     (a, b), (left, right) = plan.k_of(pe), plan.columns_of(cube, pe)
@@ -141,7 +141,7 @@ def multiply(
             del x
 
 
-# ---- where results go
+# ---- results
 
 
 @repeatable
@@ -157,7 +157,9 @@ def deliver(
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
-    """What `multiply` found to where the layout says. Where K is split, each PE adds up its share of the rows first."""
+    """Store the results of `multiply` where the layout says. Where K is split, each PE first reduces its share of the
+    rows.
+    """
     targets = [x for x in (out, keys, values) if x is not None]
 
     def store(result: TensorHandle, rows: Range, columns: Range) -> list[TransferHandle]:
@@ -165,8 +167,8 @@ def deliver(
 
     found_in = [x for x in (found, factors) if x is not None]
     blocks = _blocks(plan, found_in, tl, by_head=isinstance(layout, ByHead))
-    turn = len(blocks) * tl.program_id(0) // plan.sip.pes  # PEs of a cube begin with other rows: for other memories
-    _results(found_in, blocks[turn:] + blocks[:turn], store, out.dtype, plan, activation, tl)
+    start = len(blocks) * tl.program_id(0) // plan.sip.pes  # PEs of a cube begin with different rows: other memories
+    _results(found_in, blocks[start:] + blocks[:start], store, out.dtype, plan, activation, tl)
 
 
 @repeatable
@@ -179,7 +181,9 @@ def add_up(
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
-    """Each PE's share of the rows, where K is split, to its own slice: nothing else crosses the cube meanwhile."""
+    """Where K is split, each PE reduces its share of the rows into its own slice; no other traffic crosses the cube
+    meanwhile.
+    """
     pe, cube = tl.program_id(0), tl.program_id(1)
     first, (left, right) = plan.share_of(cube, pe)[0], plan.columns_of(cube, pe)
     width = right - left
@@ -189,7 +193,9 @@ def add_up(
         return [tl.store_async(shares.local + at * shares.itemsize, result, strides=(width, 1))]
 
     found_in = [x for x in (found, factors) if x is not None]
-    _results(found_in, _blocks(plan, found_in, tl), store, shares.dtype, plan, activation, tl)  # alike: PEs keep step
+    _results(
+        found_in, _blocks(plan, found_in, tl), store, shares.dtype, plan, activation, tl
+    )  # the same blocks on all PEs
 
 
 @repeatable
@@ -197,7 +203,7 @@ def hand_out(
     shares: TensorPtr, out: TensorPtr, keys: TensorPtr | None = None, values: TensorPtr | None = None, *,
     plan: ColumnsPlan, layout: Layout, tl: TLContext,
 ) -> None:  # fmt: skip
-    """What this PE has added up to where the layout says."""
+    """Store this PE's reduced rows where the layout says."""
     pe, cube, item = tl.program_id(0), tl.program_id(1), shares.itemsize
     (first, end), (left, right) = plan.share_of(cube, pe), plan.columns_of(cube, pe)
     targets = [x for x in (out, keys, values) if x is not None]
@@ -218,26 +224,26 @@ def hand_out(
 
 @repeatable
 def take_shares(shares: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLContext) -> None:
-    """This PE's own rows of a row-major matrix, from who has added up some of their columns."""
+    """Gather this PE's rows of a row-major matrix from the PEs that have reduced some of their columns."""
     pe, cube, item = tl.program_id(0), tl.program_id(1), shares.itemsize
     top, bottom = plan.sip.rows_at(plan.rows, cube, pe)
 
-    def wanted() -> Iterator[tuple[int, list[Piece]]]:
+    def wanted() -> Iterator[tuple[int, list[StridedBlock]]]:
         for other in range(plan.sip.pes):
             share = plan.share_of(cube, other)
             for first, end in evenly(max(top, share[0]), min(bottom, share[1]), rows_joined(plan.n * item, plan.sip)):
-                pieces: list[Piece] = []
+                pieces: list[StridedBlock] = []
                 for source in plan.cubes_of(cube):
                     left, right = plan.columns_of(source, other)
                     at = (source * plan.sip.pes + other) * shares.shape[1] + (first - share[0]) * (right - left)
-                    pieces.append(Piece(shares + at * item, (end - first, right - left), right - left))
+                    pieces.append(StridedBlock(shares + at * item, (end - first, right - left), right - left))
                 yield out + first * plan.n * item, pieces
 
     join_columns(wanted(), tl)
 
 
-class Piece(NamedTuple):
-    """A matrix in somebody's memory: its address, shape, and how far apart its rows are."""
+class StridedBlock(NamedTuple):
+    """A matrix in the memory of some PE: its address, shape and row stride."""
 
     place: int
     shape: tuple[int, int]
@@ -245,12 +251,12 @@ class Piece(NamedTuple):
 
 
 def rows_joined(row_bytes: int, sip: SipShape) -> int:
-    """How many rows `join_columns` has room for at a time: as they come, joined, and on their way."""
+    """How many rows `join_columns` has room for at a time: loaded, joined, and being stored."""
     return sip.tcm_bytes // (3 * row_bytes)
 
 
-def join_columns(wanted: Iterable[tuple[int, Sequence[Piece]]], tl: TLContext) -> None:
-    """To each address pieces side by side, end to end there; the ones before are on their way meanwhile."""
+def join_columns(wanted: Iterable[tuple[int, Sequence[StridedBlock]]], tl: TLContext) -> None:
+    """Concatenate blocks by columns and store them at each address, while the previous ones are being stored."""
     stored: TransferHandle | None = None
     for place, pieces in wanted:
         asked = [tl.load_async(piece.place, piece.shape, strides=(piece.stride, 1)) for piece in pieces]
@@ -282,29 +288,31 @@ def _results(
     activation: str | None,
     tl: TLContext,
 ) -> None:
-    """Have results stored block by block: what PEs found, times the factors where there is a second tensor of them."""
+    """Store results block by block: the reduced products, times the factors if there is a second tensor of them."""
     sources = _sources(plan, tl.program_id(0))
-    coming = _Coming(plan, tl, [(x, other, *block) for block in blocks for x in found_in for other in sources])
+    prefetch = _Prefetch(plan, tl, [(x, other, *block) for block in blocks for x in found_in for other in sources])
     for rows, columns in blocks:
-        result = coming.sum_of(len(sources))
+        result = prefetch.sum_of(len(sources))
         if activation is not None and plan.splits_k:
             result = tl.gelu(result) if activation == "gelu" else tl.silu(result)
         for _ in found_in[1:]:
-            result = result * coming.sum_of(len(sources))
+            result = result * prefetch.sum_of(len(sources))
         if result.dtype != dtype:
             result = tl.cast(result, dtype)
-        coming.leaving = store(result, rows, columns)
+        prefetch.leaving = store(result, rows, columns)
         del result
     tl.wait()
 
 
 def _blocks(plan: ColumnsPlan, found_in: Sequence[TensorPtr], tl: TLContext, *, by_head: bool = False) -> list[Block]:
-    """This PE's share of the rows, and its columns, in blocks that fit TCM: what is here and what comes; of sums, those
-    so far, before and after, and of factors.
+    """This PE's share of the rows, and its columns, in blocks that fit TCM: the current and the next one; for sums also
+    the running sums before and after an addition, and those of factors.
     """
     held = 3 + len(found_in) if plan.splits_k else 2
     blocks = _blocks_held(plan, found_in[0], tl, held, by_head=by_head)
-    if len({(b - a) * (d - c) for (a, b), (c, d) in blocks}) > 1:  # a larger one does not fit where a smaller one was
+    if (
+        len({(b - a) * (d - c) for (a, b), (c, d) in blocks}) > 1
+    ):  # a larger block does not fit into the space of a smaller one
         blocks = _blocks_held(plan, found_in[0], tl, held + 1, by_head=by_head)
     return blocks
 
@@ -325,7 +333,7 @@ def _blocks_held(plan: ColumnsPlan, found: TensorPtr, tl: TLContext, held: int, 
 def put(
     result: TensorHandle, rows: Range, columns: Range, targets: Sequence[TensorPtr], layout: Layout, tl: TLContext
 ) -> list[TransferHandle]:
-    """Set out to store a block of results where a layout says."""
+    """Start storing a block of results where a layout says."""
     stored: list[TransferHandle] = []
     for piece in layout.pieces(rows, columns):
         target = targets[piece.tensor]
@@ -336,16 +344,16 @@ def put(
 
 
 def _sources(plan: ColumnsPlan, pe: int) -> list[int]:
-    """Whose results a PE takes: those of all PEs of its cube that have some of K, or its own."""
+    """The PEs whose results a PE reads: all PEs of its cube that have a part of K, or itself."""
     if not plan.splits_k:
         return [pe]
     order = [sources[pe] for sources in exchange_rounds(plan.sip.pes)]
     return [other for other in order if plan.k_of(other)[0] < plan.k_of(other)[1]]
 
 
-class _Coming:
-    """Blocks of what PEs of this cube have found; each is on its way while the one before is worked on. What is
-    `leaving` is gone before the next one comes: it has its place in TCM.
+class _Prefetch:
+    """Blocks of results of this cube's PEs; each is loaded while the previous one is processed. The stores in `leaving`
+    are waited for before the next load, which uses their TCM.
     """
 
     def __init__(self, plan: ColumnsPlan, tl: TLContext, wanted: Sequence[tuple[TensorPtr, int, Range, Range]]) -> None:
@@ -354,7 +362,7 @@ class _Coming:
         self._next = self._ask()
 
     def sum_of(self, count: int) -> TensorHandle:
-        """Of the next `count` blocks, as they come."""
+        """The sum of the next `count` blocks, in order of arrival."""
         total = self._take()
         for _ in range(count - 1):
             total = total + self._take()

@@ -1,8 +1,8 @@
-"""What a layer's run came to: rows for its parts, and rows for the whole model.
+"""The figures of a layer's run: rows for its parts, and rows for the whole model.
 
-A part's time is that of the slowest rank, from its first PE's start to its last one's end. The layer's is from the
-host's first request to its last answer; what it has more than its parts is `launching`: the host's requests
-and answers. Tokens per second count all layers, one after the other, and neither the embedding nor the last product.
+A part's time is that of the slowest rank, from its first PE's start to its last PE's end. The layer's time is from the
+host's first request to its last answer; the difference to the sum of its parts is `launching`: the host's requests and
+answers. Tokens per second count all layers, one after the other, and neither the embedding nor the last product.
 Bounds are those of `bounds.py`: `bound_us` and `of_bound_pct` are the machine's, `mapping_bound_us` the mapping's.
 """
 
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.models.bounds import Rates
-from kernbench.models.layer import Part
+from kernbench.models.bounds import SipRates
+from kernbench.models.layer import LayerPart
 from kernbench.models.plans import ColumnsPlan
 from kernbench.models.tensors import LayerJob, LayerTensors
 from kernbench.topology.spec import MachineSpec
 
 Row = dict[str, object]
-Limit = tuple[str, float]  # what bounds a part, and ns
+Limit = tuple[str, float]  # the name of a bound, and its ns
 NO_LIMIT: Limit = ("-", 0.0)
 
 
@@ -28,11 +28,11 @@ class LayerRun:
     """The parts of all ranks, rank by rank."""
 
     job: LayerJob
-    ranks: Sequence[Sequence[Part]]
+    ranks: Sequence[Sequence[LayerPart]]
     tensor_parallel: int
     copies: int  # of each weight on a SIP
     used_bytes: int  # of the fullest HBM slice
-    rates: Rates
+    rates: SipRates
     spec: MachineSpec
 
     @property
@@ -64,7 +64,7 @@ def part_rows(run: LayerRun) -> list[Row]:
 
 
 def _row(name: str, ns: float, total: float, machine: Limit = NO_LIMIT, mapped: Limit = NO_LIMIT) -> Row:
-    """A bound of nothing is none: only the mapping asks for copies."""
+    """A bound of 0 is shown as none: copies are work of the mapping only."""
     bound, bound_ns = machine
     return {
         "part": name,

@@ -1,4 +1,4 @@
-"""What a layer's output must be, computed by numpy, or by PyTorch on its device where values are kept there."""
+"""The expected output of a layer, computed by numpy, or by PyTorch on its device if values are kept there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kernels of a decoder layer that work on rows, products at decode, and experts. They run on all PEs of a rank's SIP.
+"""Kernels of a decoder layer that work on rows, and those of experts. They run on all PEs of a rank's SIP.
 
-Row-major matrices have their rows over cubes and PEs, and norms find whole rows in their own memory. Biases of
-products are left out: they take less than a thousandth of the time.
+Row-major matrices are split by rows over cubes and PEs, so norms find whole rows in the PE's own memory. Biases of
+products are not modelled: they take less than a thousandth of the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 @repeatable
 def touch(*tensors: TensorPtr, tl: TLContext) -> None:
-    """Nothing: a launch with tensors lets all PEs know where they lie."""
+    """An empty kernel: launching it maps its tensors on all PEs."""
 
 
 # ---- rows
@@ -36,7 +36,7 @@ def add_norm(
     *,
     tl: TLContext,
 ) -> None:
-    """y += residual, if there is one, and out = norm(y): over the root mean square; with `shift`, less the mean."""
+    """y += residual, if there is one, and out = norm(y): RMSNorm, or with `shift` LayerNorm."""
     if 0 in y.local_shape:
         return
     if residual is not None:
@@ -71,21 +71,21 @@ def _add(y: TensorPtr, residual: TensorPtr, tl: TLContext) -> None:
 
 @repeatable
 def rope(qkv: TensorPtr, angles: TensorPtr, heads: int, head_dim: int, block_rows: int, tl: TLContext) -> None:
-    """Turn the pairs (i, i + d / 2) of the first `heads` heads of every row, in place; a row of `angles` has the
-    cosines and then the sines of its position.
+    """Rotary embedding: rotate the pairs (i, i + d / 2) of the first `heads` heads of every row, in place; a row of
+    `angles` has the cosines and then the sines of its position.
     """
     width = qkv.shape[1]
     for first, count in rows_here(qkv, block_rows):
         table = tl.load(angles + first * head_dim * angles.itemsize, (count, 1, head_dim))
         place, strides = qkv + first * width * qkv.itemsize, (width, head_dim, 1)
         x = tl.load(place, (count, heads, head_dim), strides=strides)
-        tl.store_async(place, turn_heads(x, table, qkv.dtype, tl), strides=strides)
+        tl.store_async(place, rotate_heads(x, table, qkv.dtype, tl), strides=strides)
         del x
     tl.wait()
 
 
-def turn_heads(x: TensorHandle, table: TensorHandle, dtype: str, tl: TLContext) -> TensorHandle:
-    """(rows, heads, head_dim), by a table of the rows' cosines and sines."""
+def rotate_heads(x: TensorHandle, table: TensorHandle, dtype: str, tl: TLContext) -> TensorHandle:
+    """Rotate (rows, heads, head_dim) by a table of the rows' cosines and sines."""
     half = x.shape[2] // 2
     cos, sin = table[:, :, :half], table[:, :, half:]
     low, high = x[:, :, :half], x[:, :, half:]
@@ -97,7 +97,7 @@ def split_heads(
     qkv: TensorPtr, queries: TensorPtr, keys: TensorPtr, values: TensorPtr, block_rows: int, *, layout: ByHead,
     tl: TLContext,
 ) -> None:  # fmt: skip
-    """Rows of queries, keys and values to where they lie by head."""
+    """Store rows of queries, keys and values in the layout by head."""
     width = qkv.shape[1]
     for first, count in rows_here(qkv, block_rows):
         rows = tl.load(qkv + first * width * qkv.itemsize, (count, width))
@@ -113,7 +113,7 @@ def split_heads(
 def route(
     x: TensorPtr, router: TensorPtr, gates: TensorPtr, ids: TensorPtr, chosen: int, block_rows: int, tl: TLContext
 ) -> None:
-    """The `chosen` experts of each row with the largest products, and their softmax."""
+    """The top-`chosen` experts of each row, and the softmax of their products."""
     width = x.shape[1]
     if 0 in x.local_shape:
         return

@@ -2,13 +2,13 @@
 
 norm1 qkv [rope] attention out_proj all_reduce norm2 [router take_rows] mlp_up mlp_down [combine] all_reduce add
 
-Where a product's input has to come to the PEs that use it first, that is a part `spread` in front. With sequence
-parallelism norms work on a rank's own rows: all_gather comes before products and reduce_scatter in place of all_reduce.
+Where a product's input must first be copied to the PEs that use it, a part `spread` precedes it. With sequence
+parallelism norms work on a rank's own rows: all_gather precedes products and reduce_scatter replaces all_reduce.
 
-Experts work on rows in the order of experts. Which rows those are the host reads between `router` and `take_rows`; that
-costs no time, and neither does the order. A layer without numbers deals tokens to experts evenly.
+Experts work on rows sorted by expert. The host reads the routing between `router` and `take_rows`; neither that nor the
+sorting takes simulated time. A layer without numbers distributes tokens over experts evenly.
 
-A part begins when all PEs have ended the one before: the host launches them one by one, which takes its own time.
+A part begins when all PEs have ended the previous one: the host launches them one by one, and that takes time too.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ EPS = 1e-5
 
 
 @dataclass
-class Part:
-    """A part as one rank ran it. `need` has every operand once; `mapped` is what the mapping makes of it."""
+class LayerPart:
+    """A part as one rank ran it. `need` counts every operand once; `mapped` is the mapping's work."""
 
     name: str
     need: Need
@@ -61,12 +61,12 @@ class Routing(NamedTuple):
 
 
 class DecoderLayer:
-    """A rank's layer. `forward` runs it once, and `parts` then has what it took."""
+    """A rank's layer. `forward` runs it once; then `parts` has the launches of each part."""
 
     def __init__(self, tensors: LayerTensors) -> None:
         self.t, self.job, self.model = tensors, tensors.job, tensors.job.model
         self.torch, self.group = tensors.torch, tensors.group
-        self.parts: list[Part] = []
+        self.parts: list[LayerPart] = []
 
     def forward(self) -> Tensor:
         """x becomes the layer's output, which is returned."""
@@ -100,7 +100,7 @@ class DecoderLayer:
     # ---- parts
 
     def _begin(self, name: str, need: Need, mapped: Need | None = None) -> None:
-        self.parts.append(Part(name, need, mapped or need))
+        self.parts.append(LayerPart(name, need, mapped or need))
 
     def _launch(self, kernel: Callable[..., None], *args: object, **named: object) -> None:
         part = self.parts[-1]
@@ -156,7 +156,9 @@ class DecoderLayer:
         nbytes = size * t.item
         self._begin("rope", Need(lanes=5 * size, read_bytes=nbytes + _size(angles) * F32_BYTES, written_bytes=nbytes))
         if t.by_head:
-            at_once = t.sip.tcm_bytes // (3 * F32_BYTES + 2 * t.item)  # angles and sums, what is turned and what was
+            at_once = t.sip.tcm_bytes // (
+                3 * F32_BYTES + 2 * t.item
+            )  # angles and sums, the input and the rotated output
             rope = partial(prefill_attention.rope_blocks, plan=t.prefill)
             self._launch(rope, *t.by_head[:2], angles, t.head_layout.width, at_once)
         else:
@@ -184,7 +186,7 @@ class DecoderLayer:
         self._launch(kernel, product.x, product.weights[0], product.outs[0], communicator=communicator, **given)
 
     def _by_columns(self, product: Product, plan: ColumnsPlan, jobs: Sequence[Job], activation: str | None) -> None:
-        """Every PE's product, and the way of its results."""
+        """Launch the product on every PE, and the kernels that move its results."""
         assert product.layout is not None
         multiply = partial(column_kernels.multiply, plan=plan, jobs=jobs, activation=activation)
         found, *more = (product.outs if product.is_in_place else []) + product.room
@@ -205,7 +207,7 @@ class DecoderLayer:
             self._launch(partial(column_kernels.hand_out, plan=plan, layout=product.layout), product.shares, **outs)
 
     def _relay(self, product: Product, plan: SplitKPlan) -> None:
-        """The K part of a product's input for each PE, in its own slice."""
+        """Copy each PE's K part of a product's input to its own slice."""
         row_bytes = plan.k * self.t.item
         received = max(plan.rows - rows for rows in _corner_rows(plan.sip, plan.rows)) * row_bytes
         nbytes = plan.rows * row_bytes
@@ -216,7 +218,7 @@ class DecoderLayer:
         self._launch(relay, product.x, product.copies, communicator=self.t.communicator("rows"))
 
     def _spread(self, product: Product, plan: ColumnsPlan) -> None:
-        """What each PE needs of a product's input comes to its slice."""
+        """Copy each PE's part of a product's input to its own slice."""
         others = plan.cubes_per_group - 1
         if product.x is None and not others:
             return
@@ -330,7 +332,9 @@ def _product_needs(plan: ProductPlan, jobs: Sequence[Job], weights: int, item: i
 
 
 def _spread_need(plan: ColumnsPlan, item: int, *, from_rows: bool) -> Need:
-    """Of the copies of a product's input: from rows every PE gets what it reads; else only other cubes get some."""
+    """The work of copying a product's input: from rows, every PE gets its part; otherwise only
+    other cubes get copies.
+    """
     row_bytes, cubes = plan.k * item, plan.cubes_per_group
     corners = zip(_corners(plan.sip), _corner_rows(plan.sip, plan.rows), strict=True)
     received = max(end - first - own for (first, end), own in ((plan.rows_of(cube), own) for cube, own in corners))

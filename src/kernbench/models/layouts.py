@@ -1,6 +1,6 @@
-"""Where the results of a product go: to the memory of who reads them next, in the order in which they are read.
+"""Layouts of a product's results: in the memory of the PE that reads them next, in the order in which they are read.
 
-A layout says for a block of results, rows by columns, which tensor and which place each piece of it has.
+A layout gives for a block of results, rows by columns, the tensor and the address of each piece of it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kernbench.models.query_blocks import PrefillAttention
 from kernbench.policy.placement.dp import Range, parts_of
 
 
-class Piece(NamedTuple):
-    """Some rows and columns of a block. They go to `tensor` number so, from element `at` on, rows `stride` apart."""
+class Destination(NamedTuple):
+    """Some rows and columns of a block, stored in tensor number `tensor` from element `at` on, rows `stride` apart."""
 
     rows: Range
     columns: Range
@@ -26,25 +26,25 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class RowMajor:
-    """The matrix as it is, of so many columns."""
+    """A row-major matrix of `width` columns."""
 
     width: int
 
-    def pieces(self, rows: Range, columns: Range) -> Iterator[Piece]:
-        yield Piece(rows, columns, 0, rows[0] * self.width + columns[0], self.width)
+    def pieces(self, rows: Range, columns: Range) -> Iterator[Destination]:
+        yield Destination(rows, columns, 0, rows[0] * self.width + columns[0], self.width)
 
 
 @dataclass(frozen=True)
 class KParts:
-    """What a product that splits K reads: in each PE's own slice its part of K of its group's rows. Of other cubes'
-    rows it gets a copy later.
+    """The input of a product that splits K: in each PE's own slice its part of K of its group's rows. Rows of other
+    cubes are copied later.
     """
 
     plan: ColumnsPlan
 
     @property
     def room(self) -> int:
-        """Elements of a PE."""
+        """Elements per PE."""
         return self.plan.most_rows * self.plan.most_k
 
     def place(self, cube: int, pe: int, row: int) -> int:
@@ -52,7 +52,7 @@ class KParts:
         a, b = self.plan.k_of(pe)
         return (cube * self.plan.sip.pes + pe) * self.room + (row - self.plan.rows_of(cube)[0]) * (b - a)
 
-    def pieces(self, rows: Range, columns: Range) -> Iterator[Piece]:
+    def pieces(self, rows: Range, columns: Range) -> Iterator[Destination]:
         for cube, (top, bottom) in enumerate(parts_of(self.plan.rows, self.plan.sip.cubes)):
             first, end = max(rows[0], top), min(rows[1], bottom)
             if first >= end:
@@ -61,7 +61,7 @@ class KParts:
                 a, b = self.plan.k_of(pe)
                 left, right = max(columns[0], a), min(columns[1], b)
                 if left < right:
-                    yield Piece((first, end), (left, right), 0, self.place(cube, pe, first) + left - a, b - a)
+                    yield Destination((first, end), (left, right), 0, self.place(cube, pe, first) + left - a, b - a)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ByHead:
         """Columns of the query heads of a key head."""
         return self.shared * self.head_dim
 
-    def pieces(self, rows: Range, columns: Range) -> Iterator[Piece]:
+    def pieces(self, rows: Range, columns: Range) -> Iterator[Destination]:
         row, tokens, heads = rows[0], self.plan.tokens, self.plan.kv_heads
         while row < rows[1]:
             sequence, token = divmod(row, tokens)
@@ -89,8 +89,8 @@ class ByHead:
                 yield from self._of_head((row, end), columns, sequence * heads + head, head)
             row = end
 
-    def _of_head(self, rows: Range, columns: Range, pair: int, head: int) -> Iterator[Piece]:
-        """Of a (sequence, key head) pair."""
+    def _of_head(self, rows: Range, columns: Range, pair: int, head: int) -> Iterator[Destination]:
+        """The destinations of one (sequence, key head) pair."""
         start, w, d, tokens = head * (self.width + 2 * self.head_dim), self.width, self.head_dim, self.plan.tokens
         token = rows[0] % tokens
         left, right = max(columns[0], start), min(columns[1], start + w)
@@ -98,11 +98,11 @@ class ByHead:
             first, end = max(token, block.first), min(token + rows[1] - rows[0], block.first + block.queries)
             if first < end:
                 some = rows[0] + first - token, rows[0] + end - token
-                yield Piece(some, (left, right), 0, (at + first - block.first) * w + left - start, w)
+                yield Destination(some, (left, right), 0, (at + first - block.first) * w + left - start, w)
         for tensor, begin in ((1, start + w), (2, start + w + d)):
             left, right = max(columns[0], begin), min(columns[1], begin + d)
             if left < right:
-                yield Piece(rows, (left, right), tensor, (pair * tokens + token) * d + left - begin, d)
+                yield Destination(rows, (left, right), tensor, (pair * tokens + token) * d + left - begin, d)
 
 
 Layout = RowMajor | KParts | ByHead

@@ -1,23 +1,23 @@
-"""Which PE does what: the mapping of a decoder layer onto the cubes and PEs of one SIP. Pure functions of sizes.
+"""The mapping of a decoder layer onto the cubes and PEs of one SIP. Pure functions of sizes.
 
-A product (rows, K) x (K, N) is shared in one of two ways.
+A product (rows, K) x (K, N) is divided in one of two ways.
 
 columns   Cubes form `groups`; the rows are split over groups, the columns over the cubes of a group (`plans.py`). PEs
-          of a cube split columns, with a copy of the rows each, or K, and add their sums up. Products read and write
-          the PE's own HBM slice only.
+          of a cube split columns, with a copy of the rows each, or K, and reduce their partial sums. Products read and
+          write the PE's own HBM slice only.
 split_k   Columns over all cubes, K over the PEs of a cube: a PE gets its K part of the few rows, streams its weights,
-          and the cube's PEs add their sums up by messages (`split_k.py`).
+          and the cube's PEs reduce their partial sums by messages (`split_k.py`).
 
-Prefill takes columns with as many groups as there is memory for copies of the weights. With a group for each cube, the
-mapping `tokens`, rows never leave their cube: PEs split columns where x comes from rows, and K where it comes from
-columns, which are then in place. With fewer groups PEs split K always. Decode takes split_k.
+Prefill uses columns with as many groups as there is memory for copies of the weights. With a group for each cube, the
+mapping `tokens`, rows never leave their cube: PEs split columns if x is produced by rows, and K if it is produced by
+columns, which are then in place. With fewer groups PEs always split K. Decode uses split_k.
 
-Attention at prefill deals blocks of queries, the longest first, to the PE with the least to do among those that have
-the same key heads. At decode, the cache of a sequence's key head lies in one PE's own slice, or is split over several
-where there are fewer heads than PEs. Few queries have all keys and then all values streamed past them; for more, blocks
-of both are loaded ahead.
+Prefill attention assigns blocks of queries, the longest first, to the least loaded PE among those that have the same
+key heads. At decode, the cache of a sequence's key head lies in one PE's own slice, or is split over several PEs if
+there are fewer heads than PEs. For few queries, all keys and then all values are streamed; for more, blocks of both are
+prefetched.
 
-A mapping is any object with the methods of `Mapping`; `MAPPINGS` has those that come with the package.
+A mapping is any object with the methods of `Mapping`; `MAPPINGS` has those of the package.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_pla
 from kernbench.models.query_blocks import PrefillAttention, prefill_attention
 from kernbench.policy.placement.dp import Range, parts_of
 
-FEW_ROWS = 64  # up to so many, weights are what a product moves
-RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than it takes all cubes to read them,
-RELAYED_CUBES = 8  # and so it does with fewer of these
+FEW_ROWS = 64  # up to this number of rows, reading weights dominates a product
+RELAYED_BYTES = 64 * 1024  # of rows: with fewer, a relay takes longer than reads by all cubes,
+RELAYED_CUBES = 8  # and also with fewer cubes
 RELAYED_BLOCKS = 4
 DECODE_KEYS = 256  # of a block at decode, at most
 CACHE_ROWS = 8
-FEW_QUERIES = 2  # of a key head: nobody waits long for their softmax
-UNITS_JOINED = 3  # of one product over streamed caches: with more, scores that nobody reads are what fills TCM
+FEW_QUERIES = 2  # per key head: their softmax is short
+UNITS_JOINED = 3  # of one product over streamed caches: with more, unused scores fill TCM
 CAPS_PER_UNIT = UNITS_JOINED + 1  # of its scores, in TCM: those of a product's units, and of one by itself
-LEAST_KEYS = 64  # of a sequence that are worth a PE of their own
+LEAST_KEYS = 64  # of a sequence that are worth a separate PE
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,16 @@ class SplitKPlan:
 
     @property
     def copies(self) -> int:
-        """Of each weight, on a SIP."""
+        """Copies of each weight on a SIP."""
         return 1
 
     def joins_sums(self, weights: int, itemsize: int) -> bool:
-        """Whether the sums of all columns of so many weights are added up together: TCM holds them twice."""
+        """Whether the sums of all columns of `weights` weights are reduced together: TCM holds them twice."""
         return 2 * weights * self.rows * -(-self.n // self.sip.cubes) * F32_BYTES <= self._room(itemsize)
 
     def for_weights(self, count: int, itemsize: int) -> SplitKPlan:
-        """The same, in blocks where `count` weights are too much for one round: TCM then holds the sums of a block that
-        is streamed, those that are added up, twice, and what is complete of another weight.
+        """A copy, in blocks if `count` weights do not fit one round: TCM then holds the sums of the block being
+        streamed, those being reduced, twice, and the complete results of another weight.
         """
         columns = -(-self.n // self.sip.cubes)
         if self.joins_sums(count, itemsize):
@@ -80,7 +80,7 @@ class SplitKPlan:
         return replace(self, block_columns=-(-columns // -(-columns // most)))
 
     def _room(self, itemsize: int) -> int:
-        """Beside a PE's rows."""
+        """TCM besides a PE's rows."""
         return self.sip.tcm_bytes * 15 // 16 - self.part_elements * itemsize
 
     def k_of(self, pe: int) -> Range:
@@ -92,14 +92,14 @@ class SplitKPlan:
         return [(at, min(end, at + self.block_columns)) for at in range(first, end, self.block_columns)]
 
     def blocks_of(self, cube: int, pe: int) -> list[tuple[Range, Range]]:
-        """What of a weight a PE has, as matrices one after the other: rows and columns of each."""
+        """The blocks of a weight that a PE has, in order: rows and columns of each."""
         return [(self.k_of(pe), columns) for columns in self.columns_of(cube)]
 
-    # ---- who leads
+    # ---- leading PEs
 
     @property
     def stages(self) -> list[tuple[int, int]]:
-        """How sums are added up: PEs whose numbers differ in one digit, by its place value and how many it has."""
+        """The stages of the reduction: PEs whose numbers differ in one digit exchange; (place value, radix) of each."""
         return stages_of(self.sip.pes)
 
     def leads(self, pe: int) -> bool:
@@ -107,15 +107,15 @@ class SplitKPlan:
         return sum(pe // place % count for place, count in self.stages) % 2 == 0
 
     def shares_of(self, size: int, pes: Sequence[int], *, is_last: bool) -> list[Range]:
-        """What of `size` rows or columns each of some PEs adds up. In the last stage one of two takes all: one that
-        leads.
+        """The part of `size` rows or columns that each of some PEs reduces. In the last stage of two PEs, the leading
+        one takes all.
         """
         if is_last and len(pes) == 2:
             return [(0, size) if self.leads(pe) else (0, 0) for pe in pes]
         return list(parts_of(size, len(pes)))
 
     def relayed_by(self, pe: int) -> list[list[tuple[int, Range]]]:
-        """The K parts that a PE takes through the mesh, at most `relayed_columns` at a time: whose, and which."""
+        """The K parts that a PE relays through the mesh, at most `relayed_columns` at a time: (PE, range) of each."""
         pair = [pe] if self.sip.pes % 2 else [pe & ~1, pe | 1]
         if len(pair) == 2 and not self.leads(pe):
             return []
@@ -129,12 +129,12 @@ class SplitKPlan:
         ]
 
     def relayed_blocks(self, columns: int, itemsize: int) -> int:
-        """In how many blocks the pieces of so many columns are put together: TCM holds them, and one block."""
+        """In how many blocks the pieces of `columns` columns are joined: TCM holds the pieces and one block."""
         return 1 if 2 * self.rows * columns * itemsize <= self.sip.tcm_bytes * 15 // 16 else RELAYED_BLOCKS
 
     @property
     def part_elements(self) -> int:
-        """Of the largest K part of all rows."""
+        """Elements of the largest K part of all rows."""
         return self.rows * -(-self.k // self.sip.pes)
 
     def part_at(self, cube: int, pe: int) -> int:
@@ -144,8 +144,8 @@ class SplitKPlan:
 
 @cache
 def stages_of(pes: int) -> list[tuple[int, int]]:
-    """The digits of PE numbers, (place value, how many), in the order in which sums are added up: the lowest, which
-    tells the PEs of a corner apart, then from the highest down.
+    """The digits of PE numbers, (place value, radix), in the order of reduction: the lowest, which distinguishes the
+    PEs of a corner, then from the highest down.
     """
     digits: list[tuple[int, int]] = []
     place, left = 1, pes
@@ -162,8 +162,8 @@ InputOrder = Literal["rows", "columns"]
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """The cache of every sequence and key head in `splits` parts of `part` keys; units are dealt over PEs in order.
-    `block_keys` are taken at a time: loaded while the ones before are worked on, or streamed by composites.
+    """The cache of every sequence and key head in `splits` parts of `part` keys; units are assigned to PEs in order.
+    `block_keys` are processed at a time: prefetched, or streamed by composites.
     """
 
     batch: int
@@ -172,8 +172,8 @@ class DecodeAttention:
     splits: int
     block_keys: int
     streamed: bool = False
-    units_at_once: int = 1  # of which queries and results are in TCM
-    units_together: int = 1  # of which the softmax is one, where they are streamed
+    units_at_once: int = 1  # whose queries and results are in TCM
+    units_together: int = 1  # with one softmax, if they are streamed
 
     @property
     def part(self) -> int:
@@ -181,7 +181,7 @@ class DecodeAttention:
 
     @property
     def room(self) -> int:
-        """Rows of a part's cache: keys, the new token's, and where they are streamed what makes all begin alike."""
+        """Rows of a part's cache: keys, the new token's, and if they are streamed the padding that aligns parts."""
         unit = CACHE_ROWS if self.streamed else 1
         return -(-(self.part + 1) // unit) * unit
 
@@ -198,20 +198,20 @@ class DecodeAttention:
         return min(self.part, self.context - split * self.part)
 
     def keys_with_token(self, split: int) -> int:
-        """With the last part comes the new token's own key."""
+        """The number of keys, including the new token's key in the last part."""
         return self.keys_of(split) + (split == self.splits - 1)
 
 
 @runtime_checkable
 class Mapping(Protocol):
-    """A strategy: how the products and the attention of a layer are shared out on a SIP."""
+    """A strategy: how the products and the attention of a layer are divided on a SIP."""
 
     @property
     def name(self) -> str: ...
 
     def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int, *, x_by: InputOrder) -> ProductPlan:
-        """How a product is shared; `rows` are all rows, of all experts where there are several. `x_by` says whether x
-        comes from rows, as from a norm, or from columns, as from heads or another product's columns.
+        """How a product is divided; `rows` are all rows, of all experts if there are several. `x_by`: whether x is
+        produced by rows, as by a norm, or by columns, as by heads or another product's columns.
         """
 
     def prefill_attention(
@@ -223,7 +223,7 @@ class Mapping(Protocol):
     ) -> DecodeAttention: ...
 
 
-# ---- the plans that come with the package
+# ---- the package's mappings
 
 
 def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> SplitKPlan:
@@ -273,13 +273,15 @@ class StudiedMapping:
         shared = heads // kv_heads
         streamed = shared <= FEW_QUERIES
         if streamed:
-            most = sip.tcm_bytes * 5 // 8 // (shared * (3 * F32_BYTES + itemsize))  # scores, and what becomes of them
+            most = (
+                sip.tcm_bytes * 5 // 8 // (shared * (3 * F32_BYTES + itemsize))
+            )  # scores, exponentials and probabilities
         else:
             most = min(DECODE_KEYS, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
         at_once = max(1, sip.tcm_bytes // 8 // (heads // kv_heads * head_dim * 5 * F32_BYTES))
-        keys = -(-context // splits) + 1  # with the new token's
+        keys = -(-context // splits) + 1  # including the new token's
         block = max(1, min(most, keys))
-        scores = shared * (UNITS_JOINED + 1) + CAPS_PER_UNIT  # for a key: of all units' queries, and of its own unit's
+        scores = shared * (UNITS_JOINED + 1) + CAPS_PER_UNIT  # per key: of all units' queries, and of its own unit's
         joined = sip.tcm_bytes * 25 // 32 // (scores * F32_BYTES)
         together = max(1, joined // (keys + CACHE_ROWS)) if streamed else 1
         return DecodeAttention(batch, kv_heads, context, splits, block, streamed, at_once, together)
@@ -294,8 +296,8 @@ ROWS_PER_GROUP = 64  # at least
 
 
 def choose_mapping(sip: SipShape, rows: int, weights_bytes: int, memory_bytes: int) -> Mapping:
-    """The one for so many rows of a model with so many bytes of weights on a SIP of so much memory: as many groups of
-    cubes as there is memory for copies of the weights, since rows cross cubes within their group only.
+    """The mapping for a number of rows, bytes of weights on a SIP, and memory of a SIP: as many groups of cubes as
+    there is memory for copies of the weights, since rows cross cubes within their group only.
     """
     if rows <= FEW_ROWS:
         return DECODE

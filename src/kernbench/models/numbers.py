@@ -1,7 +1,7 @@
-"""The numbers of a layer as values: whole weights by name, and what each PE holds of them.
+"""The numbers of a layer as values: whole weights by name, and each PE's part of them.
 
-Nothing is computed or copied here. A weight is a constant, or random numbers by position; a rank's part of it, and what
-lies in a PE's slice of memory, are values that the data pass makes when a kernel's result needs them.
+Nothing is computed or copied here. A weight is a constant, or random numbers by position; a rank's part of it, and the
+contents of a PE's slice, are values that the data pass computes when a kernel's result needs them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def random_rows(graph: ValueGraph, shape: Sequence[int], dtype: str, seed: int, 
 
 
 def input_rows(graph: ValueGraph, rows: int, model: ModelShape, dtype: str, seed: int, replica: int) -> Value:
-    """What goes into the layer on the `replica`-th group of ranks: seeds after those of the weights."""
+    """The layer's input on the `replica`-th group of ranks; seeds follow those of the weights."""
     return random_rows(graph, (rows, model.hidden), dtype, seed * SEEDS + SEEDS // 2 + replica)
 
 
@@ -70,15 +70,15 @@ def by_expert(graph: ValueGraph, weights: Value) -> Value:
 
 
 def parts_by_box(graph: ValueGraph, whole: Value) -> Contents:
-    """Each part holds its own rows and columns; parts of one place in the tensor share a value."""
-    known: dict[int, Value] = {}
+    """Each part holds its own rows and columns; replicas of a part share a value."""
+    shared: dict[int, Value] = {}
 
     def contents(part: ShardSpec) -> Value:
-        if part.offset_bytes not in known:
+        if part.offset_bytes not in shared:
             starts, stops = zip(*part.box, strict=True)
             same = part.local_shape == whole.shape
-            known[part.offset_bytes] = whole if same else graph.apply("slice", (whole,), starts=starts, stops=stops)
-        return known[part.offset_bytes]
+            shared[part.offset_bytes] = whole if same else graph.apply("slice", (whole,), starts=starts, stops=stops)
+        return shared[part.offset_bytes]
 
     return contents
 

@@ -1,7 +1,7 @@
 """Weights by PE: each PE's matrices one after the other in its own slice, as a plan says.
 
-A packed weight is a matrix with a row for each PE, rows over cubes and PEs. Rows are as long as the longest; the
-rest of a shorter one is not used.
+A packed weight is a matrix with a row for each PE, rows over cubes and PEs. All rows have the length of the longest
+one; shorter ones are padded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kernbench.values.graph import Value, ValueGraph
 
 
 def packed_shape(plan: ProductPlan, experts: int) -> tuple[int, int]:
-    """PEs, and elements of the one with the most."""
+    """The number of PEs, and of elements of the PE with the most."""
     sip = plan.sip
     sizes = [_elements(plan, cube, pe) for cube in range(sip.cubes) for pe in range(sip.pes)]
     return sip.size, max(1, experts * max(sizes))

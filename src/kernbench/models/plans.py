@@ -1,13 +1,13 @@
 """Products by columns: which PE has which rows, columns and part of K. Pure functions of sizes.
 
 Cubes form `groups` of neighbours. The rows of a product are split over groups, its columns over the cubes of a group.
-Within a cube, PEs split either of two things:
+Within a cube, PEs split one of two dimensions:
 
 columns   Every PE has a copy of all the group's rows, and its own columns of the weights.
-K         Every PE has its part of K of the group's rows, and of all the cube's columns of the weights. Their sums are
-          then added up: each PE takes its share of the rows from all others' memories.
+K         Every PE has its part of K of the group's rows, and of all the cube's columns of the weights. The partial sums
+          are then reduced: each PE reads its share of the rows from all other PEs' memories.
 
-Either way a PE multiplies what lies in its own HBM slice, and nobody comes between.
+Either way a PE multiplies matrices in its own HBM slice, without interference from other PEs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import Range, parts_of
 
 F32_BYTES = 4
-PINNED_ROWS = 64  # of x in TCM while the weights pass: enough for the GEMM engine to be what takes the time
+PINNED_ROWS = 64  # of x in TCM while weights are streamed: enough to be bound by the GEMM engine
 
 
 @dataclass(frozen=True, slots=True)
 class SipShape:
-    """What a mapping may use: the cube mesh, PEs per cube, and the TCM that a kernel may take on each."""
+    """What a mapping may use: the cube mesh, PEs per cube, and the TCM of a kernel on each PE."""
 
     mesh_w: int
     mesh_h: int
@@ -42,7 +42,7 @@ class SipShape:
         return self.cubes * self.pes
 
     def rows_at(self, rows: int, cube: int, pe: int) -> Range:
-        """What a PE has of a matrix whose rows are over cubes and PEs."""
+        """A PE's rows of a matrix that is split by rows over cubes and PEs."""
         first, end = parts_of(rows, self.cubes)[cube]
         a, b = parts_of(end - first, self.pes)[pe]
         return first + a, first + b
@@ -59,7 +59,7 @@ class Job(NamedTuple):
 @dataclass(frozen=True)
 class ColumnsPlan:
     """A product by columns. `splits_k`: PEs of a cube split K, else columns. `block_rows` of x are in TCM while the
-    weights pass; 0 where they do not fit, and x passes too.
+    weights are streamed; 0 if they do not fit, and x is streamed too.
     """
 
     sip: SipShape
@@ -76,12 +76,12 @@ class ColumnsPlan:
 
     @property
     def copies(self) -> int:
-        """Of each weight, on a SIP."""
+        """Copies of each weight on a SIP."""
         return self.groups
 
     @property
     def first_cubes(self) -> range:
-        """Of the groups."""
+        """The first cube of each group."""
         return range(0, self.sip.cubes, self.cubes_per_group)
 
     def cubes_of(self, cube: int) -> range:
@@ -90,7 +90,7 @@ class ColumnsPlan:
         return range(first, first + self.cubes_per_group)
 
     def ring_of(self, cube: int) -> list[int]:
-        """The cubes of its group in an order in which each is next to the one before, where they are whole rows."""
+        """The cubes of its group, each a neighbour of the previous one if the group is whole rows of the mesh."""
         first, count, w = self.cubes_of(cube)[0], self.cubes_per_group, self.sip.mesh_w
         order = mesh_cycle(w, count // w) if count % w == 0 else list(range(count))
         return [first + at for at in order]
@@ -102,7 +102,7 @@ class ColumnsPlan:
 
     @cached_property
     def most_rows(self) -> int:
-        """Of a group."""
+        """The most rows of a group."""
         return max(b - a for a, b in map(self.rows_of, self.first_cubes))
 
     def k_of(self, pe: int) -> Range:
@@ -110,11 +110,11 @@ class ColumnsPlan:
 
     @cached_property
     def most_k(self) -> int:
-        """Of a PE."""
+        """The largest K part of a PE."""
         return max(b - a for a, b in map(self.k_of, range(self.sip.pes)))
 
     def columns_of(self, cube: int, pe: int) -> Range:
-        """Of which a PE has weights."""
+        """The columns whose weights a PE has."""
         cubes = self.cubes_per_group
         first, end = parts_of(self.n, cubes)[cube % cubes]
         a, b = (0, end - first) if self.splits_k else parts_of(end - first, self.sip.pes)[pe]
@@ -122,12 +122,12 @@ class ColumnsPlan:
 
     @cached_property
     def most_columns(self) -> int:
-        """Of a PE."""
+        """The most columns of a PE."""
         columns = (self.columns_of(cube, pe) for cube in range(self.cubes_per_group) for pe in range(self.sip.pes))
         return max(b - a for a, b in columns)
 
     def share_of(self, cube: int, pe: int) -> Range:
-        """The rows that a PE adds up and hands on."""
+        """The rows that a PE reduces and stores."""
         top, bottom = self.rows_of(cube)
         if not self.splits_k:
             return top, bottom
@@ -135,14 +135,14 @@ class ColumnsPlan:
         return top + a, top + b
 
     def blocks_of(self, cube: int, pe: int) -> list[tuple[Range, Range]]:
-        """What of a weight a PE has, as matrices one after the other: rows and columns of each."""
+        """The blocks of a weight that a PE has, in order: rows and columns of each."""
         return [(self.k_of(pe), self.columns_of(cube, pe))]
 
 
 def columns_plan(
     sip: SipShape, rows: int, k: int, n: int, itemsize: int, groups: int, *, splits_k: bool | None = None
 ) -> ColumnsPlan:
-    """PEs split K unless they are told otherwise, or a group is one cube and its copies of x are less than the sums."""
+    """By default PEs split K, unless a group is one cube and its copies of x are smaller than the sums."""
     if groups < 1 or sip.cubes % groups:
         raise UsageError(f"{groups} groups of {sip.cubes} cubes", hint="use a divisor of the number of cubes")
     if splits_k is None:
@@ -155,16 +155,16 @@ def columns_plan(
 
 @cache
 def exchange_rounds(pes: int) -> tuple[tuple[int, ...], ...]:
-    """Rounds in which every PE of a cube reads from one of them, and each is read from: by round and reader, from whom.
-    After all rounds everybody has read from everybody, itself included.
+    """Rounds in which every PE of a cube reads from one PE and is read by one: the source by round and reader. After
+    all rounds every PE has read from every PE, itself included.
 
-    Of eight PEs two lie in each corner, and routes go along x first: two that send across share a link. So in every
-    round one PE of each corner sends across, while the other one sends to its own side; no two share a link.
+    Two of eight PEs are in each corner, and routes go along x first: two PEs of a corner that both send across share a
+    link. So in every round one PE of each corner sends across, while the other one sends to its own side.
     """
     if pes & (pes - 1):
-        return tuple(tuple((pe + turn) % pes for pe in range(pes)) for turn in (*range(1, pes), 0))
+        return tuple(tuple((pe + step) % pes for pe in range(pes)) for step in (*range(1, pes), 0))
     if pes != 8:
-        return tuple(tuple(pe ^ turn for pe in range(pes)) for turn in (*range(1, pes), 0))
+        return tuple(tuple(pe ^ mask for pe in range(pes)) for mask in (*range(1, pes), 0))
     across, rounds = 2, list[tuple[int, ...]]()
     for sender in (0, 1):
         for beside in (1, 4, 5, 0):

@@ -1,21 +1,21 @@
 """Causal attention of whole sequences: blocks of queries against keys and values in the PE's own slice.
 
-Cubes form teams, each with as many key heads as every other (`query_blocks.PrefillAttention`). Keys and values of its
-heads come to every PE of a team first: a part that is in one piece from the team's cubes to the PEs of one number, then
-all parts within the cube. So blocks of queries need nobody else's memory.
+Cubes form teams with equally many key heads (`query_blocks.PrefillAttention`). First, the keys and values of its heads
+are copied to every PE of a team: one contiguous part from the team's cubes to the PEs of one number, then all parts
+within the cube. So blocks of queries access the PE's own memory only.
 
-Queries come from their product to the PE that has their block. Scores have a row for each key, in HBM: those of keys
-before the block, then those of its own keys, with a mask. Then come the largest score of each query, exponentials,
+The product of queries stores them with the PE that has their block. Scores have a row for each key, in HBM: those of
+keys before the block, then those of its own keys, with a mask. Next are the largest score of each query, exponentials,
 their sum, and the product with the values: a few large composites each. Scores are f32; queries are scaled, and
-exponentials rounded to the tensors' type, before they are multiplied and added up.
+exponentials rounded to the tensors' type, before they are multiplied and summed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.column_kernels import Mover, Piece, Steps, cut, evenly, join_columns, put, rows_joined
-from kernbench.models.kernels import turn_heads
+from kernbench.models.column_kernels import Mover, Steps, StridedBlock, cut, evenly, join_columns, put, rows_joined
+from kernbench.models.kernels import rotate_heads
 from kernbench.models.layouts import KParts, Layout
 from kernbench.models.plans import F32_BYTES, exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
@@ -25,9 +25,9 @@ from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-KEYS_AT_ONCE = 1024  # whose scores or powers are one composite: few different ones to foresee
-ONES_SHARE = 8  # of TCM, one that ones may take, by which powers are added up
-PARTS_AT_ONCE = 8  # of the scores, of which the largest are found in one pass
+KEYS_AT_ONCE = 1024  # whose scores or exponentials are one composite: few different composites to simulate
+ONES_SHARE = 8  # the vector of ones, with which exponentials are summed, takes at most 1/8 of TCM
+PARTS_AT_ONCE = 8  # parts of the scores whose maximum is one composite
 
 
 # ---- keys and values
@@ -38,12 +38,12 @@ def take_heads(
     keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
     tl: TLContext,
 ) -> None:  # fmt: skip
-    """Each PE takes its part of what the team's cubes have, beginning with its own cube."""
+    """Each PE copies its part of the team's keys and values, beginning with its own cube's."""
     pe, cube = tl.program_id(0), tl.program_id(1)
     team, place = divmod(cube, plan.cubes_per_team)
     d, mover = keys.shape[1], Mover(tl, plan.sip.tcm_bytes)
-    for turn in range(plan.cubes_per_team):
-        first, end = plan.taken_from((place + turn) % plan.cubes_per_team, pe)
+    for step in range(plan.cubes_per_team):
+        first, end = plan.taken_from((place + step) % plan.cubes_per_team, pe)
         own = plan.copies_of(cube, pe) + first
         for x, copies in ((keys, key_copies), (values, value_copies)):
             mover.move(x, (team * plan.team_rows + first) * d, d, copies, own * d, (end - first, d))
@@ -55,7 +55,7 @@ def share_heads(
     keys: TensorPtr, values: TensorPtr, key_copies: TensorPtr, value_copies: TensorPtr, *, plan: PrefillAttention,
     tl: TLContext,
 ) -> None:  # fmt: skip
-    """Within a cube, each PE takes from all others what they have, or what they have taken: one piece of each."""
+    """Within a cube, each PE copies from every other PE the part that it has: one contiguous piece of each."""
     pe, cube = tl.program_id(0), tl.program_id(1)
     d, mover = keys.shape[1], Mover(tl, plan.sip.tcm_bytes)
     own, is_taken = plan.copies_of(cube, pe), plan.cubes_per_team > 1
@@ -75,7 +75,7 @@ def share_heads(
 
 
 def number_of(tl: TLContext) -> int:
-    """Of this PE on its SIP."""
+    """The number of this PE on its SIP."""
     return tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
 
 
@@ -91,8 +91,8 @@ def rope_blocks(
         table = tl.load(angles.local + token * d * angles.itemsize, (shape[0], 1, d))
         x = tl.load(place, shape)
         if stored is not None:
-            tl.wait(stored)  # TCM for what follows
-        stored = tl.store_async(place, turn_heads(x, table, keys.dtype, tl))
+            tl.wait(stored)  # frees TCM for the next piece
+        stored = tl.store_async(place, rotate_heads(x, table, keys.dtype, tl))
         del x, table
     tl.wait()
 
@@ -100,7 +100,7 @@ def rope_blocks(
 def _rope_pieces(
     queries: TensorPtr, keys: TensorPtr, width: int, block_elements: int, plan: PrefillAttention, tl: TLContext
 ) -> Iterator[tuple[int, int, tuple[int, int, int]]]:
-    """What this PE turns at a time: address, the first one's token, and (tokens, heads, head_dim)."""
+    """The pieces that this PE rotates: address, first token, and (tokens, heads, head_dim)."""
     d, item = keys.shape[1], keys.itemsize
     for block, at in plan.blocks_at(number_of(tl)):
         for first, end in cut(0, block.queries, block_elements // width):
@@ -119,7 +119,7 @@ def attend_blocks(
     queries: TensorPtr, keys: TensorPtr, values: TensorPtr, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr,
     width: int, *, plan: PrefillAttention, tl: TLContext,
 ) -> None:  # fmt: skip
-    """This PE's blocks, against the keys and values in its own slice. Results take the places of the queries."""
+    """This PE's blocks, against the keys and values in its own slice. Results overwrite the queries."""
     for block, at in plan.blocks_at(number_of(tl)):
         place = queries + at * width * queries.itemsize
         _Block(place, width, keys, values, block, plan, tl).attend(scores, powers, masks)
@@ -129,7 +129,7 @@ def attend_blocks(
 def hand_over(
     results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: Layout, tl: TLContext
 ) -> None:
-    """Results of this PE's blocks to who reads them next."""
+    """Store the results of this PE's blocks where the next part reads them."""
     stored: list[TransferHandle] = []
     for block, at in plan.blocks_at(number_of(tl)):
         result = tl.load(results + at * width * results.itemsize, (block.queries, width))
@@ -145,19 +145,19 @@ def hand_over(
 def take_results(
     results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: KParts, tl: TLContext
 ) -> None:
-    """What the next product reads of this cube's rows: the PE takes it from all who have found some, head by head."""
+    """Gather the next product's input of this cube's rows from the PEs that computed it, head by head."""
     pe, cube, item = tl.program_id(0), tl.program_id(1), results.itemsize
     (a, b), (top, bottom) = layout.plan.k_of(pe), parts_of(layout.plan.rows, plan.sip.cubes)[cube]
     heads = range(a // width, -(-b // width))
     spans = [(max(a, head * width), min(b, head * width + width)) for head in heads]
 
-    def wanted() -> Iterator[tuple[int, list[Piece]]]:
+    def wanted() -> Iterator[tuple[int, list[StridedBlock]]]:
         for (row, last), places in plan.stretches((top, bottom), heads):
             for first, end in evenly(row, last, rows_joined((b - a) * item, plan.sip)):
-                pieces: list[Piece] = []
+                pieces: list[StridedBlock] = []
                 for at, (left, right) in zip(places, spans, strict=True):
                     start = (at + first - row) * width + left % width
-                    pieces.append(Piece(results + start * item, (end - first, right - left), width))
+                    pieces.append(StridedBlock(results + start * item, (end - first, right - left), width))
                 yield out + layout.place(cube, pe, first) * item, pieces
 
     join_columns(wanted() if a < b else (), tl)
@@ -188,7 +188,7 @@ class _Block:
         self._item, self._dtype = keys.itemsize, keys.dtype
 
     def attend(self, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr) -> None:
-        """The block's result takes the place of its queries."""
+        """Compute the block; its result overwrites its queries."""
         tl, n = self._tl, self._queries
         self._find_scores(scores, masks)
         self._find_powers(scores, powers)
@@ -199,7 +199,7 @@ class _Block:
         tl.wait(tl.composite("gemm", weights, values, epilogue=steps, out_ptr=self._place, tile_shape="auto"))
 
     def _total(self, powers: TensorPtr) -> TensorHandle:
-        """Of every query's powers, (queries, 1): a product with ones, of as many keys as there is room for them."""
+        """The sum of every query's exponentials, (queries, 1): products with ones, of as many keys as fit TCM."""
         tl, n, total = self._tl, self._queries, None
         spans = list(evenly(0, self._seen, self._plan.sip.tcm_bytes // ONES_SHARE // self._item))
         ones = tl.full((spans[0][1], 1), 1, self._dtype)
@@ -213,7 +213,7 @@ class _Block:
         return total
 
     def _find_scores(self, scores: TensorPtr, masks: TensorPtr) -> None:
-        """Of the keys before the block, which all of its queries see, and of its own."""
+        """Scores of the keys before the block, which are unmasked, and of its own keys."""
         tl, block, d = self._tl, self._block, self._d
         queries = tl.load(self._place, (self._queries, d)) * d**-0.5
         if queries.dtype != self._dtype:
@@ -238,7 +238,9 @@ class _Block:
             tl.wait(tl.composite("math", some, best, math_op="sub", epilogue=steps, out_ptr=place, tile_shape="auto"))
 
     def _largest(self, scores: TensorPtr) -> TensorHandle:
-        """Of every query's scores, (1, queries): those of several keys at a time pass those found before in TCM."""
+        """The largest score of every query, (1, queries): scores of several keys at a time are compared with those in
+        TCM.
+        """
         tl, n = self._tl, self._queries
         at_once = max(1, min(self._seen, self._plan.sip.tcm_bytes // 4 // (n * F32_BYTES)))
         whole = self._seen // at_once
@@ -260,7 +262,7 @@ class _Block:
         return best
 
     def _larger(self, parts: Sequence[TensorHandle]) -> TensorHandle:
-        """Element by element, in TCM."""
+        """The element-wise maximum, in TCM."""
         tl, (first, *others) = self._tl, parts
         if not others:
             return tl.load(first.address, first.shape)

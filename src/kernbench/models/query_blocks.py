@@ -1,4 +1,4 @@
-"""Causal attention's blocks of queries: how large they are, and which PE has which. Pure functions of sizes."""
+"""Blocks of queries in causal attention: their size, and their assignment to PEs. Pure functions of sizes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
 
-FAR_BELOW = -1e30  # a score that no exponential sees
-MOST_QUERIES = 128  # of a block: as many of its own keys are worked on though only half are seen
+FAR_BELOW = -1e30  # a masked score: its exponential is 0
+MOST_QUERIES = 128  # of a block: half of the scores of its own keys are masked, but computed
 MOST_COLUMNS = 512  # tokens times heads that share a key head
 
 
@@ -32,8 +32,8 @@ class QueryBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class PrefillAttention:
-    """Blocks of queries by PE, cube by cube. Cubes form teams, of as many cubes as makes the (sequence, key head) pairs
-    of all teams as many; a PE has blocks of its team's pairs, and gets all their keys and values.
+    """Blocks of queries by PE, cube by cube. Cubes form teams with equally many (sequence, key head) pairs; a PE has
+    blocks of its team's pairs, and copies of all their keys and values.
     """
 
     sip: SipShape
@@ -60,13 +60,13 @@ class PrefillAttention:
         return self.batch * self.kv_heads * self.tokens
 
     def taken_by(self, pe: int) -> Range:
-        """The keys of a team that the PEs of this number take, each for its cube: one piece, however many cubes a team
-        has, so that whoever takes them from there moves one piece.
+        """The keys of a team that the PEs of this number copy, each for its cube: one contiguous piece, however many
+        cubes a team has, so that copies within the cube are contiguous too.
         """
         return parts_of(self.team_rows, self.sip.pes)[pe]
 
     def taken_from(self, place: int, pe: int) -> Range:
-        """Of these, those that lie in the team's cube number `place`, if any."""
+        """The part of `taken_by` that lies in the team's cube number `place`, if any."""
         (a, b), (first, end) = self.taken_by(pe), parts_of(self.team_rows, self.cubes_per_team)[place]
         return max(a, first), max(a, first, min(b, end))
 
@@ -83,11 +83,11 @@ class PrefillAttention:
 
     @cached_property
     def most_tokens(self) -> int:
-        """Of all blocks of a PE."""
+        """The most tokens of a PE, over all of its blocks."""
         return max(1, *(sum(block.queries for block in some) for some in self.blocks))
 
     def blocks_at(self, number: int) -> Iterator[tuple[QueryBlock, int]]:
-        """A PE's blocks, by its number on the SIP, and after how many tokens each begins among those of all PEs."""
+        """A PE's blocks, by its number on the SIP, and the offset of each in tokens among those of all PEs."""
         at = number * self.most_tokens
         for block in self.blocks[number]:
             yield block, at
@@ -95,7 +95,7 @@ class PrefillAttention:
 
     @cached_property
     def places(self) -> dict[int, list[tuple[QueryBlock, int]]]:
-        """By pair, its blocks and their places, as `blocks_at` says."""
+        """The blocks of each pair, with their offsets as in `blocks_at`."""
         found: dict[int, list[tuple[QueryBlock, int]]] = {}
         for number in range(len(self.blocks)):
             for block, at in self.blocks_at(number):
@@ -103,8 +103,8 @@ class PrefillAttention:
         return {pair: sorted(some) for pair, some in found.items()}
 
     def stretches(self, rows: Range, heads: range) -> Iterator[tuple[Range, list[int]]]:
-        """Rows of all sequences as stretches that lie in one block of each of these key heads, and where: after how
-        many tokens, as `blocks_at` says.
+        """Rows of all sequences as ranges that lie in one block of each of these key heads, with the offsets of those
+        blocks as in `blocks_at`.
         """
         row = rows[0]
         while row < rows[1]:
@@ -120,12 +120,12 @@ class PrefillAttention:
 
     @cached_property
     def mask_sizes(self) -> tuple[int, ...]:
-        """How many queries blocks have, the most first."""
+        """The distinct sizes of blocks, largest first."""
         return tuple(sorted({block.queries for some in self.blocks for block in some}, reverse=True))
 
     @property
     def most_queries(self) -> int:
-        """Of a block."""
+        """The size of the largest block."""
         return max(self.mask_sizes, default=1)
 
     def mask_at(self, block: QueryBlock) -> int:
@@ -133,24 +133,22 @@ class PrefillAttention:
         return sum(size * size for size in self.mask_sizes if size > block.queries)
 
     def mask_table(self, shared: int) -> NDArray[np.float32]:
-        """For each size of blocks what is added to the scores of a block's own keys: a row for each key, a column for
-        each query and head that shares it.
+        """For each size of blocks the mask that is added to the scores of a block's own keys: a row for each key, a
+        column for each query and head that shares it.
         """
         masks = [np.repeat(np.tril(np.ones((n, n), bool)).T, shared, axis=1) for n in self.mask_sizes]
         return np.where(np.concatenate([mask.ravel() for mask in masks]), 0.0, FAR_BELOW).astype(np.float32)
 
 
 def teams_of(sip: SipShape, pairs: int) -> int:
-    """Teams of cubes that have equally many pairs of sequence and key head, as many teams as can be."""
+    """The largest number of teams of cubes with equally many (sequence, key head) pairs."""
     return gcd(pairs, sip.cubes)
 
 
 def deal_queries(
     sip: SipShape, batch: int, seq: int, kv_heads: int, most_queries: int
 ) -> tuple[tuple[QueryBlock, ...], ...]:
-    """Causal attention's blocks within each team of cubes: the longest first, each to the PE with the least to do; of
-    equals, the first.
-    """
+    """Assign blocks within each team of cubes: the longest first, each to the least loaded PE; ties go to the first."""
     pairs, teams = batch * kv_heads, teams_of(sip, batch * kv_heads)
     pes, own = sip.size // teams, pairs // teams
     enough = -(-own * seq // (2 * pes))  # two blocks for each PE, where there are as many queries
@@ -173,7 +171,7 @@ def deal_queries(
 def prefill_attention(
     sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
 ) -> PrefillAttention:
-    """Blocks as large as makes no PE wait, and as TCM has room for: the queries, twice, and a key's scores."""
+    """Blocks as large as load balance and TCM allow, which holds the queries, twice, and a key's scores."""
     shared = heads // kv_heads
     room = sip.tcm_bytes // (shared * max(8 * F32_BYTES, 2 * head_dim * max(itemsize, F32_BYTES)))
     count = max(1, min(MOST_QUERIES, MOST_COLUMNS // shared, room))

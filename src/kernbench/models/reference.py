@@ -1,4 +1,4 @@
-"""A decoder layer in numpy, in f64: what the numbers of `DecoderLayer` are judged by."""
+"""A decoder layer in numpy, in f64: the reference for the numbers of `DecoderLayer`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def layer(model: ModelShape, held: Mapping[str, Array], x: Array, batch: int, co
     rows = x.astype(np.float64)
     heads = _attention(model, wide, _norm(model, wide, rows, "norm1"), batch, context)
     middle = rows + heads @ wide["out"]
-    return middle + _perceptron(model, wide, _norm(model, wide, middle, "norm2"))
+    return middle + _mlp(model, wide, _norm(model, wide, middle, "norm2"))
 
 
 def _norm(model: ModelShape, held: Mapping[str, Wide], x: Wide, name: str) -> Wide:
@@ -57,8 +57,8 @@ def _norm(model: ModelShape, held: Mapping[str, Wide], x: Wide, name: str) -> Wi
     return cast(Wide, centred / deviation * held[name] + held[f"{name}_shift"])
 
 
-def _turned(model: ModelShape, x: Wide, positions: NDArray[np.int64]) -> Wide:
-    """Heads (batch, heads, tokens, d) with their pairs turned by position."""
+def _rotated(model: ModelShape, x: Wide, positions: NDArray[np.int64]) -> Wide:
+    """Heads (batch, heads, tokens, d) with their pairs rotated by position."""
     half = model.head_dim // 2
     table = rope_table(model, positions).astype(np.float64)
     cos, sin = table[:, :half], table[:, half:]
@@ -72,7 +72,7 @@ def _attention(model: ModelShape, held: Mapping[str, Wide], x: Wide, batch: int,
     q, k, v = (part.reshape(batch, seq, -1, d).transpose(0, 2, 1, 3) for part in parts)
     if model.positions == "rope":
         positions = np.arange(context, context + seq)
-        q, k = _turned(model, q, positions), _turned(model, k, positions)
+        q, k = _rotated(model, q, positions), _rotated(model, k, positions)
     if context:
         k, v = (np.concatenate([held[name], new], axis=2) for name, new in (("keys", k), ("values", v)))
     k, v = (np.repeat(part, model.heads // model.kv_heads, axis=1) for part in (k, v))
@@ -83,7 +83,7 @@ def _attention(model: ModelShape, held: Mapping[str, Wide], x: Wide, batch: int,
     return cast(Wide, heads.transpose(0, 2, 1, 3).reshape(batch * seq, -1))
 
 
-def _perceptron(model: ModelShape, held: Mapping[str, Wide], x: Wide) -> Wide:
+def _mlp(model: ModelShape, held: Mapping[str, Wide], x: Wide) -> Wide:
     if not model.has_experts:
         return _expert(model, held, x, 0)
     products = x @ held["router"]

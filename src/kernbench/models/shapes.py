@@ -1,4 +1,4 @@
-"""Shapes of models: what a decoder layer is made of, from `models.yaml` or a file of the same form.
+"""Shapes of models: the sizes of a decoder layer, from `models.yaml` or a file of the same form.
 
 A model is named, or given as FILE.yaml:NAME. All faults of a model are reported together, with file and key.
 """
@@ -28,7 +28,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """One model. Figures are of the whole model; a layer is one of `layers` alike."""
+    """One model. Sizes are of the whole model, which has `layers` equal layers."""
 
     name: str
     layers: int
@@ -45,7 +45,7 @@ class ModelShape:
     experts: int = 1
     experts_per_token: int = 1
     rope_base: float = 10000.0
-    validation: bool = False  # small enough for its numbers to be compared
+    validation: bool = False  # small enough to verify its numbers
 
     @property
     def is_gated(self) -> bool:
@@ -80,7 +80,7 @@ OPTIONAL = tuple(f.name for f in fields(ModelShape))[12:]
 
 
 def load_model(name: str) -> ModelShape:
-    """A model of `models.yaml`, or of FILE.yaml:NAME; raises UsageError with all that is wrong."""
+    """A model of `models.yaml`, or of FILE.yaml:NAME; raises UsageError with every fault."""
     file, colon, inside = name.rpartition(":")
     if not colon and not name.endswith((".yaml", ".yml")):
         return _chosen(_models(SHIPPED), name, SHIPPED)
@@ -155,7 +155,7 @@ def _fault(key: str, value: object) -> str | None:
 
 
 def _together(shape: ModelShape) -> list[str]:
-    """What is wrong about values that are right on their own."""
+    """Faults of combinations of values that are valid one by one."""
     faults = []
     if shape.heads % shape.kv_heads:
         faults.append(f"kv_heads {shape.kv_heads} does not divide heads {shape.heads}")

@@ -1,13 +1,13 @@
 """Products with K over the PEs of a cube and columns over cubes, for the few rows of a decode step (`SplitKPlan`).
 
-`relay_rows` gives every PE its K part of the rows, in its own slice. Of the two PEs of a corner one leads: it takes
-the K parts of both round the cubes, each next to the one before, both ways until they meet.
+`relay_rows` gives every PE its K part of the rows, in its own slice. Of the two PEs of a corner one leads: it relays
+the K parts of both around a ring of neighbouring cubes, in both directions until they meet.
 
-`product_split_k` streams a PE's weights past its rows, one composite for each weight and job, with nothing beside it,
-and then the cube's PEs add their sums up: halves are exchanged with the PE of the same corner, quarters along columns
-of routers. The last step goes one way, to the PEs that lead: the two pairs on a row of routers then have it one each.
-Leading PEs write the results. Where TCM does not hold all sums there are several rounds, and a round is streamed while
-the sums of the one before are added up.
+`product_split_k` streams a PE's weights past its rows, one composite for each weight and job, one at a time, and then
+the cube's PEs reduce their sums: halves are exchanged with the PE of the same corner, quarters along columns of
+routers. The last step is one-way, to the leading PEs: each of the two pairs on a row of routers has one of them.
+Leading PEs write the results. If TCM does not hold all sums there are several rounds, and a round is streamed while the
+sums of the previous one are reduced.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, Transfer
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-# ---- rows to where they are used
+# ---- relaying rows
 
 
 @repeatable
 def relay_rows(x: TensorPtr, parts: TensorPtr, *, plan: SplitKPlan, tl: TLContext) -> None:
-    """Every PE's K part of the rows to its own row of `parts`."""
+    """Store every PE's K part of the rows in its own row of `parts`."""
     pe, cube = tl.program_id(0), tl.program_id(1)
     for spans in plan.relayed_by(pe):
         for first, rows in _passed_round(x, spans[0][1][0], spans[-1][1][1], plan, tl):
@@ -38,11 +38,11 @@ def relay_rows(x: TensorPtr, parts: TensorPtr, *, plan: SplitKPlan, tl: TLContex
                 piece = rows[:, a - spans[0][1][0] : b - spans[0][1][0]]
                 tl.store_async(parts + at * parts.itemsize, piece, strides=(end - begin, 1))
             del rows, piece
-            tl.wait()  # their room is the next block's
+            tl.wait()  # frees TCM for the next block
 
 
 def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext) -> Iterator[tuple[int, TensorHandle]]:
-    """Columns a to b of all rows, as blocks of rows and where they begin: each cube passes on what comes to it."""
+    """Columns a to b of all rows, as blocks of rows with their first row: each cube forwards what it receives."""
     cube, sip = tl.program_id(1), plan.sip
     cycle = mesh_cycle(sip.mesh_w, sip.mesh_h)
     ring = number_ring(cycle, cube, "cube")
@@ -53,8 +53,8 @@ def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext)
     if first < end:
         own = tl.load(x + (first * plan.k + a) * x.itemsize, (end - first, b - a), strides=(plan.k, 1))
         pieces[cube] = own
-        ways = dict.fromkeys((ring.following, ring.previous)) if ring.size > 1 else {}
-        sent += [tl.send_async(direction, own) for direction in ways]
+        directions = dict.fromkeys((ring.following, ring.previous)) if ring.size > 1 else {}
+        sent += [tl.send_async(direction, own) for direction in directions]
         del own
     for step in range(1, ring.size // 2 + 1):
         sides = (ring.previous, ring.following, -step), (ring.following, ring.previous, step)
@@ -97,8 +97,8 @@ def product_split_k(
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
-    """out = activation(x @ w), or activation(x @ w) * (x @ up). The rows are read from `parts`, where they have been
-    brought there, or from `x`. Those of a job follow those of the one before.
+    """out = activation(x @ w), or activation(x @ w) * (x @ up). The rows are read from `parts`, if they have been
+    relayed, or from `x`. Jobs have consecutive rows.
     """
     if not jobs:
         return
@@ -107,8 +107,8 @@ def product_split_k(
 
 
 class _Round(NamedTuple):
-    """Weights whose sums are added up together, over a block of columns; they begin `at` elements behind those of their
-    expert.
+    """Weights whose sums are reduced together, over a block of columns that begins `at` elements after the start of its
+    expert's weights.
     """
 
     weights: Sequence[TensorPtr]
@@ -140,16 +140,16 @@ class _Product:
         self._depth = end - self._first
         self._top = jobs[0].first
         self._rows = jobs[-1].first + jobs[-1].rows - self._top
-        self._axis = 0 if self._rows >= plan.sip.pes else 1  # rows are shared out where there are enough: longer runs
+        self._axis = 0 if self._rows >= plan.sip.pes else 1  # rows are split if there are enough: longer runs
         self._blocks = plan.columns_of(tl.program_id(1))
-        self._totals: list[TensorHandle] = []  # of the weights of a block, as far as they are complete
+        self._totals: list[TensorHandle] = []  # complete sums of the weights of a block
 
     def run(self) -> None:
-        """One round is streamed alone; of several, each while the sums of the one before are added up."""
+        """A single round is streamed by itself; with several, each is streamed while the previous sums are reduced."""
         rounds, own = self._rounds(), self._own_rows()
         before: tuple[_Round, list[list[CompletionHandle | TensorHandle]]] | None = None
         for this in rounds:
-            streams = self._stream(own, this, alone=len(rounds) == 1)
+            streams = self._stream(own, this, one_at_a_time=len(rounds) == 1)
             if before is not None:
                 self._add_up(*before)
             before = this, streams
@@ -159,7 +159,7 @@ class _Product:
         self._tl.wait()
 
     def _rounds(self) -> list[_Round]:
-        """In one, where TCM allows; else by block and weight."""
+        """One round if TCM allows; otherwise one per block and weight."""
         found: list[_Round] = []
         at = 0
         joined = len(self._blocks) == 1 and self._plan.joins_sums(len(self._weights), self._x.itemsize)
@@ -170,7 +170,7 @@ class _Product:
         return found
 
     def _add_up(self, this: _Round, streams: list[list[CompletionHandle | TensorHandle]]) -> None:
-        """The sums of a round; when a block is complete, its results go out."""
+        """Reduce the sums of a round; when a block is complete, store its results."""
         tl, columns, rows, axis = self._tl, this.columns, self._rows, self._axis
         found = self._added_up(self._sums(streams))
         if found is None:
@@ -193,15 +193,17 @@ class _Product:
         tl.store_async(place, tl.cast(result, self._out.dtype), strides=(self._plan.n, 1))
 
     def _own_rows(self) -> TensorHandle:
-        """This PE's K part."""
+        """This PE's K part of the rows."""
         shape = self._rows, self._depth
         if self._parts is not None:
             return self._tl.load(self._parts.local + self._top * self._depth * self._parts.itemsize, shape)
         at = (self._top * self._plan.k + self._first) * self._x.itemsize
         return self._tl.load(self._x + at, shape, strides=(self._plan.k, 1))
 
-    def _stream(self, rows: TensorHandle, this: _Round, *, alone: bool) -> list[list[CompletionHandle | TensorHandle]]:
-        """The products of this PE's K part, by weight and job: under way, or, each with nothing beside it, complete."""
+    def _stream(
+        self, rows: TensorHandle, this: _Round, *, one_at_a_time: bool
+    ) -> list[list[CompletionHandle | TensorHandle]]:
+        """The products of this PE's K part, by weight and job: running, or complete if they run one at a time."""
         tl = self._tl
         per_expert = sum(b - a for a, b in self._blocks) * self._depth
         found: list[list[CompletionHandle | TensorHandle]] = []
@@ -212,7 +214,7 @@ class _Product:
                 place = (expert * per_expert + this.at) * weight.itemsize
                 streamed = tl.ref(weight.local + place, (self._depth, this.columns))
                 asked = tl.composite("gemm", own, streamed, out_dtype="f32", tile_shape="auto")
-                found[-1].append(self._result(asked) if alone else asked)
+                found[-1].append(self._result(asked) if one_at_a_time else asked)
         return found
 
     def _result(self, stream: CompletionHandle | TensorHandle) -> TensorHandle:
@@ -221,7 +223,7 @@ class _Product:
         return found
 
     def _sums(self, streams: list[list[CompletionHandle | TensorHandle]]) -> TensorHandle:
-        """Jobs below one another, weights along the axis that is not shared out."""
+        """Jobs concatenated by rows, weights along the axis that is not split."""
         tl = self._tl
         by_weight: list[TensorHandle] = []
         while streams:
@@ -231,7 +233,7 @@ class _Product:
         return tl.cat(by_weight, axis=1 - self._axis) if len(by_weight) > 1 else by_weight[0]
 
     def _added_up(self, sums: TensorHandle) -> tuple[TensorHandle, int] | None:
-        """The share of the cube's sums that this PE comes to have, and its first row or column; None if it has none."""
+        """This PE's share of the cube's reduced sums, and its first row or column; None if it has none."""
         tl, plan, pe, axis = self._tl, self._plan, self._tl.program_id(0), self._axis
         begin = 0
         for place, count in plan.stages:

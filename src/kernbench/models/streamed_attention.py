@@ -1,13 +1,13 @@
-"""Attention at decode for few queries per key head: their scores fit in TCM, so the cache is streamed past them by two
-composites, one for keys and one for values, instead of block by block.
+"""Decode attention for few queries per key head: their scores fit in TCM, so the cache is streamed by two composites,
+one for keys and one for values, instead of block by block.
 
-Caches of a PE lie end to end, and the GEMM engine takes the queries of several units as fast as those of one. So some
-units are one product: all their queries by all their keys, of which each unit's own block of scores is used, and
-weights with zeros for the keys of others by all their values. It costs scores that nobody reads, and saves commands,
-and the time in which streams begin and end. Rows of a cache without a key are zeros; their scores are far below others.
+Caches of a PE are contiguous, and the GEMM engine processes the queries of several units as fast as those of one. So
+several units are one product: all their queries by all their keys, of which each unit's own block of scores is used;
+and weights, with zeros for the keys of other units, by all their values. This computes unused scores, but saves
+commands and the start-up and drain times of streams. Rows of a cache without a key are zeros; their scores are masked.
 
-The new tokens join their caches first. Queries are loaded, and results stored, for many units together: a stream that
-begins while other transfers of its PE are under way would share the link with them.
+The new tokens are appended to their caches first. Queries are loaded, and results stored, for many units together: a
+stream that begins while other transfers of its PE are in flight would share the link with them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def attend_streamed(
     plan: DecodeAttention,
     tl: TLContext,
 ) -> None:
-    """What `attention.attend_decode` does."""
+    """The same function as `attention.attend_decode`."""
     units, masks = units_here(plan, tl), _UnitMasks(plan, tl)
     for first in range(0, len(units), plan.units_at_once):
         some = units[first : first + plan.units_at_once]
         queries = _join_caches(qkv, (key_cache, value_cache), some, first, heads, head_dim, plan, tl)
         results: list[TensorHandle] = []
-        for a, b in in_turns(len(some), plan.units_together):
+        for a, b in in_groups(len(some), plan.units_together):
             keys = [plan.keys_with_token(plan.unit(unit)[2]) for unit in some[a:b]]
             joined = _columns(queries, a, b, tl)
             streams = _Streams(joined, key_cache, value_cache, (first + a) * plan.room, masks, tl)
@@ -56,13 +56,13 @@ def attend_streamed(
     tl.wait()
 
 
-def in_turns(units: int, most: int) -> list[Range]:
-    """Some units, at most so many at a time, in turns of one size or nearly."""
+def in_groups(units: int, most: int) -> list[Range]:
+    """Units in groups of at most `most`, of nearly equal size."""
     return list(parts_of(units, -(-units // most)))
 
 
 def _columns(pieces: Sequence[TensorHandle], first: int, end: int, tl: TLContext) -> TensorHandle:
-    """From `first` to `end` along the second axis of tensors that follow one another there."""
+    """From `first` to `end` along the second axis of tensors that are concatenated there."""
     found, at = list[TensorHandle](), 0
     for piece in pieces:
         a, b = max(first - at, 0), min(end - at, piece.shape[1])
@@ -80,7 +80,7 @@ def _store(
     plan: DecodeAttention,
     tl: TLContext,
 ) -> None:
-    """Results of units that lie end to end go out together."""
+    """Store the results of units, contiguous ones together."""
     shared, _, width = results[0].shape
     at = 0
     for run in [list(units)] if parts is not None else _runs(units, plan):
@@ -104,8 +104,8 @@ def _join_caches(
     plan: DecodeAttention,
     tl: TLContext,
 ) -> list[TensorHandle]:
-    """The queries of some units, by number and then by unit, the first of which is the PE's `first`, once the new
-    tokens are in their caches.
+    """Append the new tokens to the caches of some units, the first of which is the PE's unit number `first`; returns
+    the units' queries, by query and then by unit.
     """
     shared, item = heads // plan.kv_heads, qkv.itemsize
     asked: list[tuple[list[int], list[TransferHandle]]] = []
@@ -131,14 +131,14 @@ def _join_caches(
 
 
 def _runs(units: range, plan: DecodeAttention) -> list[list[int]]:
-    """Units one after the other whose queries lie end to end: key heads of one sequence, unless they are split."""
+    """Runs of units whose queries are contiguous: key heads of one sequence, unless their caches are split."""
     if plan.splits > 1:
         return [[unit] for unit in units]
     return [list(run) for _, run in groupby(units, lambda unit: plan.unit(unit)[0])]
 
 
 class _UnitMasks:
-    """What keeps units of one product apart, made once; caps of scores again where TCM has no room for all of them."""
+    """Masks that separate the units of one product, made once; caps of scores are made again if TCM cannot hold all."""
 
     def __init__(self, plan: DecodeAttention, tl: TLContext) -> None:
         self._room, self._tl = plan.room, tl
@@ -147,9 +147,9 @@ class _UnitMasks:
         self._most_caps = plan.units_together * CAPS_PER_UNIT
 
     def score_caps(self, keys: tuple[int, ...]) -> TensorHandle:
-        """What the scores of some units are at most, one unit after the other: far below where there is no key."""
+        """Upper limits of the scores of some units, one unit after the other: `FAR_BELOW` where there is no key."""
         if keys not in self._caps:
-            if len(keys) > 1 and sum(map(len, self._caps)) + 2 * len(keys) > self._most_caps:  # as they are made
+            if len(keys) > 1 and sum(map(len, self._caps)) + 2 * len(keys) > self._most_caps:  # while they are made
                 self._caps.clear()
             self._caps[keys] = self._make_caps(keys)
         return self._caps[keys]
@@ -175,8 +175,8 @@ class _UnitMasks:
 
 
 class _Streams:
-    """Units whose caches lie end to end, from row `begin` on. Everything is (queries of a unit, units, ...): of each
-    query the largest score, the sum of its weights, and the values, weighted. The softmax of all is one.
+    """Units with contiguous caches, from row `begin` on. All tensors are (queries of a unit, units, ...): for each
+    query the largest score, the sum of its weights, and the weighted values. All units share one softmax pass.
     """
 
     best: TensorHandle
@@ -205,19 +205,21 @@ class _Streams:
             self.results = [self._tl.cast(self.results[0] / self.total, out_dtype)]
 
     def parts(self) -> TensorHandle:
-        """By unit what `attention.merge_parts` takes."""
+        """The partial results by unit, as `attention.merge_parts` expects them."""
         return self._tl.cat([_joined(self.results, self._tl), self.total, self.best], axis=2)
 
     def _take(self, first: int, count: int, keys: Sequence[int], out_dtype: str | None) -> None:
         """A block of `count` keys of every unit, of which the last `keys` say how many there are; with `out_dtype` it
         is the only one.
         """
-        tl, groups = self._tl, in_turns(self._units, UNITS_JOINED)
+        tl, groups = self._tl, in_groups(self._units, UNITS_JOINED)
         scores = _joined([self._scores(group, first, count, keys) for group in groups], tl)
         best = tl.max(scores, axis=2)
         if first:
             best = tl.maximum(self.best, best)
-        scores = scores - best  # by itself: what the scores are a view of goes before exponentials come
+        scores = (
+            scores - best
+        )  # a separate step: it frees the tensor that the scores are a view of before exponentials are made
         scores = tl.exp(scores)
         total = tl.sum(scores, axis=2)
         powers = tl.cast(scores, self._values.dtype)
@@ -264,7 +266,7 @@ class _Streams:
     def _product(
         self, a: TensorHandle, b: TensorHandle, steps: list[dict[str, object]], out_dtype: str
     ) -> TensorHandle:
-        """With nothing beside it."""
+        """One composite, with no other transfers in flight."""
         asked = self._tl.composite("gemm", a, b, epilogue=steps, out_dtype=out_dtype, tile_shape="auto")
         found = self._tl.wait(asked)
         assert found is not None

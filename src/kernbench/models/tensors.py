@@ -1,9 +1,9 @@
 """The tensors of a decoder layer on one SIP, placed, mapped and written before the layer runs: set-up.
 
-A rank has some of the query heads with their key heads, and some of the perceptron's columns, of every expert.
-Activations are row-major, rows over cubes and PEs, or lie as the next part reads them (`layouts.py`); weights lie as
-the mapping's plans say (`packing.py`). Of a layer without numbers weights and cache are zeros from the beginning: its
-times are those of any numbers.
+A rank has some of the query heads with their key heads, and some of the MLP's columns, of every expert. Activations are
+row-major, rows over cubes and PEs, or have the layout of the part that reads them next (`layouts.py`); the placement of
+weights follows the mapping's plans (`packing.py`). Weights and cache of a layer without numbers are preset zeros: times
+do not depend on contents.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AT_ONCE = 16  # tensors of a launch
 
 @dataclass(frozen=True)
 class LayerJob:
-    """What is asked for. `tokens` are those of a sequence that are worked on, `context` those before them."""
+    """The request. `tokens` of a sequence are processed, after `context` earlier ones."""
 
     model: ModelShape
     phase: Phase
@@ -53,8 +53,8 @@ class LayerJob:
     dtype: str
     mapping: Strategy
     sequence_parallel: bool = False
-    weights: Mapping[str, Value] | None = None  # whole ones, by name; None: a layer without numbers
-    preset: bool = False  # numbers are there from the beginning; else the host writes them
+    weights: Mapping[str, Value] | None = None  # full weights by name; None: a layer without numbers
+    preset: bool = False  # numbers are preset; otherwise the host writes them
 
     @property
     def rows(self) -> int:
@@ -63,18 +63,18 @@ class LayerJob:
 
 @dataclass
 class Product:
-    """A product's plan and tensors on a rank: x, row-major, goes through weights to `outs`, laid out as said."""
+    """A product's plan and tensors on a rank: row-major x times weights, stored in `outs` with this layout."""
 
     name: str
     plan: ProductPlan
     experts: int
     weights: list[Tensor]  # the second one is that of a gated product
-    x: Tensor | None = None  # None: what comes before writes to `copies`
+    x: Tensor | None = None  # None: the previous part writes to `copies`
     outs: list[Tensor] = field(default_factory=list)
     layout: Layout | None = None
-    copies: Tensor | None = None  # what each PE reads of x, in its own slice
+    copies: Tensor | None = None  # each PE's part of x, in its own slice
     room: list[Tensor] = field(default_factory=list)  # sums or results, in each PE's own slice
-    shares: Tensor | None = None  # what each PE has added up, where results would leave it in short pieces
+    shares: Tensor | None = None  # each PE's reduced rows, if results would be stored in short pieces
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -83,12 +83,12 @@ class Product:
 
     @property
     def k_parts(self) -> KParts | None:
-        """Where what comes before may put its results, if this product can take them so."""
+        """The layout in which the previous part may store this product's input, if the plan supports it."""
         return KParts(self.plan) if isinstance(self.plan, ColumnsPlan) and self.plan.splits_k else None
 
     @property
     def is_in_place(self) -> bool:
-        """Whether each PE's results are what it reads in the next product."""
+        """Whether each PE's results are its own input of the next product."""
         own, layout = self.plan, self.layout
         if not isinstance(own, ColumnsPlan) or not isinstance(layout, KParts):
             return False
@@ -96,13 +96,13 @@ class Product:
 
 
 def sip_shape(torch: RuntimeContext) -> SipShape:
-    """What a mapping may use of this machine's SIPs."""
+    """The shape of this machine's SIPs, for a mapping."""
     mesh = torch.spec.sip.cube_mesh
     return SipShape(mesh.w, mesh.h, torch.spec.cube.n_pes, tcm_budget(torch))
 
 
 class LayerTensors:
-    """One rank's part of a layer; made by every rank of the group alike."""
+    """One rank's part of a layer; every rank of the group makes one."""
 
     def __init__(self, torch: RuntimeContext, group: ParallelGroup, job: LayerJob, x: Value | None = None) -> None:
         self.torch, self.group, self.job = torch, group, job
@@ -145,8 +145,8 @@ class LayerTensors:
         return self.job.sequence_parallel and self.group.size > 1
 
     def communicator(self, what: Literal["rows", "sums"]) -> str:
-        """The communicator of this SIP's PEs for rows or sums at decode. Messages are long, so slots are large;
-        the rings that a kernel uses fit together.
+        """The communicator of this SIP's PEs for rows or sums at decode. Messages are long, so slots are as large as
+        the rings of a kernel allow.
         """
         communicators, device = self.torch.communicators, self.torch.ahbm.current_device()
         name = f"{what} of SIP {device}"
@@ -161,7 +161,7 @@ class LayerTensors:
         return self.torch.empty(*shape, dtype=dtype or self.job.dtype, dp=dp or self.grid.rows, name=name)
 
     def _blank(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
-        """What a layer without numbers reads."""
+        """An input of a layer without numbers: preset zeros."""
         given = dtype or self.job.dtype
         return self.torch.zeros(*shape, dtype=given, dp=dp or self.grid.rows, name=name, preset=True)
 
@@ -173,7 +173,7 @@ class LayerTensors:
         dp: DPPolicy | None = None,
         dtype: str | None = None,
     ) -> Tensor:
-        """What a layer reads, with numbers or without."""
+        """An input of the layer, with numbers or without."""
         if contents is None or self.job.preset:
             tensor = self._blank(name, shape, dtype, dp)
             if contents is not None:
@@ -198,7 +198,7 @@ class LayerTensors:
         return None if self.job.weights is None else self.job.weights[name]
 
     def _angles(self) -> Tensor:
-        """At prefill of all tokens, on every PE; at decode of every row, with the row."""
+        """At prefill the table of all tokens, on every PE; at decode a row per activation row, placed with it."""
         m, job, is_prefill = self.job.model, self.job, self.job.phase == "prefill"
         table: Value | None = None
         if job.weights is not None:
@@ -242,7 +242,7 @@ class LayerTensors:
         self, name: str, sizes: tuple[int, int, int], weights: Sequence[Value | None], experts: int = 1,
         x_by: InputOrder = "columns",
     ) -> Product:  # fmt: skip
-        """A product of (rows, K) by (K, N), whose weights are placed."""
+        """A product of (rows, K) by (K, N), with its weights placed."""
         plan = self.job.mapping.product(self.sip, *sizes, self.item, x_by=x_by)
         if isinstance(plan, SplitKPlan):
             plan = plan.for_weights(len(weights), self.item)
@@ -259,7 +259,7 @@ class LayerTensors:
         return product
 
     def _lead_to(self, product: Product, outs: list[Tensor], layout: Layout) -> None:
-        """Where a product's results go, and room for them on the way."""
+        """Set the destination of a product's results, and allocate its intermediate buffers."""
         product.outs, product.layout = outs, layout
         plan = product.plan
         if isinstance(plan, ColumnsPlan):
@@ -273,7 +273,7 @@ class LayerTensors:
                 product.shares = self._empty(f"{product.name}.shares", shares)
 
     def _allocate_qkv(self) -> None:
-        """Row-major at decode, and where the product needs it; for prefill queries, keys and values by head too."""
+        """Row-major at decode, and if the product needs it; for prefill also queries, keys and values by head."""
         m, job = self.job.model, self.job
         width = (self.heads + 2 * self.kv_heads) * m.head_dim
         sizes = job.rows, m.hidden, width
@@ -294,7 +294,7 @@ class LayerTensors:
         self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
 
     def _result_of_heads(self) -> tuple[Tensor, Layout]:
-        """Where attention puts its results: what the next product reads, or a matrix."""
+        """The destination of attention's results: the next product's input, or a row-major matrix."""
         product, parts = self.out_product, self.out_product.k_parts
         if parts is not None and self.job.phase == "prefill":
             assert product.copies is not None
@@ -327,7 +327,7 @@ class LayerTensors:
             self.partial = self._empty("partial", (decode.units, shared * (m.head_dim + 2)), "f32")
 
     def _cache(self, name: str) -> Tensor:
-        """(units, keys and room for one more, head_dim): whole units on each PE."""
+        """(units, rows of a unit, head_dim): whole units on each PE."""
         plan, m, whole = self.decode, self.job.model, self._whole(name)
         row_bytes = m.head_dim * self.item
 
@@ -368,7 +368,7 @@ class LayerTensors:
         self._lead_to(down, [out or self.projected], RowMajor(m.hidden))
 
     def _touch(self) -> None:
-        """Let every PE know where all tensors lie, so that no part waits for mappings."""
+        """Map all tensors on every PE, so that no part waits for mappings."""
         tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
         products = (self.qkv_product, self.out_product, self.up_product, self.down_product)
         tensors += [tensor for product in products for tensor in product.tensors]

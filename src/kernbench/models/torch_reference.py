@@ -1,7 +1,7 @@
-"""A decoder layer in PyTorch, in f64, on the device of the torch backend: what a layer at full size is judged by.
+"""A decoder layer in PyTorch, in f64, on the device of the torch backend: the reference for a layer at full size.
 
-Written as `reference.py` is, from the formulas; nothing of the simulated layer is used but the numbers that went in.
-Heads are taken one key head at a time, so that scores need the room of one.
+It is written from the formulas, like `reference.py`; of the simulated layer only the input numbers are used. Heads are
+processed one key head at a time, to limit the memory of scores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def layer(model: ModelShape, held: Mapping[str, Tensor], x: Tensor, batch: int, 
         rows = x.to(WIDE)
         heads = _attention(model, held, _norm(model, held, rows, "norm1"), batch, context)
         middle = rows + heads @ held["out"].to(WIDE)
-        return middle + _perceptron(model, held, _norm(model, held, middle, "norm2"))
+        return middle + _mlp(model, held, _norm(model, held, middle, "norm2"))
 
 
 def _norm(model: ModelShape, held: Mapping[str, Tensor], x: Tensor, name: str) -> Tensor:
@@ -35,7 +35,7 @@ def _norm(model: ModelShape, held: Mapping[str, Tensor], x: Tensor, name: str) -
     return centred / torch.sqrt((centred**2).mean(1, keepdim=True) + EPS) * gain + held[f"{name}_shift"].to(WIDE)
 
 
-def _turned(model: ModelShape, x: Tensor, positions: Tensor) -> Tensor:
+def _rotated(model: ModelShape, x: Tensor, positions: Tensor) -> Tensor:
     half = model.head_dim // 2
     table = torch.from_numpy(rope_table(model, positions.cpu().numpy())).to(x.device, WIDE)
     cos, sin = table[:, :half], table[:, half:]
@@ -49,7 +49,7 @@ def _attention(model: ModelShape, held: Mapping[str, Tensor], x: Tensor, batch: 
     q, k, v = (part.reshape(batch, seq, -1, d).transpose(1, 2) for part in parts)
     positions = torch.arange(context, context + seq, device=x.device)
     if model.positions == "rope":
-        q, k = _turned(model, q, positions), _turned(model, k, positions)
+        q, k = _rotated(model, q, positions), _rotated(model, k, positions)
     if context:
         k, v = (torch.cat([held[name].to(WIDE), new], 2) for name, new in (("keys", k), ("values", v)))
     seen = positions[:, None] >= torch.arange(context + seq, device=x.device)
@@ -61,7 +61,7 @@ def _attention(model: ModelShape, held: Mapping[str, Tensor], x: Tensor, batch: 
     return out.transpose(1, 2).reshape(batch * seq, -1)
 
 
-def _perceptron(model: ModelShape, held: Mapping[str, Tensor], x: Tensor) -> Tensor:
+def _mlp(model: ModelShape, held: Mapping[str, Tensor], x: Tensor) -> Tensor:
     if not model.has_experts:
         return _expert(model, held, x, 0)
     products = x @ held["router"].to(WIDE)

@@ -1,4 +1,4 @@
-"""Tensor parallelism as Megatron has it: layers whose weights are shared out over SIPs, and what they are made of."""
+"""Tensor parallelism as in Megatron: layers whose weights are partitioned over SIPs, and their building blocks."""
 
 from kernbench.tp.blocks import LayerNorm, ParallelAttention, ParallelMLP, ParallelTransformerLayer, RMSNorm
 from kernbench.tp.layers import ColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding

@@ -1,8 +1,8 @@
-"""What a transformer layer is made of: norms, attention with its heads over ranks, a perceptron, and the layer.
+"""The blocks of a transformer layer: norms, attention with its heads over ranks, an MLP, and the whole layer.
 
-Norms are done by every rank on all tokens, or with sequence parallelism on its own. Attention and perceptron are each
-a column-parallel layer and a row-parallel one: one reduction each. Only whole sequences are attended to: there is no
-cache of earlier keys.
+Every rank computes norms of all tokens, or with sequence parallelism of its own tokens. Attention and MLP are each a
+column-parallel layer followed by a row-parallel one: one reduction each. Attention is over whole sequences: there is no
+KV cache.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RMSNorm(LayerNorm):
 
 
 class ParallelMLP(ParallelLayer):
-    """fc2(activation(fc1(x))). For "swiglu", fc1's full weight has the gate's columns, then as many to multiply with:
+    """fc2(activation(fc1(x))). For "swiglu", fc1's full weight has the columns of the gate, then those of `up`:
     fc2(silu(x @ gate) * (x @ up)).
     """
 
@@ -90,7 +90,7 @@ class ParallelMLP(ParallelLayer):
                 raise UsageError(f"{name}: swiglu has no bias", hint="leave bias out")
             count = divide(ffn, self.group.size, f"{name}: ffn")
             shape, rank = (hidden, 2 * ffn), self.group.rank
-            init = fc1_init if isinstance(fc1_init, str) else full_weight(fc1_init, shape, name)  # asked for once
+            init = fc1_init if isinstance(fc1_init, str) else full_weight(fc1_init, shape, name)  # evaluated once
             self.gate = self._columns(init, shape, (ALL, own(rank, count)), (hidden, count), "gate")
             self.up = self._columns(init, shape, (ALL, own(self.group.size + rank, count)), (hidden, count), "up")
         elif kind in ("gelu", "relu"):
@@ -118,12 +118,12 @@ class ParallelMLP(ParallelLayer):
 
 
 class ParallelAttention(ParallelLayer):
-    """Self-attention, heads over ranks. With fewer key heads than query heads (grouped queries), as many of the latter
-    share one; with fewer key heads than ranks, ranks hold copies.
+    """Self-attention, heads over ranks. With fewer key heads than query heads (grouped queries), several query heads
+    share a key head; with fewer key heads than ranks, ranks hold copies.
 
-    `bias` is that of both projections, of queries, keys and values and of the output; `qkv_bias` says it of the former
-    alone. The full weight, and bias, of queries, keys and values has the columns of all query heads, then of all key
-    heads, then of all value heads.
+    `bias` applies to both projections, that of queries, keys and values and that of the output; `qkv_bias` overrides it
+    for the former. The full weight, and bias, of queries, keys and values has the columns of all query heads, then of
+    all key heads, then of all value heads.
     """
 
     def __init__(
@@ -200,8 +200,8 @@ class ParallelAttention(ParallelLayer):
 
 
 class ParallelTransformerLayer(ParallelLayer):
-    """x + attention(norm(x)), and then the same with the perceptron. `weights` gives the init of each weight: norm1,
-    qkv, out, norm2, fc1, fc2; norms are ones and the rest zeros without.
+    """x + attention(norm(x)), then the same with the MLP. `weights` gives the init of each weight: norm1, qkv, out,
+    norm2, fc1, fc2; by default norms are ones and the others zeros.
     """
 
     NAMES = ("norm1", "qkv", "out", "norm2", "fc1", "fc2")

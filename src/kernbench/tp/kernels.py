@@ -1,12 +1,12 @@
 """Kernels of the parallel layers, launched on a grid of a SIP's cubes and PEs (`placement.Grid`).
 
-Products: the weights' columns are split over the grid. `row_parts` PEs of a cube share their columns: each takes a part
-of the rows and walks the weights of all of them, its own first, so that no two read one HBM slice at a time. With 1, a
-PE does all rows of its own columns: right where rows are few. With more, fewer PEs read each activation: right where
-rows are many. Every product is a composite that streams weights; its result goes to the row-major output by a strided
-store while the next one runs.
+Products: the weights' columns are split over the grid. `row_parts` PEs of a cube share their columns: each computes a
+part of the rows with the weights of all of them, its own first, so that no two read the same HBM slice at a time. With
+1, a PE computes all rows of its own columns: for few rows. With more, fewer PEs read each activation: for many rows.
+Every product is a composite that streams weights; its result is written to the row-major output by a strided store
+while the next one runs.
 
-The rest works on the rows that a PE has in its own memory, as many at a time as `block_rows` says.
+The other kernels work on the rows in a PE's own memory, `block_rows` at a time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kernbench.policy.placement.dp import parts_of
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-FAR_BELOW = -1e30  # a score that no exponential sees
+FAR_BELOW = -1e30  # a masked score: its exponential is 0
 Steps = list[dict[str, object]]
 
 
-class Block(NamedTuple):
+class ProductBlock(NamedTuple):
     """Part of a product: some rows by some columns."""
 
     row: int
@@ -49,7 +49,7 @@ def linear(
 ) -> None:
     """out = activation(x @ w + bias); `in_tcm`: rows of x are loaded once per block, otherwise streamed per product."""
 
-    def start(rows: TensorHandle, block: Block) -> CompletionHandle:
+    def start(rows: TensorHandle, block: ProductBlock) -> CompletionHandle:
         steps: Steps = []
         if bias is not None:
             steps.append({"op": "bias", "bias": tl.load(bias + block.column * bias.itemsize, (block.columns,))})
@@ -74,7 +74,7 @@ def gated_linear(
 ) -> None:
     """out = activation(x @ gate) * (x @ up). The second factor stays in TCM, in f32."""
 
-    def start(rows: TensorHandle, block: Block) -> CompletionHandle:
+    def start(rows: TensorHandle, block: ProductBlock) -> CompletionHandle:
         factor = tl.wait(_product(rows, up, block, "f32", [], tl))
         return _product(rows, gate, block, out.dtype, [{"op": activation}, {"op": "mul", "other": factor}], tl)
 
@@ -82,9 +82,9 @@ def gated_linear(
 
 
 def _product(
-    rows: TensorHandle, w: TensorPtr, block: Block, dtype: str, steps: Steps, tl: TLContext
+    rows: TensorHandle, w: TensorPtr, block: ProductBlock, dtype: str, steps: Steps, tl: TLContext
 ) -> CompletionHandle:
-    """Set rows @ (the block's columns of w) going: a shard of w is a matrix of its own, and shards follow another."""
+    """Start rows @ (the block's columns of w): each shard of w is a contiguous matrix, and shards are consecutive."""
     k = w.shape[0]
     weights = tl.ref(w.storage + k * block.column * w.itemsize, (k, block.columns))
     return tl.composite("gemm", rows, weights, epilogue=steps, out_dtype=dtype, tile_shape="auto")
@@ -96,11 +96,11 @@ def _walk(
     row_parts: int,
     block_rows: int,
     in_tcm: bool,
-    start: Callable[[TensorHandle, Block], CompletionHandle],
+    start: Callable[[TensorHandle, ProductBlock], CompletionHandle],
     tl: TLContext,
 ) -> None:
     """Start this PE's products one after the other; each is stored while the next one runs."""
-    before: tuple[CompletionHandle, Block] | None = None
+    before: tuple[CompletionHandle, ProductBlock] | None = None
     k, rows = x.shape[1], None
     for block in my_blocks(x.shape[0], out.shape[1], row_parts, block_rows, tl):
         if rows is None or before is None or before[1].row != block.row:
@@ -115,25 +115,27 @@ def _walk(
     tl.wait()
 
 
-def _put(out: TensorPtr, done: CompletionHandle, block: Block, tl: TLContext) -> None:
+def _put(out: TensorPtr, done: CompletionHandle, block: ProductBlock, tl: TLContext) -> None:
     result = tl.wait(done)
-    assert result is not None  # it went to no pointer
+    assert result is not None  # the composite has no out_ptr
     width = out.shape[1]
     tl.store_async(out + (block.row * width + block.column) * out.itemsize, result, strides=(width, 1))
 
 
-def my_blocks(m: int, n: int, row_parts: int, block_rows: int, tl: TLContext) -> Iterator[Block]:
-    """What of an (m, n) product is this PE's: its rows, in blocks, by the columns of each PE that it shares with."""
+def my_blocks(m: int, n: int, row_parts: int, block_rows: int, tl: TLContext) -> Iterator[ProductBlock]:
+    """This PE's blocks of an (m, n) product: its rows, in blocks, by the columns of each PE that it
+    shares them with.
+    """
     pe, pes, cube, cubes = tl.program_id(0), tl.num_programs(0), tl.program_id(1), tl.num_programs(1)
     left, right = parts_of(n, cubes)[cube]
     shards = parts_of(right - left, pes)
     group, mine = divmod(pe, row_parts)
     top, bottom = parts_of(m, row_parts)[mine]
     for row in range(top, bottom, block_rows):
-        for turn in range(row_parts):
-            first, end = shards[group * row_parts + (mine + turn) % row_parts]
+        for step in range(row_parts):
+            first, end = shards[group * row_parts + (mine + step) % row_parts]
             if end > first:
-                yield Block(row, min(block_rows, bottom - row), left + first, end - first)
+                yield ProductBlock(row, min(block_rows, bottom - row), left + first, end - first)
 
 
 # ---- rows
@@ -148,7 +150,7 @@ def rows_here(x: TensorPtr, block_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _rows(x: TensorPtr, first: int, count: int, tl: TLContext, dtype: str | None = None) -> TensorHandle:
-    """Rows of a row-major matrix, in TCM, as another type if asked."""
+    """Rows of a row-major matrix, in TCM, cast to `dtype` if given."""
     loaded = tl.load(x + first * x.shape[1] * x.itemsize, (count, x.shape[1]))
     return loaded if dtype is None or dtype == x.dtype else tl.cast(loaded, dtype)
 
@@ -214,7 +216,7 @@ def take_columns(x: TensorPtr, out: TensorPtr, first_column: int, block_rows: in
 
 
 def join_columns(stacked: TensorPtr, out: TensorPtr, parts: int, block_rows: int, tl: TLContext) -> None:
-    """Matrices of equal shape, which `stacked` has one below the other, side by side."""
+    """Matrices of equal shape, concatenated by rows in `stacked`, are concatenated by columns in `out`."""
     rows, width = out.shape[0], stacked.shape[1]
     for first, count in rows_here(out, block_rows):
         at = stacked + first * width * stacked.itemsize
@@ -225,7 +227,9 @@ def join_columns(stacked: TensorPtr, out: TensorPtr, parts: int, block_rows: int
 def embed_rows(
     ids: TensorPtr, table: TensorPtr, out: TensorPtr, first_id: int, n_ids: int, block_rows: int, tl: TLContext
 ) -> None:
-    """Rows of the part of a table that begins with `first_id`; zeros for ids of other parts. Of `n_ids` in total."""
+    """Rows of the part of a table that begins with `first_id`; zeros for ids of other parts. There are `n_ids` in
+    total.
+    """
     for first, count in rows_here(out, block_rows):
         wanted = tl.load(ids + first * ids.itemsize, (count,))
         for at, number in enumerate(wanted.numpy().tolist()):
@@ -253,7 +257,7 @@ def attend(
     """Attention of every head over every sequence. A row of `qkv` has a token's queries of all heads, then its keys,
     then its values; sequences follow one another.
 
-    Blocks of queries are dealt to PEs, longest first: with `causal`, those at the end of a sequence.
+    Blocks of queries are distributed over PEs, longest first: with `causal`, those at the end of a sequence.
     """
     seq, d = qkv.shape[0] // batch, out.shape[1] // heads
     me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)

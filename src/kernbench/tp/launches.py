@@ -1,6 +1,6 @@
-"""The kernels as calls on tensors: outputs placed, block sizes chosen to fit TCM, launched on a grid.
+"""The kernels as calls on tensors: outputs are placed, block sizes chosen to fit TCM, kernels launched on a grid.
 
-What communication leaves kernels of a PE's TCM is counted on: collectives that run alongside take a share of their own.
+Block sizes use the TCM that is not reserved for communication: concurrent collectives use the reserved part.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from kernbench.tp.placement import Grid
 
 Activation = Literal["gelu", "silu", "relu"]
 ACTIVATIONS: tuple[Activation, ...] = ("gelu", "silu", "relu")
-TILE_ROWS = 32  # the native tile's: a product of fewer rows at a time would stream its weights more often than it must
+TILE_ROWS = 32  # of the native tile: products of fewer rows at a time would stream their weights more often
 WIDE_BYTES = 4  # f32, in which rows are added and normalised
 BLOCK_KEYS = 64
-FAR = 4  # what a byte of an activation costs, against one of a weight, which lies in the same cube: activations come
-# over the connections between cubes, which give a PE about a quarter of its own link
+FAR = 4  # cost of an activation byte relative to a weight byte, which is in the same cube: activations come over the
+# connections between cubes, where a PE gets about a quarter of its own link's bandwidth
 
 
 class LinearPlan:
-    """How a product of (m, k) by (k, n) is shared: see `kernels`."""
+    """How a product of (m, k) by (k, n) is divided among PEs: see `kernels`."""
 
     def __init__(self, torch: RuntimeContext, grid: Grid, m: int, k: int, n: int, itemsize: int) -> None:
         columns = -(-n // grid.size)
         splits = [parts for parts in range(1, grid.pes + 1) if grid.pes % parts == 0]
         self.row_parts = min(splits, key=lambda parts: (FAR * -(-m // parts) + columns * parts, parts))
         most = -(-m // self.row_parts)
-        results = columns * (2 * itemsize + 2 * WIDE_BYTES)  # two blocks on their way, and the factors of a gated one
+        results = columns * (2 * itemsize + 2 * WIDE_BYTES)  # two blocks in flight, and the factors of a gated product
         budget = tcm_budget(torch)
         fitting = budget // (k * itemsize + results)
         self.in_tcm = fitting >= min(most, TILE_ROWS)
@@ -41,8 +41,8 @@ class LinearPlan:
 
 
 def tcm_budget(torch: RuntimeContext) -> int:
-    """What a kernel of the compute stream has on every PE of this rank's SIP, as long as a process group keeps what it
-    keeps now and no tensor is put into TCM. Raises UsageError where that is nothing.
+    """The TCM of a compute kernel on every PE of this rank's SIP, given the current reservation for communication and
+    no tensors in TCM. Raises UsageError if none is left.
     """
     cube, kept = torch.spec.cube, torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
     left = cube.tcm_allocatable_bytes - kept
@@ -57,7 +57,7 @@ def tcm_budget(torch: RuntimeContext) -> int:
 
 
 def rows_at_once(torch: RuntimeContext, width: int, copies: int = 6) -> int:
-    """How many rows of `width` elements a kernel takes at a time that has `copies` of them in f32."""
+    """How many rows of `width` elements fit a kernel's TCM at a time, with `copies` of them in f32."""
     return max(1, min(128, tcm_budget(torch) // (width * WIDE_BYTES * copies)))
 
 
@@ -81,7 +81,7 @@ def linear(
     activation: Activation | None = None,
     name: str = "linear",
 ) -> Tensor:
-    """activation(x @ weight + bias), rows over the grid; done by the PEs that hold the weight."""
+    """activation(x @ weight + bias), rows over the grid; computed by the PEs that hold the weight."""
     (m, k), n = x.shape, weight.shape[1]
     out = torch.empty(m, n, dtype=x.dtype, dp=grid.rows, name=f"{name}.out")
     workers = Grid.holding(weight)
@@ -96,7 +96,7 @@ def linear(
 def gated_linear(
     torch: RuntimeContext, grid: Grid, x: Tensor, gate: Tensor, up: Tensor, activation: Activation, name: str
 ) -> Tensor:
-    """activation(x @ gate) * (x @ up), rows over the grid; both weights lie alike."""
+    """activation(x @ gate) * (x @ up), rows over the grid; both weights have the same placement."""
     (m, k), n = x.shape, gate.shape[1]
     out = torch.empty(m, n, dtype=x.dtype, dp=grid.rows, name=f"{name}.out")
     workers = Grid.holding(gate)
@@ -137,7 +137,7 @@ def take_columns(torch: RuntimeContext, grid: Grid, x: Tensor, first: int, count
 
 
 def join_columns(torch: RuntimeContext, grid: Grid, stacked: Tensor, parts: int) -> Tensor:
-    """What `parts` matrices, one below the other, are side by side."""
+    """`parts` matrices, concatenated by rows in `stacked`, concatenated by columns."""
     rows, width = stacked.shape[0] // parts, stacked.shape[1] * parts
     out = torch.empty(rows, width, dtype=stacked.dtype, dp=grid.rows, name=f"{stacked.name}.joined")
     grid.launch(torch, "join_columns", kernels.join_columns, stacked, out, parts, rows_at_once(torch, width))

@@ -1,11 +1,11 @@
-"""Layers whose weights are shared out over the ranks of a tensor-parallel group, as Megatron's are. Forward only.
+"""Layers whose weights are partitioned over the ranks of a tensor-parallel group, as in Megatron. Forward only.
 
 Every rank makes the same layer and holds its part of the weight on its own SIP. Inputs and outputs are (tokens,
 features), rows over the PEs of the rank. Rounding: a product is summed in f32 and rounded once per rank; the sum over
 ranks is the collective's.
 
-With `sequence_parallel`, what lies between layers is split over ranks by tokens: a column-parallel layer gathers its
-input, a row-parallel one reduces and scatters its output, in place of an all-reduce.
+With `sequence_parallel`, activations between layers are split over ranks by tokens: a column-parallel layer gathers its
+input, a row-parallel one reduce-scatters its output instead of an all-reduce.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def own(index: int, count: int) -> slice:
 
 
 class ParallelLayer:
-    """What the layers of a rank share: its context, its group, and the cubes and PEs it works on."""
+    """Common to the layers of a rank: its context, its group, and the cubes and PEs it uses."""
 
     def __init__(self, dtype: str, torch: RuntimeContext | None, grid: Grid | None, name: str) -> None:
         state = model_parallel(torch)
@@ -176,7 +176,7 @@ class RowParallelLinear(ParallelLayer):
         return launches.add_to_rows(self.torch, self.grid, y, self.bias, residual, f"{self.name}.add")
 
     def _check_input(self, x: Tensor) -> None:
-        """Raise UsageError for other features than it takes: all where a rank's own are meant, or the reverse."""
+        """Raise UsageError for another number of features, e.g. all of them where the rank's part is expected."""
         wants, other = self.in_features_per_rank, self.in_features
         if not self.input_is_parallel:
             wants, other = other, wants

@@ -1,15 +1,15 @@
-"""Between what every rank of a tensor-parallel group has and what each has a part of. Forward only.
+"""Conversions between replicated and partitioned tensors of a tensor-parallel group. Forward only.
 
 | function | forward |
 |---|---|
-| copy_to | the tensor itself: every rank has it |
+| copy_to | the tensor itself, which is replicated |
 | reduce_from | the sum over ranks, in place |
 | scatter_to | this rank's columns |
 | gather_from | all ranks' columns side by side |
 | scatter_to_sequence, gather_from_sequence | the same along the first dimension |
 | reduce_scatter_to_sequence | this rank's rows of the sum over ranks |
 
-In a group of one all of them give the tensor itself. Tensors are (tokens, features), rows over the PEs of the rank.
+In a group of one all of them return the tensor itself. Tensors are (tokens, features), rows over the PEs of the rank.
 Without `torch` the context is the one that the calling rank was initialised for last.
 """
 
@@ -24,7 +24,7 @@ from kernbench.tp.placement import Grid, check_activation
 
 
 def divide(n: int, parts: int, what: str) -> int:
-    """n over `parts` ranks; raises UsageError where it does not come out even."""
+    """n over `parts` ranks; raises UsageError if it does not divide evenly."""
     if n % parts:
         raise UsageError(f"{what} is {n}, which {parts} ranks cannot share evenly", hint=f"use a multiple of {parts}")
     return n // parts

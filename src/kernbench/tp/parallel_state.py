@@ -1,11 +1,11 @@
-"""Which ranks share a model, and which share a batch: Megatron's tensor- and data-parallel groups.
+"""Megatron's tensor-parallel and data-parallel groups.
 
-World = TP x DP. Consecutive ranks form a tensor-parallel group; ranks of the same place in their groups form a
+World = TP x DP. Consecutive ranks form a tensor-parallel group; ranks with the same index in their groups form a
 data-parallel group. With 8 ranks and TP 4: (0 1 2 3) (4 5 6 7), and (0 4) (1 5) (2 6) (3 7).
 
-State belongs to the rank that made it, which is a greenlet of its own, and to the context it made it for; it is gone
-when the rank ends. A call without `torch` means the context for which the calling rank was initialised last. A program
-that is no rank (one process, no spawn) keeps its state until `destroy_model_parallel`.
+State belongs to the rank that created it, which is a greenlet, and to one context; it is discarded when the rank ends.
+A call without `torch` refers to the context for which the calling rank was initialised last. A program that is not a
+rank (one process, no spawn) keeps its state until `destroy_model_parallel`.
 
 Not modelled: pipeline, context and expert parallelism.
 """
@@ -90,7 +90,7 @@ def initialize_model_parallel(
 
 
 def _form(torch: RuntimeContext, groups: Sequence[tuple[int, ...]]) -> ParallelGroup:
-    """Make all groups of a kind, which every rank must do in the same order, and return the caller's. A group of all
+    """Create all groups of a kind, which every rank must do in the same order, and return the caller's. A group of all
     ranks is the world itself.
     """
     me = torch.distributed.get_rank()

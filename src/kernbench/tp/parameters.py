@@ -1,8 +1,8 @@
-"""Weights: what the whole one holds, and the part of it that a rank has.
+"""Weights: the contents of a full weight, and the part of it that a rank holds.
 
-An `init` says what the FULL weight holds, whatever the number of ranks: "zeros" (the default), "ones", "pattern" (a
-fixed pattern of small numbers, different in every row and column), an array, or a function of the full shape that
-returns one. Each rank takes its part.
+An `init` gives the contents of the FULL weight, independent of the number of ranks: "zeros" (the default), "ones",
+"pattern" (a fixed pattern of small numbers, different in every row and column), an array, or a function of the full
+shape that returns one. Each rank takes its part.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NAMES = ("zeros", "ones", "pattern")
 
 
 def pattern(shape: Shape) -> NDArray[np.float32]:
-    """Numbers of -1 to 1 that no two rows or columns share, over the square root of the number of rows: so outputs have
-    the size of inputs.
+    """Numbers from -1 to 1, different in every row and column, over the square root of the number of rows: so outputs
+    are of the magnitude of inputs.
     """
     places = np.indices(shape, dtype=np.int64)
     mixed = sum(place * factor for place, factor in zip(places, (7919, 104729, 1299709), strict=False))

@@ -1,12 +1,12 @@
-"""Where the tensors of a rank lie on its SIP: over which cubes and PEs, and split how.
+"""The placement of a rank's tensors on its SIP: over which cubes and PEs they are split, and how.
 
-The rule: activations are split by rows, so that their address range is the plain row-major matrix, which every PE can
-read, norms and additions find whole rows in their own memory, and every collective can take them. Weights are split by
-columns, so that each PE has the weights of its own outputs in its own HBM slice: over as many cubes as there is enough
-for, since a PE with a few columns would read all activations for little work, and write outputs in tiny pieces. What
-is short and needed everywhere (gains, biases that are added to rows) is replicated.
+Activations are split by rows: their address range is then the plain row-major matrix, which every PE can read; norms
+and additions find whole rows in the PE's own memory; and every collective supports them. Weights are split by columns,
+so that each PE has the weights of its outputs in its own HBM slice. They are split over as many cubes as the weight is
+large enough for, since a PE with few columns would read all activations for little work, and write its outputs in small
+pieces. Short tensors that every PE needs (gains, biases that are added to rows) are replicated.
 
-Not offered: activations split by columns. With fewer rows than PEs, some PEs hold no activations.
+Not supported: activations split by columns. With fewer rows than PEs, some PEs hold no activations.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 
-ENOUGH_COLUMNS = 32  # of a weight for one PE: the native tile's
-ENOUGH_BYTES = 64 * 1024  # or so much of it: 256 ns of a PE's link
+ENOUGH_COLUMNS = 32  # of a weight per PE: those of the native tile
+ENOUGH_BYTES = 64 * 1024  # or bytes of a weight per PE: 256 ns of a PE's link
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Grid:
 
     @classmethod
     def of(cls, torch: RuntimeContext, cubes: int | None = None, pes: int | None = None) -> Grid:
-        """All of a SIP, or so much of it; raises UsageError for more than there is and for physical addresses."""
+        """All of a SIP, or part of it; raises UsageError for more than it has and for physical addresses."""
         spec = torch.spec
         if spec.system.address_model != "va":
             raise UsageError(
@@ -60,37 +60,39 @@ class Grid:
         return cls(weight.dp.num_cubes, weight.dp.num_pes)
 
     def for_weight(self, inputs: int, outputs: int, dtype: str) -> Grid:
-        """So many cubes of it as a weight is enough for."""
+        """The part of the grid with as many cubes as a weight is large enough for."""
         nbytes = inputs * outputs * dtype_of(dtype).itemsize
         pes = max(outputs // ENOUGH_COLUMNS, nbytes // ENOUGH_BYTES)
         return Grid(max(1, min(self.cubes, -(-pes // self.pes))), self.pes)
 
     @property
     def rows(self) -> DPPolicy:
-        """Of activations."""
+        """The placement of activations."""
         return self._split("row_wise")
 
     @property
     def columns(self) -> DPPolicy:
-        """Of weights."""
+        """The placement of weights."""
         return self._split("column_wise")
 
     @property
     def everywhere(self) -> DPPolicy:
-        """All of it in every PE."""
+        """The placement of replicated tensors."""
         return self._split("replicate")
 
     def _split(self, split: Split) -> DPPolicy:
         return DPPolicy(cube=split, pe=split, num_cubes=self.cubes, num_pes=self.pes)
 
     def launch(self, torch: RuntimeContext, name: str, kernel: object, *args: object, **named: object) -> Launch:
-        """Run a kernel on every PE of the grid, whatever its tensors lie on: program ids are then places in it."""
+        """Run a kernel on every PE of the grid, wherever its tensors lie: program ids are then
+        positions in the grid.
+        """
         where: dict[str, object] = {"target_cubes": range(self.cubes), "target_pes": range(self.pes)}
         return torch.launch(name, kernel, *args, **where, **named)  # type: ignore[arg-type]  # no name is `wait`
 
 
 def check_activation(torch: RuntimeContext, x: object, features: int | None, what: str) -> Tensor:
-    """Raise UsageError for what is no (tokens, features) matrix of this rank's SIP whose rows lie end to end."""
+    """Raise UsageError unless x is a (tokens, features) matrix on this rank's SIP with contiguous rows."""
     if not isinstance(x, Tensor):
         raise UsageError(f"{what}: got a {type(x).__name__}", hint="give a tensor of this context")
     if x.ndim != 2 or (features is not None and x.shape[1] != features):
