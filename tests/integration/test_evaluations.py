@@ -15,7 +15,7 @@ from kernbench.runtime_api.bench_runner import WHOLE, RunOptions, run_bench
 from kernbench.sweep.context import SweepContext
 from kernbench.sweep.points import point_of
 from kernbench.sweep.target import target_of
-from kernbench.sweep.work import PointRunner, Task
+from kernbench.sweep.work import PointRunner, PointTask
 from kernbench.topology import load_topology
 
 COMMITTED = Path(__file__).parents[2] / "docs/results"
@@ -78,7 +78,7 @@ def test_committed_rows_are_what_the_machine_gives_today(bench: str, which: dict
     settings = spec.evaluation.points(load_topology(committed.machine), **committed.parameters)
     (at,) = [at for at, each in enumerate(settings) if all(row.get(name) == value for name, value in each.items())]
     runner = PointRunner(SweepContext(target_of(spec.evaluation.point), bench, committed.machine, WHOLE))
-    found = flat_row(runner.run(Task(at, point_of(settings[at], {}))).row)
+    found = flat_row(runner.run(PointTask(at, point_of(settings[at], {}))).row)
     if bench in SUMMED:
         row, found = ({name: value for name, value in each.items() if name != "kernels_ns"} for each in (row, found))
     assert found == row

@@ -21,7 +21,7 @@ from kernbench.sweep import sweep
 from kernbench.sweep.cluster_pool import _outcome
 from kernbench.sweep.driver import Progress
 from kernbench.sweep.points import Point
-from kernbench.sweep.work import Task
+from kernbench.sweep.work import PointTask
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
@@ -154,4 +154,4 @@ def test_a_result_that_is_lost_with_its_worker_is_asked_for_again(status: str) -
         def result(self) -> None:
             raise CancelledError("its worker ended")
 
-    assert _outcome(Gone(), Task(0, Point({}, {}))) is None
+    assert _outcome(Gone(), PointTask(0, Point({}, {}))) is None

@@ -1,4 +1,4 @@
-"""Collectives measured one by one, each on a machine of its own, for `kernbench ccl` and `kernbench tune-ccl`."""
+"""Collectives measured one by one, each on a new machine, for `kernbench ccl` and `kernbench tune-ccl`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernbench.topology.graph import TopologyGraph
 
 
 def check_algorithms(collective: str, algorithms: Sequence[str | None], ccl: CclSource = None) -> None:
-    """Raises UsageError for an algorithm that there is not, or that does not do the collective."""
+    """Raise UsageError for an unknown algorithm, or one that does not implement the collective."""
     config = load_ccl_config(ccl)
     for name in algorithms:
         if name is not None and name != AUTO:

@@ -1,4 +1,4 @@
-"""Which algorithm is the fastest at which size, on a given machine: measured, each run on a machine of its own.
+"""Which algorithm is the fastest at which size, on a given machine: measured, each run on a new machine.
 
 Every algorithm of a collective is tried at every size with its own chunks. Where messages are long enough for chunks to
 matter, the two fastest are tried with other chunks too. Runs carry no data: times do not depend on it.
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 class Tuned(NamedTuple):
-    """One table. `chosen` and `before` are what it and the present table take at each size."""
+    """One table. `chosen` and `before` are the choices of it and of the current table at each size."""
 
     table: str
     rows: tuple[AutoRow, ...]
@@ -39,7 +39,9 @@ class Tuned(NamedTuple):
 def tune(
     graph: TopologyGraph, table: str, sizes: Sequence[int], chunks: Sequence[int], config: CclConfig, say: Say
 ) -> Tuned:
-    """Measure the algorithms of one table; `say` is told what is measured. Raises UsageError where none can be."""
+    """Measure the algorithms of one table; `say` is called with each measurement. Raises UsageError if none is
+    possible.
+    """
     machine = _Machine(graph, table, config)
     trials: list[Measurement] = []
     before: list[Measurement] = []
@@ -75,8 +77,7 @@ class _Machine:
         module = load_algorithm(resolve_algorithm_config(self._config, name))
         if self._collective not in module.collectives:
             return False
-        # Addends per cube are for algorithms that know of the cubes: those that ask which mesh, or whose parts, they
-        # are.
+        # Addends per cube need algorithms that distinguish cubes: those whose kernel declares the mesh root or `per`.
         return self._table != PER_CUBE or "mesh_root" in module.names or "per" in module.names
 
     def other_chunks(self, trial: Measurement, chunks: Sequence[int]) -> list[int]:

@@ -22,7 +22,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-FAR_BELOW = -1e30  # a score that no exponential sees
+FAR_BELOW = -1e30  # a masked score: its exponential is 0
 
 
 def flash_kernel(

@@ -1,7 +1,7 @@
 """One decoder layer of a large model over the SIPs of the tray: time per part, bounds, tokens per second, memory.
 
 Models that are marked `validation` in models.yaml have random weights, and their output is compared with numpy. Others
-have zeros, unless the run is verified: then they have random numbers from the beginning, which nobody writes, and the
+have zeros, unless the run is verified: then they have preset random numbers, which are not written by the host, and the
 output is compared with numpy, or with PyTorch on its device where `--backend torch` keeps values there. Setting up is
 not part of the figures.
 """

@@ -1,8 +1,8 @@
 """From one PE to another: messages through IPCQ against plain DMA, near and far.
 
-One-sided, it is over when the bytes are with the receiver and the sender knows that it may go on: a send that is
-received without reading its slots, against a store. With consumption, the receiver has them in its TCM: a send that is
-received, against a store and then a load, which is a launch of its own: a plain store says nothing to the receiver.
+One-sided, a transfer is over when the bytes have arrived and the sender may continue: a send that is received without
+reading its slots, against a store. With consumption, the receiver has them in its TCM: a send that is received, against
+a store and then a load in a separate launch, since a plain store does not notify the receiver.
 IPCQ takes the receiver's rings, DMA its HBM. Times are from the start of both PEs to the end of the later one.
 
 Evaluated (`--out`), each hop and size is a point on a machine of its own, with rings in TCM, and in SRAM and HBM for

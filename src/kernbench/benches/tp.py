@@ -33,7 +33,7 @@ ROUNDINGS = 8  # of the tensors' type, between input and output; each adds its t
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What every rank is told."""
+    """The settings of all ranks."""
 
     torch: RuntimeContext
     tokens: int
@@ -52,7 +52,7 @@ class _Job:
         return parallel.Grid.of(self.torch, self.cubes or None)
 
     def tokens_of_batch(self) -> Array:
-        """All tokens of the rank's group, which has a batch of its own."""
+        """All tokens of the rank's group, which has a separate batch."""
         rng = np.random.default_rng([self.seed, parallel.get_data_parallel_rank(self.torch)])
         return draw(rng, self.tokens, self.hidden, dtype=self.dtype)
 

@@ -49,16 +49,16 @@ def sweep(
     """Run `fn(torch, **params)` once for each point and return a row for each, in order of the points.
 
     `over` has the axes: {"m": [128, 256], "machine:system.sips.count": [1, 2]}; their grid is run, or with `mode="zip"`
-    their values side by side, or what a `search` ("random", "optuna") draws from them. `points` is a list of such
-    settings instead. `params`, `topology` and `overrides` are what all points share. A point that fails is a row that
-    is not `ok` and has an `error`. `cost` is a function of a MachineSpec for the column of that name.
+    their values pairwise, or the samples of a `search` ("random", "optuna"). `points` is a list of such settings
+    instead. `params`, `topology` and `overrides` are common to all points. A point that fails is a row that is not `ok`
+    and has an `error`. `cost` is a function of a MachineSpec for the column of that name.
 
     Points run in `workers` processes, by default one per core; 0 is this process. A function that other processes
-    cannot import runs in this one. `cluster` is the address of a dask scheduler. With `out`, every row is kept in that
-    folder as soon as it is there, a second call runs only what is missing, and tables and a plot are written. Rows
-    there that were made with another source of the function or of KernBench are refused, unless `resume_anyway`. A
-    point that runs longer than `point_timeout_s` is ended and is a row with an error; that needs worker processes.
-    Raises UsageError or TopologyError for what is wrong with all points.
+    cannot import runs in this one. `cluster` is the address of a dask scheduler. With `out`, every row is written to
+    that folder as soon as it is complete, a second call runs only missing points, and tables and a plot are written.
+    Rows there that were made with another source of the function or of KernBench are an error, unless `resume_anyway`.
+    A point that runs longer than `point_timeout_s` is stopped and becomes a row with an error; that needs worker
+    processes. Raises UsageError or TopologyError for faults that affect all points.
     """
     _check_kinds(over=over, params=params, overrides=overrides, points=points, name=name, device=device, out=out,
                  storage=storage, cluster=cluster, workers=workers, objectives=objectives,

@@ -1,8 +1,8 @@
-"""Points on a dask.distributed cluster: a scheduler at an address, and workers that reach it from anywhere.
+"""Runs points on a dask.distributed cluster: a scheduler at an address, and workers that connect to it.
 
-Workers need the same source of KernBench, and the same `ccl.yaml`. A bench that is a file must lie at the same path
-there, as on a shared file system. A worker runs one point at a time, whatever number of threads it has. When one dies,
-the scheduler gives its points to others; a point that has ended several workers is a row with an error.
+Workers need the same source of KernBench, and the same `ccl.yaml`. A bench in a file must have the same path there, as
+on a shared file system. A worker runs one point at a time, whatever its number of threads. When a worker dies, the
+scheduler reassigns its points; a point whose workers died several times becomes a row with an error.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.sweep.context import SweepContext
-from kernbench.sweep.pool import Waiting
+from kernbench.sweep.pool import TaskQueue
 from kernbench.sweep.provenance import source_here
 from kernbench.sweep.rows import failed_row
-from kernbench.sweep.work import Outcome, PointRunner, Task
+from kernbench.sweep.work import PointOutcome, PointRunner, PointTask
 
 CONNECT_S = 10.0
-UNDER_WAY = 4  # tasks per thread of the cluster that are submitted at a time
-LEAST_UNDER_WAY = 32
-MOST_AGAIN = 3  # times that a forgotten task is submitted anew
+IN_FLIGHT = 4  # tasks in flight per thread of the cluster
+MIN_IN_FLIGHT = 32
+MAX_RETRIES = 3  # of a task that the scheduler has lost
 HINT = "finished points are kept: run the same sweep again to go on"
 
 
@@ -36,16 +36,16 @@ class ClusterPool:
         self._address = address
         self._client: Any = None
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[PointTask]) -> Iterator[PointOutcome]:
         if not tasks:
             return
         if self._client is None:
             self._client = _connect(self._address)
-        waiting = Waiting(tasks)
-        futures: dict[str, Task] = {}
+        waiting = TaskQueue(tasks)
+        futures: dict[str, PointTask] = {}
         again: Counter[int] = Counter()
         done = _distributed().as_completed(loop=self._client.loop)
-        room = max(LEAST_UNDER_WAY, UNDER_WAY * sum(self._client.nthreads().values()))
+        room = max(MIN_IN_FLIGHT, IN_FLIGHT * sum(self._client.nthreads().values()))
         while waiting or futures:
             while waiting and len(futures) < room:
                 task = waiting.take(None, ())
@@ -58,9 +58,9 @@ class ClusterPool:
             if outcome is not None:
                 yield outcome
                 continue
-            if self._client.status != "running" or again[task.number] == MOST_AGAIN:
+            if self._client.status != "running" or again[task.number] == MAX_RETRIES:
                 raise UsageError("the connection to the cluster is lost", hint=HINT)
-            again[task.number] += 1  # the scheduler forgot it when its worker ended: ask once more
+            again[task.number] += 1  # the scheduler lost it when its worker ended
             waiting.put_back(task)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ def _distributed() -> ModuleType:
 
 
 def _cancelled() -> tuple[type[BaseException], ...]:
-    """What dask raises of a future that is gone: by version, the one or the other."""
+    """The exceptions of dask for a cancelled future, which depend on its version."""
     asyncio, futures = import_module("asyncio"), import_module("concurrent.futures")
     return asyncio.CancelledError, futures.CancelledError
 
@@ -94,14 +94,14 @@ def _connect(address: str) -> Any:
         ) from None
 
 
-def _outcome(future: Any, task: Task) -> Outcome | None:
-    """What came of a task; None where the scheduler has forgotten it, which may happen up to the last moment: what has
-    finished lies on its worker until it is fetched.
+def _outcome(future: Any, task: PointTask) -> PointOutcome | None:
+    """The outcome of a task; None if the scheduler has lost it, which can happen even to a finished one: its result is
+    on the worker until it is fetched.
     """
     error = None
     try:
         if future.status == "finished":
-            outcome: Outcome = future.result()
+            outcome: PointOutcome = future.result()
             return outcome
         if future.status == "error":
             error = future.exception()
@@ -111,16 +111,16 @@ def _outcome(future: Any, task: Task) -> Outcome | None:
         return None
     if isinstance(error, _distributed().KilledWorker):
         what = "the workers that ran this point ended, several times; out of memory, or killed"
-        return Outcome(task, failed_row(task.point, what, task.number), 0.0)
+        return PointOutcome(task, failed_row(task.point, what, task.number), 0.0)
     raise UsageError(f"a worker of the cluster failed: {type(error).__name__}: {error}", hint=HINT)
 
 
 _lock = threading.Lock()
-_runners: list[tuple[SweepContext, PointRunner]] = []  # in a worker: that of the sweep it runs points of
+_runners: list[tuple[SweepContext, PointRunner]] = []  # in a worker: the runner of its sweep
 
 
-def run_on_worker(context: SweepContext, task: Task) -> Outcome:
-    """Run a point in a worker of the cluster; it keeps its machines from one point to the next."""
+def run_on_worker(context: SweepContext, task: PointTask) -> PointOutcome:
+    """Run a point in a worker of the cluster; compiled machines are kept between points."""
     with _lock:
         if not _runners or _runners[0][0] != context:
             _check_source(context)
@@ -129,7 +129,7 @@ def run_on_worker(context: SweepContext, task: Task) -> Outcome:
 
 
 def _check_source(context: SweepContext) -> None:
-    """Raise RuntimeError in a worker that would make rows with another simulator or another `ccl.yaml`."""
+    """Raise RuntimeError in a worker that has another simulator source or another `ccl.yaml`."""
     for name, wanted in context.source_here.items():
         found = source_here()[name]
         if found != wanted:

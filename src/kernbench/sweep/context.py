@@ -1,7 +1,7 @@
-"""What all points of a sweep share: the function, the machine they change, how they are run and what they cost.
+"""The settings that all points of a sweep share: function, base machine, run options and cost model.
 
-Rows are reused from a folder only when all of it is the same: `identity` says what "all" is, `provenance.py` how much
-of the source it covers.
+Rows in a folder are reused only if all of these are equal: `identity` lists them, `provenance.py` describes how much of
+the source it covers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ from kernbench.topology.layers import Overrides, Source, stacked
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
 
-MADE_WITH = ("source", "modules", "simulator", "ccl", "cost", "version")  # of an identity: how, not what, was simulated
+MADE_WITH = (
+    "source",
+    "modules",
+    "simulator",
+    "ccl",
+    "cost",
+    "version",
+)  # parts of an identity that describe how, not what, was simulated
 WORKER = "kernbench-sweep-worker"  # the name of processes that run points
 
 
 @dataclass(frozen=True, slots=True)
 class SweepContext:
-    """It travels to other processes and other computers: `machine` is the whole description, not the name of a file."""
+    """It is sent to other processes and hosts: `machine` is the whole description, not a file name."""
 
     target: Target
     title: str
@@ -36,13 +43,11 @@ class SweepContext:
     verify_data: bool = False
     cost: Target | None = None
     version: str = __version__
-    source_here: Mapping[str, str] = field(
-        default_factory=source_here
-    )  # what the process that began the sweep makes rows with
+    source_here: Mapping[str, str] = field(default_factory=source_here)  # sources of the process that began the sweep
 
     def identity(self, values: Iterable[object] = ()) -> dict[str, str]:
-        """What a row depends on besides its point, by names that a person knows. `values` are those that points set:
-        the files and classes that they name count too. Raises CclConfigError for a `ccl.yaml` that is wrong.
+        """Everything that a row depends on besides its point, by readable names. `values` are those that points set:
+        the files and classes that they name are included. Raises CclConfigError for an invalid `ccl.yaml`.
         """
         cost = f"{self.cost}, {self.cost.digest()}" if self.cost is not None else "default"
         config = load_ccl_config()

@@ -1,9 +1,9 @@
-"""What a machine costs: a number to weigh its time against. The shipped machine costs 1.
+"""The cost of a machine: a number to weigh its time against. The shipped machine costs 1.
 
-The model is simple and meant to be replaced: the weighted sum of what the machine has of four things, each relative to
-the shipped machine. Products per ns stand for logic area, bytes on the die for SRAM area, HBM bandwidth for stacks and
-their PHYs, die-to-die bandwidth for the shoreline. It knows no yield, package, power or price.
-Another one is any function of a MachineSpec that returns a number.
+The model is simple and meant to be replaced: a weighted sum of four resources of the machine, each relative to the
+shipped machine. MACs per ns stand for logic area, bytes on the die for SRAM area, HBM bandwidth for stacks and
+their PHYs, die-to-die bandwidth for the shoreline. Yield, package, power and price are not modelled.
+A replacement is any function of a MachineSpec that returns a number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def default_cost(spec: MachineSpec) -> float:
 
 
 def resources_of(spec: MachineSpec) -> dict[str, float]:
-    """What the whole machine has of each thing that costs."""
+    """The amount of each resource in the whole machine."""
     cube = spec.cube
     memory = cube.memory_map
     macs = cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")

@@ -1,6 +1,7 @@
-"""Drive a sweep: take points from its plan, run what no row is known of, give the rows back in order.
+"""Drive a sweep: take points from its plan, run those without a stored row, return the rows in order.
 
-Points count from 0 in the order in which the plan names them first, so a row's number does not depend on who ran it.
+Points are numbered from 0 in the order in which the plan first proposes them, so a row's number does not depend on the
+worker that ran it.
 """
 
 from __future__ import annotations
@@ -13,28 +14,28 @@ from typing import Protocol
 from kernbench.sweep.points import Point
 from kernbench.sweep.pool import Pool
 from kernbench.sweep.rows import SweepRow
-from kernbench.sweep.work import Task
+from kernbench.sweep.work import PointTask
 
 
-class Plan(Protocol):
-    """Which points, batch by batch. A search decides on a batch when it knows the rows of those before."""
+class SweepPlan(Protocol):
+    """The points, batch by batch. A search chooses a batch when it has the rows of the previous ones."""
 
     @property
     def total(self) -> int:
-        """How many there will be, about."""
+        """The approximate number of points."""
         ...
 
     def next_batch(self) -> Sequence[Point]:
-        """Empty at the end."""
+        """The next points; empty at the end."""
         ...
 
-    def tell(self, rows: Sequence[SweepRow]) -> None:
-        """The rows of the last batch, in its order."""
+    def report(self, rows: Sequence[SweepRow]) -> None:
+        """Receive the rows of the last batch, in its order."""
         ...
 
 
 class RowStore(Protocol):
-    """Where rows are kept as they come."""
+    """Stores rows as points finish."""
 
     def get(self, point: Point) -> SweepRow | None: ...
 
@@ -42,7 +43,7 @@ class RowStore(Protocol):
 
 
 class FixedPlan:
-    """Points that are known beforehand."""
+    """A fixed list of points."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self.points = points
@@ -56,23 +57,23 @@ class FixedPlan:
         given, self._given = self._given, True
         return [] if given else self.points
 
-    def tell(self, rows: Sequence[SweepRow]) -> None:
-        pass  # nothing depends on it
+    def report(self, rows: Sequence[SweepRow]) -> None:
+        pass  # the points do not depend on rows
 
 
 class NothingKept:
-    """Rows of a sweep that is not written anywhere: none is known beforehand."""
+    """The store of a sweep without a folder: it has no rows."""
 
     def get(self, point: Point) -> SweepRow | None:
         return None
 
     def add(self, point: Point, row: SweepRow, run_s: float) -> None:
-        pass  # the driver has it
+        pass  # the driver keeps it
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a sweep is, after a point was run. `failed` counts those of this call."""
+    """The progress of a sweep after a point was run. `failed` counts points of this call."""
 
     done: int
     total: int
@@ -82,7 +83,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """The rows of all points in order; how many were run now, and how long those took together."""
+    """The rows of all points in order; how many were run in this call, and their total time."""
 
     rows: list[SweepRow]
     ran: int
@@ -90,7 +91,7 @@ class Driven:
 
 
 def drive(
-    plan: Plan,
+    plan: SweepPlan,
     pool: Pool,
     store: RowStore,
     progress: Callable[[Progress], None] | None = None,
@@ -102,14 +103,14 @@ def drive(
     rows: dict[int, SweepRow] = {}
     ran, failed, run_s = 0, 0, 0.0
     while batch := plan.next_batch():
-        missing: dict[int, Task] = {}
+        missing: dict[int, PointTask] = {}
         for point in batch:
             number = numbers.setdefault(point.key, len(numbers))
-            known = None if number in rows else store.get(point)
-            if known is not None:
-                rows[number] = replace(known, point=number)
+            stored = None if number in rows else store.get(point)
+            if stored is not None:
+                rows[number] = replace(stored, point=number)
             elif number not in rows:
-                missing[number] = Task(number, point)
+                missing[number] = PointTask(number, point)
         for outcome in pool.run(list(missing.values())):
             row = replace(outcome.row, made_with=made_with)
             store.add(outcome.task.point, row, outcome.run_s)
@@ -118,5 +119,5 @@ def drive(
             if progress is not None:
                 left = max(plan.total - len(rows), 0)
                 progress(Progress(len(rows), plan.total, failed, (time.monotonic() - began) / ran * left))
-        plan.tell([rows[numbers[point.key]] for point in batch])
+        plan.report([rows[numbers[point.key]] for point in batch])
     return Driven([rows[number] for number in sorted(rows)], ran, run_s)

@@ -1,10 +1,10 @@
-"""A sweep on disk: every finished point is a line of `rows.jsonl` at once, so that stopping loses nothing.
+"""A sweep on disk: every finished point is appended to `rows.jsonl` at once, so that an interruption loses nothing.
 
-A line is whole or it is not counted: it has a checksum, and says of which sweep it is. Lines that are damaged are put
-aside and their points run again. Rows of another bench or machine, or made with another source, are not mixed with new
-ones: that is refused. `resume_anyway` keeps rows that were made with another source; each says by which identity it was
-made, and `sweep.json` has those. Points may come and go between calls: a row is found again by its point.
-One process at a time writes; the lock goes with the process.
+Each line has a checksum and the digest of its sweep; incomplete lines are ignored. Damaged lines are moved to another
+file and their points run again. Rows of another bench or machine, or made with another source, are an error.
+`resume_anyway` keeps rows that were made with another source; each has the digest of its identity, and `sweep.json` has
+the identities. The set of points may change between calls: a row is found by its point. One process at a time writes;
+the lock is released when it ends.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ OURS = (ABOUT, ROWS, LOCK)
 
 
 class SweepFolder:
-    """The rows of a sweep in a folder, which is made if it is not there. `notes` say what was found wrong in it.
+    """The rows of a sweep in a folder, which is made if it is not there. `notes` list problems found in it.
 
-    Raises UsageError when the folder holds something else, another sweep, or a sweep that is running.
+    Raises UsageError if the folder holds other files, another sweep, or a sweep that is running.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str], *, resume_anyway: bool = False) -> None:
@@ -71,13 +71,13 @@ class SweepFolder:
         return self._rows.get(point.key)
 
     def add(self, point: Point, row: SweepRow, run_s: float) -> None:
-        """Write a row, in one piece."""
+        """Append a row, with a single write."""
         self._rows[point.key] = row
         line = _sealed({"sweep": self._digest, "key": point.key, "row": row.as_json(), "run_s": round(run_s, 6)})
         self._file.write(line)
 
     def forget_failed(self) -> None:
-        """Points that failed count as not run."""
+        """Discard the rows of failed points, so that they run again."""
         self._rows = {key: row for key, row in self._rows.items() if row.ok}
 
     def _read(self) -> None:
@@ -107,7 +107,7 @@ class SweepFolder:
             self.notes.append(f"{damaged} damaged of {len(good) + damaged} rows: their points run again ({aside.name})")
 
     def _admit(self, others: Mapping[str, int]) -> None:
-        """Keep rows of other identities where that is wanted; raises UsageError where it is not, or makes no sense."""
+        """Keep rows of other identities if that is requested and valid; otherwise raises UsageError."""
         known = _identities(self.path / ABOUT)
         differs = [self._differences(known.get(digest, {})) for digest in others]
         if not self._resume_anyway or any(not parts or not set(parts) <= set(MADE_WITH) for parts in differs):
@@ -117,7 +117,7 @@ class SweepFolder:
         self.notes.append(f"{sum(others.values())} rows kept that were made with another source ({parts})")
 
     def _differences(self, theirs: Mapping[str, str]) -> dict[str, str]:
-        """What is not the same there and now; nothing where it cannot be known."""
+        """The differences between an identity and the current one; empty if the other one is missing."""
         return {
             name: _difference(name, theirs.get(name, "?"), now)
             for name, now in self._identity.items()
@@ -143,7 +143,7 @@ def _another(path: Path, differs: Mapping[str, str]) -> UsageError:
 
 
 def _identities(about: Path) -> dict[str, dict[str, str]]:
-    """Identities that rows of a folder were made with, by their digests, as far as the file is whole."""
+    """Identities of a folder's rows, by their digests, as far as the file is intact."""
     try:
         data = parse_json(read_regular(about))
     except (UsageError, OSError, ValueError):
@@ -162,7 +162,7 @@ def _sealed(data: Mapping[str, object]) -> bytes:
 
 
 def _opened(line: bytes) -> dict[str, Any] | None:
-    """What `_sealed` put into a line, or None when it is damaged."""
+    """The data of a line written by `_sealed`, or None if it is damaged."""
     head, colon, text = line.partition(b',"data":')
     text = text[:-1]
     if not colon or not line.endswith(b"}") or head != b'{"crc":"%08x"' % crc32(text):
@@ -209,7 +209,7 @@ def _free_name(path: Path) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file is there whole, or as it was before."""
+    """Write a file atomically: it is complete, or as it was before."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

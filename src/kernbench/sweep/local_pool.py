@@ -1,9 +1,9 @@
-"""Points in processes of this computer, each started afresh (spawn), so that none inherits another's state.
+"""Runs points in processes of this host, each started with spawn, so that none inherits state.
 
-A worker runs one point at a time. While many wait, the next one is already in its pipe, so that it does not wait for
-this process. A worker that dies takes down only the point it was running: that is tried once more by another worker,
-and becomes a row with an error when it ends that one too. With a time limit, a worker whose point runs longer is
-killed, and the point is a row with an error at once. Workers end by themselves when this process does.
+A worker runs one point at a time. While many are queued, the next one is already in its pipe, so that it does not wait
+for this process. If a worker dies, only the point it was running is affected: another worker retries it, and it becomes
+a row with an error if that worker dies too. With a time limit, a worker whose point runs longer is killed, and the
+point becomes a row with an error at once. Workers end when this process does.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from multiprocessing.process import BaseProcess
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.sweep.context import WORKER, SweepContext
-from kernbench.sweep.pool import Waiting
+from kernbench.sweep.pool import TaskQueue
 from kernbench.sweep.rows import failed_row
-from kernbench.sweep.work import Outcome, PointRunner, Task
+from kernbench.sweep.work import PointOutcome, PointRunner, PointTask
 
-ATTEMPTS = 2  # of a point whose worker dies
-STARTS = 3  # of a worker that dies before it is ready
+ATTEMPTS = 2  # per point whose worker dies
+STARTS = 3  # of workers that die before they are ready
 AHEAD = 2  # tasks that a worker has, the one it runs included
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a core each is all there is
-ENDS_S = 5.0  # from the end of its pipe to its own
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # each worker has one core
+ENDS_S = 5.0  # from the end of a worker's pipe to that of the process
 READY = "ready"
 
 
 def all_cores() -> int:
-    """How many processes can run at a time here."""
+    """The number of cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -49,11 +49,11 @@ class LocalPool:
         self._size = workers
         self._limit_s = point_timeout_s
         self._workers: list[_Worker] = []
-        self._died = Counter[int]()  # how often the worker died that ran a task, by its number
+        self._died = Counter[int]()  # deaths of workers by the number of the task they ran
         self._false_starts = 0
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        waiting = Waiting(tasks)
+    def run(self, tasks: Sequence[PointTask]) -> Iterator[PointOutcome]:
+        waiting = TaskQueue(tasks)
         while waiting or any(worker.tasks for worker in self._workers):
             self._start(min(self._size, len(waiting) + sum(1 for worker in self._workers if worker.tasks)))
             self._hand_out(waiting)
@@ -66,7 +66,7 @@ class LocalPool:
                     yield from self._bury(worker, waiting)
                     continue
                 worker.began_s = time.monotonic()  # of the next point that it has
-                if isinstance(answer, Outcome):
+                if isinstance(answer, PointOutcome):
                     worker.tasks.popleft()
                     yield answer
                 elif answer == READY:
@@ -85,10 +85,10 @@ class LocalPool:
         while len(self._workers) < wanted:
             self._workers.append(_Worker(self._context))
 
-    def _hand_out(self, waiting: Waiting) -> None:
+    def _hand_out(self, waiting: TaskQueue) -> None:
         for depth in range(AHEAD):
             if depth and len(waiting) < AHEAD * len(self._workers):
-                return  # towards the end nobody shall wait behind a long point
+                return  # towards the end no point should be queued behind a long one
             for worker in self._workers:
                 if waiting and len(worker.tasks) == depth:
                     others = [other.machine for other in self._workers if other is not worker]
@@ -101,8 +101,8 @@ class LocalPool:
         ends = [worker.began_s + self._limit_s for worker in self._workers if worker.is_running]
         return max(min(ends) - time.monotonic(), 0.0) if ends else None
 
-    def _end_overdue(self, waiting: Waiting) -> Iterator[Outcome]:
-        """Kill workers whose points run longer than they may; the points that wait behind those go back."""
+    def _end_overdue(self, waiting: TaskQueue) -> Iterator[PointOutcome]:
+        """Kill workers whose points exceed the time limit; points queued behind those are put back."""
         for worker in [*self._workers] if self._limit_s is not None else []:
             ran_s = time.monotonic() - worker.began_s
             if not worker.is_running or ran_s < (self._limit_s or 0.0) or worker.pipe.poll():
@@ -113,10 +113,10 @@ class LocalPool:
             for task in reversed(others):
                 waiting.put_back(task)
             what = f"it ran longer than the time limit of {self._limit_s:g} s (--point-timeout)"
-            yield Outcome(overdue, failed_row(overdue.point, what, overdue.number), ran_s)
+            yield PointOutcome(overdue, failed_row(overdue.point, what, overdue.number), ran_s)
 
-    def _bury(self, worker: _Worker, waiting: Waiting) -> Iterator[Outcome]:
-        """A worker is dead: its points go back, except one that has killed too many."""
+    def _bury(self, worker: _Worker, waiting: TaskQueue) -> Iterator[PointOutcome]:
+        """Remove a dead worker: its points are put back, except one whose workers died too often."""
         self._workers.remove(worker)
         how = worker.how_it_ended()
         worker.kill()
@@ -136,19 +136,19 @@ class LocalPool:
             waiting.put_back(running)
             return
         what = f"the process that ran this point ended {ATTEMPTS} times ({how}); out of memory, or killed"
-        yield Outcome(running, failed_row(running.point, what, running.number), 0.0)
+        yield PointOutcome(running, failed_row(running.point, what, running.number), 0.0)
 
 
 class _Worker:
-    """A process, the pipe to it, and the tasks it has: the first is the one that it runs."""
+    """A process, its pipe, and its tasks: it runs the first one."""
 
     def __init__(self, context: SweepContext) -> None:
         spawn = multiprocessing.get_context("spawn")
         self.pipe, theirs = spawn.Pipe()
-        self.tasks: deque[Task] = deque()
+        self.tasks: deque[PointTask] = deque()
         self.machine: str | None = None
         self.is_ready = False
-        self.began_s = 0.0  # when the point that it runs was begun, or a little later
+        self.began_s = 0.0  # when the point that it runs was begun, approximately
         self._process: BaseProcess = spawn.Process(target=_work, args=(context, theirs), name=WORKER, daemon=True)
         with _one_blas_thread(), _without_main():
             self._process.start()
@@ -158,16 +158,16 @@ class _Worker:
     def is_running(self) -> bool:
         return self.is_ready and bool(self.tasks)
 
-    def give(self, task: Task) -> None:
+    def give(self, task: PointTask) -> None:
         if not self.tasks:
             self.began_s = time.monotonic()
         self.tasks.append(task)
         self.machine = task.point.machine_key
-        with suppress(OSError):  # it is dead: reading from it says so
+        with suppress(OSError):  # it is dead: the next read detects that
             self.pipe.send(task)
 
     def how_it_ended(self) -> str:
-        """Of a worker whose pipe is closed."""
+        """The exit code or signal of a worker whose pipe is closed."""
         self._process.join(ENDS_S)
         code = self._process.exitcode
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
@@ -191,8 +191,8 @@ def _one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """While a process is started: it shall not import the script that this one runs. A function of that script is
-    loaded from its file, as that of any file.
+    """Prevent a process that is started here from importing the script that this one runs. A function of that script is
+    loaded from its file, like that of any file.
     """
     main = sys.modules["__main__"]
     hidden = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
@@ -207,10 +207,10 @@ def _without_main() -> Iterator[None]:
 
 
 def _work(context: SweepContext, pipe: Connection) -> None:
-    """A worker's life: points from the pipe, outcomes into it."""
+    """The main loop of a worker: it receives points from the pipe and sends their outcomes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes rows
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sys.stdout = sys.stderr  # what a bench prints must not get into JSON
+    sys.stdout = sys.stderr  # output of a bench must not mix with JSON
     try:
         runner = PointRunner(context)
     except KernBenchError as error:

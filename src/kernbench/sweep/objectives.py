@@ -1,7 +1,7 @@
-"""What is best: objectives over the columns of rows, the Pareto front, the rows in order.
+"""Objectives over the columns of rows, the Pareto front, and the ranking of rows.
 
-A row is on the front when no other is at least as good in every objective and better in one. Rows that failed, rows
-of what does not fit its machine's memory, and rows without a number in one of the columns take no part.
+A row is on the front if no other is at least as good in every objective and better in one. Rows that failed, rows whose
+model does not fit the machine's memory, and rows without a number in one of the columns are excluded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kernbench.common.nearest import nearest
 from kernbench.sweep.points import Point, Value
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
-FROM_BENCH = ("returned:", TABLE)  # begin the names of columns that a bench fills
+FROM_BENCH = ("returned:", TABLE)  # prefixes of columns that a bench returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Objective:
         return f"{self.column}:{'max' if self.maximize else 'min'}"
 
     def worth(self, row: SweepRow) -> float | None:
-        """The less, the better; None when the row has no number there."""
+        """The value to minimise; None if the row has no number there."""
         value = row.value(self.column)
         if not row.ok or not row.fits or isinstance(value, bool) or not isinstance(value, int | float):
             return None
@@ -55,8 +55,8 @@ def default_objectives(points: Sequence[Point]) -> tuple[Objective, ...]:
 
 
 def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) -> None:
-    """Before anything is run: raise UsageError for an objective that no row can have a number for. What a bench
-    returns is not known before it has run.
+    """Before any run, raise UsageError for an objective that no row can have a number for. Values that a bench returns
+    cannot be checked before it has run.
     """
     settings = [SweepRow(0, point.params, point.machine).settings() for point in examples]
     numeric = [
@@ -96,23 +96,23 @@ def check_objectives(objectives: Sequence[Objective], rows: Sequence[SweepRow]) 
 
 
 def ranked(rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> list[SweepRow]:
-    """Those that count, best first by the first objective; equals by the next ones, then by number."""
+    """Rows with all objectives, best first by the first one; ties by the next ones, then by number."""
     worths = [(_worths(row, objectives), row) for row in rows]
     known = [(worth, row.point, row) for worth, row in worths if worth is not None]
     return [row for _, _, row in sorted(known, key=lambda item: item[:2])]
 
 
 def pareto_front(rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> list[SweepRow]:
-    """Those that nothing beats, best first by the first objective."""
+    """Rows that no other row dominates, best first by the first objective."""
     front: list[tuple[tuple[float, ...], SweepRow]] = []
-    for row in ranked(rows, objectives):  # what beats a row comes before it
+    for row in ranked(rows, objectives):  # a dominating row precedes the dominated one
         worth = _worths(row, objectives) or ()
-        if not any(_beats(other, worth) for other, _ in front):
+        if not any(_dominates(other, worth) for other, _ in front):
             front.append((worth, row))
     return [row for _, row in front]
 
 
-def _beats(other: tuple[float, ...], worth: tuple[float, ...]) -> bool:
+def _dominates(other: tuple[float, ...], worth: tuple[float, ...]) -> bool:
     return other != worth and all(a <= b for a, b in zip(other, worth, strict=True))
 
 

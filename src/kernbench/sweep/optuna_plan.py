@@ -1,8 +1,8 @@
 """A search with Optuna: its TPE sampler proposes a batch of trials from the rows of the batches before.
 
-What is proposed depends on the seed, the size of a batch and the rows; not on the number of workers, and not on whether
-the search was stopped in between: every trial has a sampler of its own, seeded by its number, and its study is on disk.
-An axis of numbers is searched by order, one with text by name. A trial may propose a point again; it is not run again.
+Proposals depend on the seed, the batch size and the rows; not on the number of workers, nor on interruptions: every
+trial has a separate sampler, seeded by its number, and the study is on disk. Numeric axes are ordinal, others
+categorical. A trial may propose a point again; it is not run again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED_STEP = 1_000_003  # between the seeds of two searches; trials count below i
 
 
 class OptunaPlan:
-    """A plan whose points a study proposes; raises UsageError when Optuna or its storage is not to be had."""
+    """A plan whose points a study proposes; raises UsageError if Optuna or its storage is not available."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class OptunaPlan:
         self._next = end
         return [point for _, point in self._batch]
 
-    def tell(self, rows: Sequence[SweepRow]) -> None:
+    def report(self, rows: Sequence[SweepRow]) -> None:
         for (trial, _), row in zip(self._batch, rows, strict=True):
             if trial is None:
-                continue  # it was told in an earlier call
+                continue  # it was reported in an earlier call
             worths = [objective.worth(row) for objective in self._objectives]
             failed = any(worth is None for worth in worths)
             state = self._optuna.trial.TrialState.FAIL if failed else None
             self._guarded(lambda t=trial, w=worths, s=state: self._study.tell(t, None if s is not None else w, s))
 
     def _trial(self, number: int, known: Sequence[Any]) -> tuple[Any, Point]:
-        """A trial that is to be told, or None where that was done, and its point."""
+        """A trial to report, or None if it is finished already, and its point."""
         if number < len(known):
             found = known[number]
             trial = self._optuna.trial.Trial(self._study, found._trial_id)
@@ -119,7 +119,7 @@ class OptunaPlan:
         )
 
     def _guarded(self, call: Any, storage: str | None = None) -> Any:
-        """What `call` returns; a storage that fails ends in a message."""
+        """The result of `call`; errors of the storage become UsageError."""
         try:
             return call()
         except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -128,7 +128,7 @@ class OptunaPlan:
             raise UsageError(
                 f"Optuna's study cannot be used: {type(error).__name__}: {str(error).splitlines()[0][:200]}",
                 where=storage or self._search.storage,
-                hint="delete its storage: rows are kept, and the search takes the same way again",
+                hint="delete its storage: rows are kept, and the search proposes the same points again",
             ) from error
 
 

@@ -35,7 +35,7 @@ def plot_files(folder: Path) -> list[Path]:
 
 
 def prepare() -> None:
-    """Import what drawing needs, in the background: a sweep waits for its points meanwhile."""
+    """Import matplotlib in the background, while the points of the sweep run."""
 
     def load() -> None:
         with suppress(ImportError):
@@ -112,7 +112,7 @@ def _front(axes: Axes, rows: Sequence[SweepRow], across: Objective, up: Objectiv
 
 
 def _scale(axes: Axes, xs: Sequence[float]) -> None:
-    """Powers of two stand evenly, and few values have a tick each."""
+    """Use a log scale for wide ranges, and one tick per value if there are few."""
     values = list(dict.fromkeys(sorted(xs)))
     if values and values[0] > 0 and values[-1] >= WIDE * values[0]:
         axes.set_xscale("log", base=2)

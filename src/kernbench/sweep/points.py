@@ -1,4 +1,4 @@
-"""The points of a sweep: values of a bench's parameters and of the machine, and how axes are put together to them.
+"""The points of a sweep: values of a bench's parameters and of the machine, and how axes are combined into points.
 
 An axis is a name and its values. `m` is a parameter of the bench, `machine:system.sips.count` a value of the machine.
 grid    every combination; the first axis changes slowest
@@ -28,7 +28,7 @@ Axes = Mapping[str, Sequence[Value]]
 
 @dataclass(frozen=True)
 class Point:
-    """All parameters of one run, and what it changes of the machine, in that order."""
+    """All parameters of one run, and its changes to the machine, in order."""
 
     params: Mapping[str, Value]
     machine: Mapping[str, Value]
@@ -96,14 +96,14 @@ def grid_point(axes: Axes, number: int, params: Mapping[str, Value]) -> Point:
 
 
 def grid(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
-    """Every combination; raises UsageError when there are more than anybody waits for."""
+    """Every combination; raises UsageError if there are more than MAX_POINTS."""
     _check_size(grid_size(axes))
     names = list(axes)
     return _once(point_of(dict(zip(names, values, strict=True)), params) for values in product(*axes.values()))
 
 
 def zipped(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
-    """The axes side by side; raises UsageError when they are not of one length."""
+    """The axes pairwise; raises UsageError if their lengths differ."""
     if len({len(values) for values in axes.values()}) > 1:
         lengths = ", ".join(f"{name} has {len(values)}" for name, values in axes.items())
         raise UsageError(f"axes side by side are of one length: {lengths}", hint="or take the grid of them")

@@ -1,7 +1,7 @@
 """Where points run: in this process, in processes of this computer (`local_pool.py`), on a cluster (`cluster_pool.py`).
 
-A pool takes tasks and gives their outcomes in the order in which they end. What it does to start up, it does when the
-first task is given to it: a sweep with nothing left to do starts nothing.
+A pool takes tasks and yields their outcomes in the order of completion. It starts workers when it gets the first task:
+a sweep without missing points starts none.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from kernbench.sweep.context import SweepContext
-from kernbench.sweep.work import Outcome, PointRunner, Task
+from kernbench.sweep.work import PointOutcome, PointRunner, PointTask
 
 
 class Pool(Protocol):
-    """Something that runs points."""
+    """Runs points."""
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """Every task once, as they end."""
+    def run(self, tasks: Sequence[PointTask]) -> Iterator[PointOutcome]:
+        """Run every task once; yields outcomes in the order of completion."""
         ...
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Stop running points."""
         ...
 
 
 class SerialPool:
-    """One point after another in this process: for functions that no other process can find."""
+    """Runs one point after another in this process: for functions that other processes cannot import."""
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
         self._runner: PointRunner | None = None
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[PointTask]) -> Iterator[PointOutcome]:
         for task in tasks:
             if self._runner is None:
                 self._runner = PointRunner(self._context)
@@ -43,11 +43,11 @@ class SerialPool:
         self._runner = None
 
 
-class Waiting:
-    """Tasks that wait for a worker, by machine, so that a worker stays with the machine that it has compiled."""
+class TaskQueue:
+    """Queued tasks, by machine, so that a worker reuses the machine that it has compiled."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self._groups: dict[str, deque[Task]] = {}
+    def __init__(self, tasks: Iterable[PointTask]) -> None:
+        self._groups: dict[str, deque[PointTask]] = {}
         self._count = 0
         for task in tasks:
             self._groups.setdefault(task.point.machine_key, deque()).append(task)
@@ -56,11 +56,11 @@ class Waiting:
     def __len__(self) -> int:
         return self._count
 
-    def put_back(self, task: Task) -> None:
+    def put_back(self, task: PointTask) -> None:
         self._groups.setdefault(task.point.machine_key, deque()).appendleft(task)
         self._count += 1
 
-    def take(self, machine: str | None, others: Sequence[str | None]) -> Task:
+    def take(self, machine: str | None, others: Sequence[str | None]) -> PointTask:
         """The next task for a worker that has `machine`, while other workers have `others`."""
         group = machine if machine in self._groups else min(self._groups, key=others.count)
         assert group is not None

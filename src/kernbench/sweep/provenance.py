@@ -1,8 +1,8 @@
-"""What a row was made with, besides its point: the text of the simulator, of the user's own Python, of `ccl.yaml`.
+"""The provenance of a row besides its point: digests of the simulator's source, of user modules, and of `ccl.yaml`.
 
-A user's own Python is the file of the bench and every module that it imports, directly or not, from outside the
-standard library, installed packages and KernBench. Imports are read from the source, those inside functions too; a
-module that is named at run time (`import_module(name)`), and a data file that a bench opens, are not seen.
+User modules are the file of the bench and every module that it imports, directly or not, outside of the standard
+library, installed packages and KernBench. Imports are read from the source, including those inside functions; a module
+that is named at run time (`import_module(name)`), and a data file that a bench opens, are not covered.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kernbench.ccl.config import load_ccl_config
 from kernbench.ccl.config_spec import CclConfig
 
 PACKAGE = Path(__file__).parents[1]
-NOT_SIMULATED = ("cli", "web")  # they show rows; imports go down only, so that nothing of a row is made there
+NOT_SIMULATED = ("cli", "web")  # they display rows; the import contract ensures that no row depends on them
 SUFFIXES = (".py", ".yaml")
 
 
 @cache
 def simulator_digest() -> str:
-    """Of KernBench's own source, its bench and machine files included; read once for each process."""
+    """The digest of KernBench's source, including its benches and machine files; computed once per process."""
     digest = sha256()
     for file in sorted(PACKAGE.rglob("*")):
         name = file.relative_to(PACKAGE)
@@ -39,12 +39,12 @@ def simulator_digest() -> str:
 
 
 def ccl_digest(config: CclConfig) -> str:
-    """Of a configuration as it was put together; `auto: FILE` is that file's table."""
+    """The digest of a merged configuration, with the table of `auto: FILE`."""
     return _short(json.dumps(config.tree.plain(), sort_keys=True, default=str).encode())
 
 
 def function_digest(fn: Callable[..., object]) -> str:
-    """Of the file that a function is written in, or of its code where it has none."""
+    """The digest of a function's file, or of its code if it has none."""
     file = function_file(fn)
     if file is not None:
         return _short(file.read_bytes())
@@ -59,7 +59,7 @@ def function_file(fn: Callable[..., object]) -> Path | None:
 
 
 def modules_digest(fns: Iterable[Callable[..., object]], values: Iterable[object], config: CclConfig) -> str:
-    """`helper=1a2b..., pkg.util=...` of the user's own modules: what `fns` import, what `values` name (a component as
+    """`helper=1a2b..., pkg.util=...` of user modules: those that `fns` import, that `values` name (a component as
     `module:Class`, a file as `FILE` or `FILE:NAME`), and algorithms of collectives; empty where there are none.
     """
     seen: dict[Path, str] = {}
@@ -67,7 +67,7 @@ def modules_digest(fns: Iterable[Callable[..., object]], values: Iterable[object
     for fn in fns:
         file = function_file(fn)
         if file is not None and _is_users(file):
-            seen[file.resolve()] = ""  # it has a digest of its own
+            seen[file.resolve()] = ""  # it has a separate digest
             waiting += _imported(file, str(getattr(fn, "__module__", None) or ""))
     for named in _texts(values):
         place = named.rpartition(":")[0] or named
@@ -93,7 +93,7 @@ def differing_modules(there: str, now: str) -> list[str]:
 
 
 def source_here(config: CclConfig | None = None) -> dict[str, str]:
-    """What this process would make any row with: the simulator and the configuration of collectives."""
+    """The digests of this process: of the simulator and of the configuration of collectives."""
     return {"simulator": simulator_digest(), "ccl": ccl_digest(config or load_ccl_config())}
 
 
@@ -113,7 +113,7 @@ def _short(data: bytes) -> str:
 
 
 def _code_parts(code: CodeType) -> list[object]:
-    """What a function without a file does: its instructions, names and constants."""
+    """The instructions, names and constants of a function without a file."""
     constants = [_code_parts(each) if isinstance(each, CodeType) else each for each in code.co_consts]
     return [code.co_code, code.co_names, constants]
 
@@ -132,7 +132,7 @@ def _imported(file: Path, module: str) -> Iterator[tuple[str, Path]]:
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError):
-        return  # importing it says so
+        return  # importing it raises the error
     for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

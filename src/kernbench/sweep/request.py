@@ -13,7 +13,7 @@ from kernbench.common.errors import TopologyError, UsageError
 from kernbench.runtime_api.bench_params import check_names
 from kernbench.runtime_api.bench_runner import devices_of
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
-from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Plan, Progress, RowStore, drive
+from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Progress, RowStore, SweepPlan, drive
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.objectives import (
     Objective,
@@ -194,7 +194,7 @@ def workers_of(asked: int | None) -> int:
     return asked or all_cores()
 
 
-def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[Objective, ...]) -> Plan:
+def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[Objective, ...]) -> SweepPlan:
     search = request.search
     if search is None or search.method != "optuna":
         return FixedPlan(_points(request))
@@ -276,11 +276,11 @@ def _report(
     check_objectives(objectives, rows)
     best, front = ranked(rows, objectives)[:BEST], pareto_front(rows, objectives)
     results = results_as_json(identity, made_with, rows, objectives, best, front)
-    files, said = _write(request, rows, objectives, front, results)
+    files, warnings = _write(request, rows, objectives, front, results)
     unfit = sum(not row.fits for row in rows)
     if unfit:
-        said.insert(0, f"{unfit} of {len(rows)} points do not fit the memory of their machine, and are not ranked")
-    notes = [*notes, *said]
+        warnings.insert(0, f"{unfit} of {len(rows)} points do not fit the memory of their machine, and are not ranked")
+    notes = [*notes, *warnings]
     return SweepReport(rows, driven.ran, driven.run_s, objectives, best, front, identity, made_with, notes, files)
 
 

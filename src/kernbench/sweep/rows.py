@@ -1,4 +1,4 @@
-"""One row per point: what was set, what came of it. The same for the same point, wherever and whenever it ran.
+"""One row per point: its settings and its results. Equal for equal points, wherever and whenever they ran.
 
 JSON keeps a row nested (`SweepRow.as_json`); a table has it flat. There a parameter's column has its name, a value of
 the machine is `machine:KEY`, and a figure that the bench returned is `returned:NAME`. A parameter named as one of the
@@ -20,7 +20,7 @@ TABLE = "table:"  # of the columns that a bench's own table has
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """A point and its figures. Those are None where the point has failed before it had them; `error` says why."""
+    """A point and its figures, which are None if the point failed before; `error` has the reason."""
 
     point: int  # its number in the sweep
     params: Mapping[str, Value]
@@ -107,7 +107,7 @@ def row_of_json(data: Mapping[str, Any]) -> SweepRow:
 
 
 def failed_row(point: Point, error: str, number: int = 0, **known: Any) -> SweepRow:
-    """The row of a point that has not come to its end."""
+    """The row of a point that failed."""
     return SweepRow(number, dict(point.params), dict(point.machine), error=error, **known)
 
 

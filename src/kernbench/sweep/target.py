@@ -1,4 +1,4 @@
-"""A function by name, so that another process can find it: a module or a file, and the name in it.
+"""A function by name, so that another process can import it: a module or a file, and the name in it.
 
 A function that is written in a notebook, a lambda, or one inside another function has no such name. It can only be
 called in the process that made it.

@@ -1,4 +1,4 @@
-"""Run one point: the machine, the bench, a row. Whatever a point does, short of ending its process, is in its row.
+"""Run one point: the machine, the bench, a row. All errors of a point, except the death of its process, are in its row.
 
 A machine once compiled is kept for the next points that have the same; the last few of them.
 """
@@ -29,7 +29,7 @@ MACHINES_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PointTask:
     """A point to run, and its number in the sweep."""
 
     number: int
@@ -37,10 +37,10 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a task, and how long that took. The time is for the person who waits; no row holds it."""
+class PointOutcome:
+    """The row of a task, and its wall-clock time, which is for progress output only: rows do not contain it."""
 
-    task: Task
+    task: PointTask
     row: SweepRow
     run_s: float
 
@@ -61,12 +61,12 @@ class PointRunner:
         self._cost = context.cost.load() if context.cost is not None else default_cost
         self._machines: OrderedDict[str, _Machine] = OrderedDict()
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: PointTask) -> PointOutcome:
         began = time.perf_counter()
         row = self._row(task)
-        return Outcome(task, row, time.perf_counter() - began)
+        return PointOutcome(task, row, time.perf_counter() - began)
 
-    def _row(self, task: Task) -> SweepRow:
+    def _row(self, task: PointTask) -> SweepRow:
         point, known = task.point, {}
         try:
             machine = self._machine(point)
@@ -109,7 +109,7 @@ class PointRunner:
         return float(cost)
 
 
-def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
+def _row_of(result: BenchResult, task: PointTask, machine: _Machine) -> SweepRow:
     launches = result.launches
     rooflines = [roofline_of(launch, machine.graph) for launch in launches]
     exec_ns = sum(roofline.exec_ns for roofline in rooflines)
@@ -142,7 +142,7 @@ def _row_of(result: BenchResult, task: Task, machine: _Machine) -> SweepRow:
 
 
 def _why_not(result: BenchResult) -> str | None:
-    """What is wrong with a run that came to its end."""
+    """The reason why a completed run is not ok; None if it is."""
     if not result.completion.ok:
         return str(result.completion.error_message)
     wrong = [check for check in result.data if not check.ok]
