@@ -206,12 +206,12 @@ def test_bad_input_is_one_message_and_nothing_is_written(capsys, monkeypatch, ar
         ("bench: gemm-single-pe\nover:\n  m: [x]\n", "f.yaml:3  over.m"),
         ("bench: gemm-single-pe\nover:\n  m: []\n", "f.yaml:3  over.m"),
         (
-            "bench: gemm-single-pe\nover:\n  mm: [1]\n",
-            "no parameter 'mm'; did you mean 'm'?\n  where: f.yaml:3  over.mm",
+            "bench: gemm-single-pe\nover:\n  seeds: [1]\n",
+            "no parameter 'seeds'; did you mean 'seed'?\n  where: f.yaml:3  over.seeds",
         ),
         (
-            "bench: gemm-single-pe\npoints: [{mm: 1}]\n",
-            "no parameter 'mm'; did you mean 'm'?\n  where: f.yaml:2  points",
+            "bench: gemm-single-pe\npoints: [{seeds: 1}]\n",
+            "no parameter 'seeds'; did you mean 'seed'?\n  where: f.yaml:2  points",
         ),
         ("bench: gemm-single-pe\npoint_timeout: soon\n", "f.yaml:2  point_timeout"),
         ("bench: gemm-single-pe\npoints: [{m: 1}]\nover: {m: [1]}\n", "a list of points, or axes"),

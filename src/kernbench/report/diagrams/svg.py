@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape, quoteattr
 
-from kernbench.report.diagrams.svg_layout import DrawnBox, Frame, Line, draw, is_outline, scale_px_per_mm, zoom_of
+from kernbench.report.diagrams.svg_layout import DrawnBox, DrawnLine, Frame, draw, is_outline, scale_px_per_mm, zoom_of
 from kernbench.report.diagrams.svg_legend import Legend, dimensions, legend, scale_bar
 from kernbench.report.diagrams.svg_route import Points
 from kernbench.report.diagrams.svg_style import FAINT_INK, INK, PAPER
@@ -38,7 +38,7 @@ class Picture:
     w: float
     h: float
     zoom: float
-    shapes: tuple[DrawnBox | Line, ...]
+    shapes: tuple[DrawnBox | DrawnLine, ...]
     texts: tuple[Text, ...]
 
 
@@ -119,8 +119,8 @@ def _counts(spec: MachineSpec) -> str:
     return " x ".join(f"{n} {name}{'' if n == 1 else 's'}" for n, name in parts)
 
 
-def _moved(key: Legend, dx: float, dy: float) -> tuple[list[DrawnBox | Line], list[Text]]:
-    shapes: list[DrawnBox | Line] = []
+def _moved(key: Legend, dx: float, dy: float) -> tuple[list[DrawnBox | DrawnLine], list[Text]]:
+    shapes: list[DrawnBox | DrawnLine] = []
     for shape in key.shapes:
         if isinstance(shape, DrawnBox):
             r = shape.rect
@@ -138,7 +138,7 @@ def _n(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
-def _shape(shape: DrawnBox | Line) -> str:
+def _shape(shape: DrawnBox | DrawnLine) -> str:
     title = f"<title>{escape(shape.about)}</title>" if shape.about else ""
     dash = f' stroke-dasharray="{shape.dash}"' if shape.dash else ""
     if isinstance(shape, DrawnBox):

@@ -33,7 +33,7 @@ class DrawnBox:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DrawnLine:
     """A chain of straight pieces."""
 
     points: tuple[Point, ...]
@@ -61,7 +61,7 @@ class Frame:
 class Drawing:
     """The view itself, without title and legend: shapes from back to front, then words. `unplaced` found no room."""
 
-    shapes: tuple[DrawnBox | Line, ...]
+    shapes: tuple[DrawnBox | DrawnLine, ...]
     texts: tuple[Text, ...]
     unplaced: tuple[ViewNode, ...]
 
@@ -96,8 +96,8 @@ def zoom_of(view: MachineView, px_per_mm: float) -> float:
 def draw(view: MachineView, frame: Frame, zoom: float) -> Drawing:
     """Everything at its place."""
     rects = {node.id: frame.rect(node) for node in view.nodes}
-    back: list[DrawnBox | Line] = []
-    front: list[DrawnBox | Line] = []
+    back: list[DrawnBox | DrawnLine] = []
+    front: list[DrawnBox | DrawnLine] = []
     groups: dict[str, list[Tag]] = {}  # labels of one size: by kind, or all the parts of a PE
     for node in view.nodes:
         box = _box(node, rects[node.id])
@@ -141,7 +141,7 @@ def _above(node: ViewNode, rect: Rect) -> Text:
     return Text(rect.left + 1, rect.top - 6, words, 11.0, "start", owner=node.id)
 
 
-def _inside(node: ViewNode, area: Rect, solid: list[Rect], lines: list[Line]) -> Text | None:
+def _inside(node: ViewNode, area: Rect, solid: list[Rect], lines: list[DrawnLine]) -> Text | None:
     """A zone's label where it covers neither a box nor a link: near the middle, as large as it goes."""
     words = f"{node.label}, {node.detail}" if node.detail else node.label
     pieces = [piece for line in lines for piece in pairwise(line.points)]
@@ -162,7 +162,7 @@ def _inside(node: ViewNode, area: Rect, solid: list[Rect], lines: list[Line]) ->
 # ------------------------------------------------------------------------------------------------------------- links
 
 
-def _lines(view: MachineView, rects: dict[str, Rect], solid: dict[str, Rect], zoom: float) -> list[Line]:
+def _lines(view: MachineView, rects: dict[str, Rect], solid: dict[str, Rect], zoom: float) -> list[DrawnLine]:
     in_cube = view.name == "cube"
     routers = [node.id for node in view.nodes if node.kind == "noc_router"]
     lines = []
@@ -173,5 +173,5 @@ def _lines(view: MachineView, rects: dict[str, Rect], solid: dict[str, Rect], zo
         others = [rect for name, rect in solid.items() if name not in ends]
         points = link_points(rects[ends[0]], rects[ends[1]], others, from_corner=in_cube)
         style, about = link_style(edge), f"{edge.src} - {edge.dst}: {edge.label}"
-        lines.append(Line(points, style.colour, link_px(edge.bw_gbs, zoom), style.dash, about))
+        lines.append(DrawnLine(points, style.colour, link_px(edge.bw_gbs, zoom), style.dash, about))
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kernbench.report.diagrams.svg_layout import DrawnBox, Line
+from kernbench.report.diagrams.svg_layout import DrawnBox, DrawnLine
 from kernbench.report.diagrams.svg_style import (
     INK,
     OUTLINE,
@@ -30,7 +30,7 @@ _SCALE_BAR_PX = 150.0
 _FOOTNOTE = "a wider line has more bandwidth"
 _FOOTNOTE_PX = 9.5
 
-Shapes = list[DrawnBox | Line]
+Shapes = list[DrawnBox | DrawnLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Legend:
 
     w: float
     h: float
-    shapes: tuple[DrawnBox | Line, ...]
+    shapes: tuple[DrawnBox | DrawnLine, ...]
     texts: tuple[Text, ...]
 
 
@@ -95,9 +95,9 @@ def _words(entry: LinkEntry | Role) -> str:
     return entry.words if isinstance(entry, LinkEntry) else entry.name
 
 
-def _sample(entry: LinkEntry | Role, x: float, y: float) -> DrawnBox | Line:
+def _sample(entry: LinkEntry | Role, x: float, y: float) -> DrawnBox | DrawnLine:
     if isinstance(entry, LinkEntry):
-        return Line(((x, y), (x + _SAMPLE_PX, y)), entry.style.colour, entry.px, entry.style.dash)
+        return DrawnLine(((x, y), (x + _SAMPLE_PX, y)), entry.style.colour, entry.px, entry.style.dash)
     return DrawnBox(Rect(x + 6, y - 6, x + _SAMPLE_PX - 6, y + 6), entry.fill, entry.stroke, 1.0, radius=2.0)
 
 
@@ -107,9 +107,9 @@ def scale_bar(px_per_mm: float, ns_per_mm: float, x: float, y: float) -> tuple[S
     mm = max(step * power for step in (1, 2, 5) if step * power * px_per_mm <= _SCALE_BAR_PX)
     end = x + mm * px_per_mm
     shapes: Shapes = [
-        Line(((x, y), (end, y)), INK, 2.0),
-        Line(((x, y - 4), (x, y + 4)), INK, 1.2),
-        Line(((end, y - 4), (end, y + 4)), INK, 1.2),
+        DrawnLine(((x, y), (end, y)), INK, 2.0),
+        DrawnLine(((x, y - 4), (x, y + 4)), INK, 1.2),
+        DrawnLine(((end, y - 4), (end, y + 4)), INK, 1.2),
     ]
     words = f"{mm:g} mm, {mm * ns_per_mm:g} ns of wire"
     return shapes, [Text(end + _GAP_PX, y + 0.27 * LEGEND_PX, words, LEGEND_PX, "start")]
@@ -119,12 +119,12 @@ def dimensions(rect: Rect, w_mm: float, h_mm: float) -> tuple[Shapes, list[Text]
     """The width of an outline above it, its height to its right, each between two ticks."""
     y, x = rect.top - 26, rect.right + 14
     shapes: Shapes = [
-        Line(((rect.left, y), (rect.right, y)), RULE, 0.8),
-        Line(((rect.left, y - 4), (rect.left, y + 4)), RULE, 0.8),
-        Line(((rect.right, y - 4), (rect.right, y + 4)), RULE, 0.8),
-        Line(((x, rect.top), (x, rect.bottom)), RULE, 0.8),
-        Line(((x - 4, rect.top), (x + 4, rect.top)), RULE, 0.8),
-        Line(((x - 4, rect.bottom), (x + 4, rect.bottom)), RULE, 0.8),
+        DrawnLine(((rect.left, y), (rect.right, y)), RULE, 0.8),
+        DrawnLine(((rect.left, y - 4), (rect.left, y + 4)), RULE, 0.8),
+        DrawnLine(((rect.right, y - 4), (rect.right, y + 4)), RULE, 0.8),
+        DrawnLine(((x, rect.top), (x, rect.bottom)), RULE, 0.8),
+        DrawnLine(((x - 4, rect.top), (x + 4, rect.top)), RULE, 0.8),
+        DrawnLine(((x - 4, rect.bottom), (x + 4, rect.bottom)), RULE, 0.8),
     ]
     middle_x, middle_y = rect.middle
     texts = [

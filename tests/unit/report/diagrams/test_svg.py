@@ -14,7 +14,7 @@ from kernbench.common.engine_declaration import COMPUTE_WIRES, SELF, EngineDecla
 from kernbench.common.errors import TopologyError
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.report.diagrams.svg import Picture, picture_of, render_svg
-from kernbench.report.diagrams.svg_layout import DrawnBox, Line, is_outline, is_zone
+from kernbench.report.diagrams.svg_layout import DrawnBox, DrawnLine, is_outline, is_zone
 from kernbench.report.diagrams.svg_legend import link_entries
 from kernbench.report.diagrams.svg_route import crosses, link_points
 from kernbench.report.diagrams.svg_style import COMPUTE, MOVER, link_px, link_style, role_of
@@ -155,7 +155,7 @@ def test_boxes_do_not_overlap_and_no_link_runs_under_one(graph: TopologyGraph) -
         names = list(boxes)
         overlaps = [(a, b) for n, a in enumerate(names) for b in names[:n] if boxes[a].meets(boxes[b], PX)]
         assert overlaps == []
-        links = [shape for shape in picture.shapes if isinstance(shape, Line) and shape.about]
+        links = [shape for shape in picture.shapes if isinstance(shape, DrawnLine) and shape.about]
         assert len(links) == len(view.edges)
         for link in links:
             ends = link.about.split(": ")[0].split(" - ")
