@@ -39,8 +39,8 @@ from kernels import Row, cpu_s, row, table, timeout_s  # noqa: E402
 from kernbench.policy.placement.dp import DPPolicy  # noqa: E402
 from kernbench.runtime_api.context import RuntimeContext  # noqa: E402
 from kernbench.sim_engine.engine import GraphEngine  # noqa: E402
+from kernbench.sim_engine.memo.composite_memo import composite_recordings  # noqa: E402
 from kernbench.sim_engine.op_log import OpLog  # noqa: E402
-from kernbench.sim_engine.steady.foresight import known_courses  # noqa: E402
 from kernbench.topology import load_topology  # noqa: E402
 from kernbench.topology.graph import TopologyGraph  # noqa: E402
 
@@ -103,7 +103,7 @@ def launch_s(
     """CPU seconds of one launch."""
     dp = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=cubes, num_pes=pes)
     if first:
-        known_courses.cache_clear()
+        composite_recordings.cache_clear()
     with RuntimeContext(GraphEngine(graph, op_log=OpLog(), data=False, fast=fast)) as torch:
         a, b, c = (torch.empty(edge * cubes * pes, edge, dp=dp) for _ in range(3))
         return cpu_s(lambda: torch.launch(kernel, a, b, c))

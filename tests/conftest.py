@@ -33,7 +33,7 @@ SLOW = tuple(
         "report/diagrams/",  # every box of every picture
         "report/test_charts.py",  # matplotlib
         "report/test_figures.py",
-        "sim_engine/fabric/test_claims.py",  # random networks
+        "sim_engine/fabric/test_reservations.py",  # random networks
         "sim_engine/fabric/test_compiled_loop.py",
         "sim_engine/fabric/test_environment.py",
         "sim_engine/fabric/test_fifo.py",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.integration.test_known_launches import CUBES, Run, machine, outcome, products, same, uneven
+from tests.integration.test_replayed_launches import CUBES, Run, machine, outcome, products, same, uneven
 
 from kernbench import repeatable
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine import launch_order
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.sim_engine.steady import foresight, launch_courses
+from kernbench.sim_engine.memo import composite_memo, launch_recordings
 from kernbench.testing import tiny_machine
 
 
@@ -28,7 +28,7 @@ def recordings(run: Run) -> list[int]:
     for kernel in (products, uneven, sums, sums, uneven, products):
         run.launch(kernel, x, y)
         known = run.engine.launch_replayer
-        found.append(0 if known is None else known._courses.recorded)
+        found.append(0 if known is None else known._recordings.recorded)
     return found
 
 
@@ -43,10 +43,10 @@ def test_recorded_launches_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPa
         recordings(run)
         known = run.engine.launch_replayer
         assert known is not None
-        sizes.extend(course.nbytes for _, course in known._courses._kept.values())
+        sizes.extend(course.nbytes for _, course in known._recordings._kept.values())
 
     outcome(all_three, machine())
-    monkeypatch.setattr(launch_courses, "MOST_BYTES", sum(sizes) - 1)
+    monkeypatch.setattr(launch_recordings, "MOST_BYTES", sum(sizes) - 1)
     counts.clear()
     assert same(lambda run: counts.extend(recordings(run))) == 6 * CUBES
     assert counts[:6] == [1, 2, 3, 3, 3, 4]
@@ -58,18 +58,20 @@ def test_recorded_composites_are_dropped_oldest_first(monkeypatch: pytest.Monkey
             tl.wait(tl.composite("gemm", tl.ref(x.local, (rows, 256)), tl.ref(x.local, (256, 128)), y.local))
 
     def kept(most_bytes: int) -> list[int]:
-        monkeypatch.setattr(foresight, "MOST_KEPT_BYTES", most_bytes)
-        foresight.known_courses.cache_clear()
+        monkeypatch.setattr(composite_memo, "MOST_KEPT_BYTES", most_bytes)
+        composite_memo.composite_recordings.cache_clear()
         engine = GraphEngine(machine(), data=False)
         with RuntimeContext(engine) as torch:
             x, y = (torch.empty(512, 256, dp=DPPolicy(num_cubes=1, num_pes=1)) for _ in range(2))
             torch.launch("large", large, x, y, target_cubes=0, target_pes=0)
-        return [course.plan.total_tiles for course in foresight.known_courses(machine()).courses.values()]
+        return [
+            course.plan.total_tiles for course in composite_memo.composite_recordings(machine()).recordings.values()
+        ]
 
     tiles = kept(1 << 28)
     assert len(tiles) == 3
     assert kept(1) == tiles[-1:]
-    foresight.known_courses.cache_clear()
+    composite_memo.composite_recordings.cache_clear()
 
 
 def waves(launches: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from tests.fuzz_programs import Program, program
 
 import kernbench
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.sim_engine.steady.foresight import ForeseenComposite
+from kernbench.sim_engine.memo.composite_memo import OneEventComposite
 
 
 @pytest.mark.parametrize("seed", [1001, 1003, 1004, 1006, 1010])
@@ -49,13 +49,13 @@ def test_a_fast_path_that_is_wrong_is_found_and_the_program_is_made_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Composites that begin as one event end a nanosecond late."""
-    begin = ForeseenComposite.begin
+    begin = OneEventComposite.begin
 
     def late(self, claim, course) -> None:
         monkeypatch.setattr(course, "end_ns", course.end_ns + 1.0)
         begin(self, claim, course)
 
-    monkeypatch.setattr(ForeseenComposite, "begin", late)
+    monkeypatch.setattr(OneEventComposite, "begin", late)
     gemm = "tl.wait(tl.composite('gemm', tl.ref(x.local, (64, 64)), tl.ref(x.local, (64, 64)), y.local))"
     small = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
     launch = "torch.launch('k0', kernel0, x, y, z, target_cubes=cubes, target_pes=(0,))"

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.integration.test_known_collectives import ranks
-from tests.integration.test_known_launches import (
+from tests.integration.test_replayed_collectives import ranks
+from tests.integration.test_replayed_launches import (
     COPY_PER_CUBE,
     CUBES,
     PENALTY,
@@ -20,11 +20,11 @@ from tests.integration.test_known_launches import (
     products,
     same,
 )
-from tests.integration.test_known_messages import swap
+from tests.integration.test_replayed_messages import swap
 
 from kernbench import repeatable
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.sim_engine.steady.launch_courses import LaunchCourses
+from kernbench.sim_engine.memo.launch_recordings import LaunchRecordings
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def late_credit(rank: int, waits: int, tl: Any) -> None:
 def test_a_credit_that_waits_behind_messages_is_not_replayed_as_if_it_were_uncontended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LaunchCourses, "_is_new", lambda self, launch: False)
+    monkeypatch.setattr(LaunchRecordings, "_is_new", lambda self, launch: False)
 
     def body(run: Run, number: int) -> None:
         run.launch(late_credit, number, (2200, 4000)[number], sips=(number,), stream="communication")

@@ -9,7 +9,7 @@ from weakref import ref
 import numpy as np
 import pytest
 from greenlet import GreenletExit
-from tests.integration.test_known_launches import EVERYWHERE, SPLIT, machine
+from tests.integration.test_replayed_launches import EVERYWHERE, SPLIT, machine
 
 import kernbench.testing
 from kernbench import repeatable
@@ -17,7 +17,7 @@ from kernbench.common.errors import DeadlockError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.sim_engine.steady import launch_explorer
+from kernbench.sim_engine.memo import launch_recorder
 
 
 @repeatable
@@ -30,14 +30,14 @@ def to_the_other_sip(tl: Any) -> None:
 
 def test_a_launch_that_is_explored_in_vain_leaves_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     explored: list[bool] = []
-    explore = launch_explorer.Explorer.explore
+    record = launch_recorder.LaunchRecorder.record
 
     def noted(self: Any, *args: Any) -> Any:
-        course = explore(self, *args)
+        course = record(self, *args)
         explored.append(course is not None)
         return course
 
-    monkeypatch.setattr(launch_explorer.Explorer, "explore", noted)
+    monkeypatch.setattr(launch_recorder.LaunchRecorder, "record", noted)
 
     def run() -> Any:
         engine = GraphEngine(machine(), data=False)

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.integration.test_known_launches import CUBES, Run, machine, outcome, same
+from tests.integration.test_replayed_launches import CUBES, Run, machine, outcome, same
 
 from kernbench import repeatable
 from kernbench.common.errors import KernelError

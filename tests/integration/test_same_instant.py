@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.integration.test_known_launches import Program, Run, across, machine, same
+from tests.integration.test_replayed_launches import Program, Run, across, machine, same
 
 from kernbench import repeatable
 from kernbench.topology import TopologyGraph

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.integration.test_known_launches import CUBES, Run, machine, outcome, same
+from tests.integration.test_replayed_launches import CUBES, Run, machine, outcome, same
 
 from kernbench import repeatable
 from kernbench.sim_engine.op_log import OpRecord

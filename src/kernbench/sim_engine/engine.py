@@ -135,11 +135,11 @@ class GraphEngine(Machine):
             return
         self._replay_set = True
         # Runs without repeatable kernels do not import it.
-        from kernbench.sim_engine.steady.known_launches import KnownLaunches, why_all_are_simulated
+        from kernbench.sim_engine.memo.launch_memo import LaunchMemo, why_all_are_simulated
 
         self._why_simulated = why_all_are_simulated(self)
         if not self._why_simulated:
-            self.launch_replayer = KnownLaunches(self)
+            self.launch_replayer = LaunchMemo(self)
 
     def abandon(self) -> None:
         """End all kernels, as far as possible, of a machine that is not used any more."""

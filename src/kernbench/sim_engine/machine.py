@@ -33,6 +33,7 @@ from kernbench.sim_engine.fast_paths import ALL, FastPaths
 from kernbench.sim_engine.hbm_traffic import HbmTraffic
 from kernbench.sim_engine.host_ahead import HostAhead
 from kernbench.sim_engine.launch_order import LaunchOrder
+from kernbench.sim_engine.memo.composite_memo import CompositeMemo
 from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpLog
@@ -40,7 +41,6 @@ from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
 from kernbench.sim_engine.purposes import purpose_of
 from kernbench.sim_engine.simulation_stats import OFF, SimulationStats
-from kernbench.sim_engine.steady.foresight import Foresight
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
@@ -100,7 +100,7 @@ class Machine:
         self.stats = SimulationStats()
         self.why_not_ahead = self._why_not_ahead()
         self.stats.composites.why_not = self.why_not_ahead or ("" if fast.composites else OFF)
-        self.composite_replayer = None if self.stats.composites.why_not else Foresight(self)
+        self.composite_replayer = None if self.stats.composites.why_not else CompositeMemo(self)
         if op_log is not None and not self.why_not_ahead:
             op_log.before_read = self.interrupt_replays
             if isinstance(op_log, StreamingOpLog) and self.composite_replayer is not None:
@@ -244,7 +244,7 @@ class Machine:
         sequence = self._sequences.get(node)
         if sequence is None:
             rank = self._wiring.ranks.get(node)
-            sequence = self._sequences[node] = self.fabric.turns if rank is None else count(rank << RANK_BITS)
+            sequence = self._sequences[node] = self.fabric.sequence if rank is None else count(rank << RANK_BITS)
         return sequence
 
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:

@@ -55,8 +55,8 @@ class DirectPort:
 
     def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
         where = address if self.burst_bytes else None
-        at_ns, turn = at_ns + self._there.control_ns, next(self._sequence)
-        self._fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, turn=turn)
+        at_ns, seq = at_ns + self._there.control_ns, next(self._sequence)
+        self._fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, seq=seq)
 
     def write(
         self,
@@ -75,9 +75,9 @@ class DirectPort:
             machine.listeners.notify(self.path[-1], address, nbytes, payload)
 
         where = address if self.burst_bytes else None
-        turn = next(self._sequence)
+        seq = next(self._sequence)
         self._fabric.inject(
-            self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=on_left, tag=tag, turn=turn
+            self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=on_left, tag=tag, seq=seq
         )
 
     def update(
@@ -88,11 +88,11 @@ class DirectPort:
         def arrived(transfer: Transfer) -> None:
             apply()
             self._machine.listeners.notify(self.path[-1], address, nbytes, None)
-            at, turn = transfer.done_ns, next(self._sequence)
-            self._fabric.inject(self._back, nbytes, at, read_from=where, on_done=done, tag=tag, turn=turn)
+            at, seq = transfer.done_ns, next(self._sequence)
+            self._fabric.inject(self._back, nbytes, at, read_from=where, on_done=done, tag=tag, seq=seq)
 
-        turn = next(self._sequence)
-        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, turn=turn)
+        seq = next(self._sequence)
+        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, seq=seq)
 
 
 class _Arrived(NamedTuple):

@@ -27,7 +27,7 @@ import numpy as np
 
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import KernelError
-from kernbench.triton_emu.call_forms import MOST_ELEMENTS
+from kernbench.triton_emu.call_signatures import MOST_ELEMENTS
 from kernbench.triton_emu.call_site import definition_of
 from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import base_of

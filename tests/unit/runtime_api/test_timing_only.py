@@ -89,7 +89,7 @@ def test_a_cube_of_kernels_is_not_run_twice(monkeypatch):
         torch.launch(counted, torch.full((16, 64), 1, dp=DPPolicy(cube="row_wise", pe="row_wise")))
 
     result = kernbench.run(bench, None, SMALL)
-    assert result.engine.launch_replayer.copied == 2
+    assert result.engine.launch_replayer.replayed_regions == 2
     assert seen == [0] * 8 + [1] * 8
 
 

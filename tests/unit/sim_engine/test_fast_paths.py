@@ -11,7 +11,7 @@ from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fast_paths import ALL, EXACT, NAMES, NONE, TILES, FastPaths, from_environment
-from kernbench.sim_engine.steady.known_launches import KnownLaunches
+from kernbench.sim_engine.memo.launch_memo import LaunchMemo
 from kernbench.testing import tiny_machine
 from kernbench.topology import TopologyGraph
 
@@ -73,7 +73,7 @@ def test_each_switch_switches_one_thing(monkeypatch: pytest.MonkeyPatch) -> None
     def parts(paths: FastPaths) -> dict[str, bool]:
         made = engine(paths)
         return {
-            "launches": isinstance(made.launch_replayer, KnownLaunches),
+            "launches": isinstance(made.launch_replayer, LaunchMemo),
             "composites": made.composite_replayer is not None,
             "trains": made.fabric.mode == "adaptive",
             "compiled": made.fabric.engine.compile_after < float("inf"),

@@ -12,7 +12,7 @@ from greenlet import getcurrent, greenlet
 
 from kernbench.common.errors import UsageError
 from kernbench.sim_engine.host_ahead import HostAhead
-from kernbench.triton_emu.traced import KEPT, SeenArray
+from kernbench.triton_emu.recording_tl import KEPT, SeenArray
 
 
 def test_all_programs_have_to_be_within_a_block() -> None:

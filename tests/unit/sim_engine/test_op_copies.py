@@ -11,11 +11,11 @@ from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.stages import DmaStage, GemmStage, StageType
 from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
 from kernbench.components.recording import NO_REF, Release, op_ref, stage_ref
+from kernbench.sim_engine.memo.composite_recording import CompositeRecording, RecordedTiles, Repeat, Stretch
 from kernbench.sim_engine.op_copies import PLACEHOLDER, RecordedRows, RowsCopy, copied_rows
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
 from kernbench.sim_engine.op_tally import EngineWork, OpTally
-from kernbench.sim_engine.steady.course import Course, CourseRows, Repeat, Stretch
 
 LAUNCH, OTHER = ("c", "r0"), ("c", "r1")
 
@@ -37,9 +37,9 @@ def tile(number: int) -> TilePlan:
     return TilePlan(number, (read, GemmStage(StageType.GEMM, "pe_gemm", 2, 3, 4, "f16")))
 
 
-def course() -> Course:
+def course() -> CompositeRecording:
     """Four tiles, 2 ns apart; the last three are told as one. Each waits for the read of the one before it."""
-    made = Course(PipelinePlan(4, 4, lambda first: map(tile, range(first, 4))))
+    made = CompositeRecording(PipelinePlan(4, 4, lambda first: map(tile, range(first, 4))))
     begun = (0, [0.0, 2.0, 2.0, 3.0], [0.0, NO_REF, 0.0, NO_REF])
     # Tokens count from the first tile on.
     follows = (1, [2.0, 4.0, 4.0, 5.0], [0, Release.PROGRAM, 0.0, NO_REF, 0, Release.LANE, 2.0, stage_ref(0, 0)])
@@ -71,7 +71,7 @@ def work(log: OpLog, place: Place = RECORDED) -> None:
     crossed = (0, Release.LAUNCH, t, NO_REF, 1, Release.LANE, t + 4.0, stage_ref(second, 1))
     log.record_chain(tiles, tile(0), (t, t + 4.0, t + 9.0, t + 12.0), (read,), first, crossed)
 
-    rows = CourseRows(COURSE, t + 3.0, log.new_tokens(4), (int(Release.DATA), op_ref(read)))
+    rows = RecordedTiles(COURSE, t + 3.0, log.new_tokens(4), (int(Release.DATA), op_ref(read)))
     last = log.record_composite(TileDescriber(b, (in_b, in_b + 512), "compute"), (read, *stored), rows)
     log.record(t + 3.0, t + 12.0, f"{b}.pe_scheduler", "gemm", "composite_gemm", {"out_addr": in_b}, (last,))
 

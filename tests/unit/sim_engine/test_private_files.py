@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="worker processe
 
 PROGRAM = """
 import errno, json, os, socket, sys
-from kernbench.sim_engine.steady.private_files import make_files_private
+from kernbench.sim_engine.memo.private_files import make_files_private
 
 folder = sys.argv[1]
 path = os.path.join(folder, "data")

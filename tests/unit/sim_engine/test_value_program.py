@@ -13,11 +13,11 @@ import pytest
 from kernbench.common.dtypes import F16, I8, I32
 from kernbench.common.launch import KernelRef, TensorArg, TensorShard
 from kernbench.common.messages import KernelLaunchMsg
+from kernbench.sim_engine.memo.launch_places import LaunchPlaces, Offsets, Shift
+from kernbench.sim_engine.memo.recorded_contents import RecordedContents, RecordingMemory
+from kernbench.sim_engine.memo.regions import Region
+from kernbench.sim_engine.memo.value_program import MakeStep, ReadStep, ValueProgram, WriteStep, merged
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.steady.launch_places import LaunchPlaces, Offsets, Shift
-from kernbench.sim_engine.steady.recorded_contents import RecordedContents, RecordingMemory
-from kernbench.sim_engine.steady.regions import Region
-from kernbench.sim_engine.steady.value_program import MakeStep, ReadStep, ValueProgram, WriteStep, merged
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import Value, ValueGraph
 

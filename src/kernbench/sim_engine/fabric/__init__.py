@@ -5,10 +5,10 @@ SimPy.
 """
 
 from kernbench.common.flits import FlitArrival
-from kernbench.sim_engine.fabric.claims import Claim
 from kernbench.sim_engine.fabric.clock import FabricEnvironment
 from kernbench.sim_engine.fabric.fabric import Fabric
 from kernbench.sim_engine.fabric.model import BETWEEN, DelayRule, Network
+from kernbench.sim_engine.fabric.reservations import Reservation
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,
@@ -18,7 +18,6 @@ from kernbench.sim_engine.fabric.transfers import (
 
 __all__ = [
     "BETWEEN",
-    "Claim",
     "DelayRule",
     "Fabric",
     "FabricEnvironment",
@@ -27,5 +26,6 @@ __all__ = [
     "HopTimes",
     "LinkCounters",
     "Network",
+    "Reservation",
     "Transfer",
 ]

@@ -21,7 +21,7 @@ from kernbench.common.errors import KernBenchError
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.fabric import Fabric
-from kernbench.sim_engine.fabric.past import PastFabric, past_of
+from kernbench.sim_engine.fabric.rewind import RewoundFabric, rewound
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
@@ -108,7 +108,7 @@ class FabricEnvironment(simpy.Environment):
 
     # ---- what was to happen and did not
 
-    def go_back(self, begin_ns: float, start: Callable[[], object], *, is_call: bool = True) -> None:
+    def rewind(self, begin_ns: float, start: Callable[[], object], *, is_call: bool = True) -> None:
         """Call `start` as it would have been called at `begin_ns`, among the calls of that instant, and let happen what
         comes of it, up to now. Then everything goes on, as if it had been called in time.
 
@@ -129,7 +129,7 @@ class FabricEnvironment(simpy.Environment):
         queue, calls, times = self._queue, self._calls, self._call_times
         self._queue, self._calls, self._call_times = [], {}, []
         try:
-            with past_of(self.fabric.engine) as fabric:
+            with rewound(self.fabric.engine) as fabric:
                 self.begin_at(begin_ns)
                 self.ends_at = self.processes_at = self.ended_at = -1.0
                 self.calls_at = begin_ns
@@ -146,7 +146,7 @@ class FabricEnvironment(simpy.Environment):
             for call in later:
                 self.at(*call)
 
-    def _moment(self, now: float) -> Callable[[float, PastFabric], None]:
+    def _moment(self, now: float) -> Callable[[float, RewoundFabric], None]:
         """How to let that happen which comes before what happens now, of what comes at this very instant."""
         if self.ended_at == now:
             return lambda now, _: self.run_calls(now)
@@ -156,12 +156,12 @@ class FabricEnvironment(simpy.Environment):
             return self._run_first_calls
         if self.calls_at == now:
             return self._run_before_calls
-        turn = self.fabric.engine.claims.turn
-        if turn == INFINITY or now in (self.ends_at, self.processes_at):
+        newcomer = self.fabric.engine.reservations.newcomer
+        if newcomer == INFINITY or now in (self.ends_at, self.processes_at):
             return lambda now, _: self.run_transfers(now)
-        return lambda now, fabric: fabric.catch_up(now, turn)
+        return lambda now, fabric: fabric.catch_up(now, newcomer)
 
-    def _run_before_calls(self, now: float, _: PastFabric) -> None:
+    def _run_before_calls(self, now: float, _: RewoundFabric) -> None:
         """What the fabric does at `now`, and those who go on before calls are made."""
         queue = self._queue
         self.run_transfers(now)
@@ -169,13 +169,13 @@ class FabricEnvironment(simpy.Environment):
             self.step()
             self.run_transfers(now)
 
-    def _run_first_calls(self, now: float, fabric: PastFabric) -> None:
+    def _run_first_calls(self, now: float, fabric: RewoundFabric) -> None:
         """The same, and the calls that are made together: one of the same time has started who goes on now."""
         self._run_before_calls(now, fabric)
         if self._call_times and self._call_times[0] == now:
             self.step()
 
-    def _run_before_processes(self, now: float, fabric: PastFabric) -> None:
+    def _run_before_processes(self, now: float, fabric: RewoundFabric) -> None:
         """All that happens at `now` but processes."""
         self._run_before_calls(now, fabric)
         while self._call_times and self._call_times[0] == now:

@@ -26,12 +26,12 @@ from kernbench.common.units import MAX_TIME_NS, on_grid
 from kernbench.sim_engine.fabric.activity import Activity, WatchedChannels
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.claims import Claims
 from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.fifo import leave_ns, leave_together, wait_ns
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Crossing, Network
 from kernbench.sim_engine.fabric.progressions import Times, each_time
+from kernbench.sim_engine.fabric.reservations import Reservations
 from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Planner(Protocol):
     def waiting(self) -> Sized:
         """Transfers that it may plan once others are done: while there are any, it is told by `settled`."""
 
-    def settled(self, now: float) -> None:
+    def instant_ended(self, now: float) -> None:
         """Transfers are done, and all else that happens at that instant has happened."""
 
 
@@ -88,7 +88,7 @@ class FlitsOnly:
     def ended(self, transfer: Transfer, now: float) -> None:
         pass
 
-    def settled(self, now: float) -> None:
+    def instant_ended(self, now: float) -> None:
         pass
 
 
@@ -108,7 +108,7 @@ class FlitEngine:
         self._hop_ns = network.typical_hop_ns
         self.agenda: Agenda[Event] = Agenda(self._hop_ns)
         self.counters = Counters(network, self.links, self.groups, record=record, activity=activity)
-        self.claims = Claims(network, self.links, self.groups)
+        self.reservations = Reservations(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
         self.queues: FlitQueues | None = None  # flits that a compiled loop moves
         self.compile_after: float = INFINITY  # events, before it is asked for
@@ -132,8 +132,8 @@ class FlitEngine:
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         """Now is the time of a transfer: whoever owns what it needs is called first."""
-        if self.claims.held:
-            self.claims.disturb(transfer, now)
+        if self.reservations.held:
+            self.reservations.interrupt(transfer, now)
         if self.counters.activity is not None:
             self.counters.activity.set_out(transfer, now)
         if transfer.on_left is not None:
@@ -340,7 +340,7 @@ class FlitEngine:
             if len(done) > 1:
                 done.sort(key=attrgetter("seq"))
             if self.planner.waiting:
-                self.planner.settled(self.now)
+                self.planner.instant_ended(self.now)
         return done
 
     # ---- with a compiled loop
@@ -483,7 +483,7 @@ class FlitEngine:
             if self.counters.activity is not None:
                 self.counters.activity.ended(transfer, now)
 
-    # ---- for `past.py`
+    # ---- for `rewind.py`
 
     def new_agenda(self) -> Agenda[Event]:
         return Agenda(self._hop_ns)

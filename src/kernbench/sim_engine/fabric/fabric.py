@@ -13,11 +13,11 @@ from kernbench.common.errors import FabricError
 from kernbench.common.units import MAX_TIME_NS, on_grid
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
-from kernbench.sim_engine.fabric.claims import Claim, OnDisturbed
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.model import Network, Route
 from kernbench.sim_engine.fabric.planned_trains import Mode
+from kernbench.sim_engine.fabric.reservations import OnInterrupt, Reservation
 from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
@@ -57,7 +57,7 @@ class Fabric:
         if mode == "adaptive":
             self.engine.planner = self._trains = TrainPlanner(self.engine)
             if not self._counters.sees_flits:
-                self.engine.claims.are_allowed = True
+                self.engine.reservations.are_allowed = True
 
     # ---- what drives it
 
@@ -74,7 +74,7 @@ class Fabric:
         on_left: Callable[[float], None] | None = None,
         trace: bool = False,
         tag: object = None,
-        turn: int | None = None,
+        seq: int | None = None,
     ) -> Transfer:
         """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
 
@@ -93,7 +93,7 @@ class Fabric:
                 f"a transfer at {at} ns, when the clock stands at {engine.now} ns",
                 hint=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
             )
-        transfer = self._maker.make(route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, turn)
+        transfer = self._maker.make(route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, seq)
         if not transfer.flits:
             engine.send_control(transfer)
             return transfer
@@ -126,14 +126,17 @@ class Fabric:
     def now(self) -> float:
         return self.engine.now
 
-    # ---- owners
+    # ---- reservations
 
-    def claim(self, links: Iterable[int], channels: Iterable[Hashable], on_disturbed: OnDisturbed) -> Claim | None:
-        """Own links and memory channels until somebody else comes; None where somebody is there.
+    def reserve(
+        self, links: Iterable[int], channels: Iterable[Hashable], on_interrupt: OnInterrupt
+    ) -> Reservation | None:
+        """Reserve links and memory channels until another transfer comes; None where one is in use or reserved.
 
         `links` are indices, as `add_link` answers and `Route.links` has them; `channels` are the nodes that they stand
-        behind. `on_disturbed` is called with the time before a newcomer goes on, and the claim is over by then. Always
-        None with mode="flits" or record=True. The rules are in `claims.py`. Raises FabricError for what is not there.
+        behind. `on_interrupt` is called with the time before an interfering transfer goes on, and the reservation has
+        ended by then. Always None with mode="flits" or record=True. The rules are in `reservations.py`. Raises
+        FabricError for links and nodes that do not exist.
         """
         links, nodes = list(links), [self.network.node_index(node) for node in channels]
         for link in links:
@@ -144,16 +147,16 @@ class Fabric:
                 raise FabricError(
                     f"node {self.network.names[node]!r} has no memory channels", hint="add_channels there"
                 )
-        return self.engine.claims.take(links, nodes, on_disturbed, self.engine.now)
+        return self.engine.reservations.reserve(links, nodes, on_interrupt, self.engine.now)
 
     @property
-    def turns(self) -> Iterator[int]:
+    def sequence(self) -> Iterator[int]:
         """Places in the order of injections: whoever takes one first goes first where times are equal."""
         return self._maker.seq
 
     def split_all(self, now: float, order: float) -> None:
         """Move all that is under way flit by flit from now on, the moment at which injection `order` comes."""
-        self.engine.claims.tell_all(now, order)
+        self.engine.reservations.interrupt_all(now, order)
         if self._trains is not None:
             self._trains.split_all(now, order)
         for group in self.engine.groups.values():

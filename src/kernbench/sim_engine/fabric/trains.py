@@ -207,7 +207,7 @@ class TrainPlanner:
         if self._next_pause[first_link] > SHORTEST_PAUSE:
             self._next_pause[first_link] //= 2
 
-    def settled(self, now: float) -> None:
+    def instant_ended(self, now: float) -> None:
         users = self._links.users
         self._ends += 1
         for transfer in list(self.waiting.values()):

@@ -210,7 +210,7 @@ def test_what_starts_late_ends_as_if_it_had_started_in_time() -> None:
 
         def wakes() -> SimProcess:
             yield env.timeout(late_at or 0.0)
-            env.go_back(2.0, start)
+            env.rewind(2.0, start)
             assert (env.now, env.fabric.now) == (late_at, late_at)
 
         if late_at is None:
@@ -237,7 +237,7 @@ def test_an_owner_that_goes_back_when_it_is_disturbed(turn: int, compiled: bool)
 
         def send(name: str, later_ns: float = 0.0) -> None:
             at_ns = env.now + later_ns
-            env.fabric.inject("abc", 3 * FLIT, at_ns, on_done=lambda _: done(name), turn=next(turns))
+            env.fabric.inject("abc", 3 * FLIT, at_ns, on_done=lambda _: done(name), seq=next(turns))
 
         def done(name: str) -> None:
             log.append((name, env.now))
@@ -251,11 +251,11 @@ def test_an_owner_that_goes_back_when_it_is_disturbed(turn: int, compiled: bool)
             send("b")
 
         if late:
-            claim = env.fabric.claim(range(2), (), lambda _: env.go_back(2.0, start))
+            claim = env.fabric.reserve(range(2), (), lambda _: env.rewind(2.0, start))
             assert claim is not None
         else:
             env.at(2.0, lambda _: start(), None)
-        env.fabric.inject("abc", 4 * FLIT, at_ns, on_done=lambda _: log.append(("newcomer", env.now)), turn=turn)
+        env.fabric.inject("abc", 4 * FLIT, at_ns, on_done=lambda _: log.append(("newcomer", env.now)), seq=turn)
         env.run()
         return [entry for entry in log if entry[1] > at_ns], sorted(log), env.fabric.all_link_counters()
 
@@ -273,10 +273,10 @@ def test_what_goes_back_within_the_past_joins_that() -> None:
 
     def outer() -> None:
         log.append(("outer", env.now))
-        env.at(4.0, lambda _: env.go_back(1.0, inner), None)
+        env.at(4.0, lambda _: env.rewind(1.0, inner), None)
         env.at(6.0, lambda _: log.append(("after", env.now)), None)
 
-    env.at(8.0, lambda _: env.go_back(2.0, outer), None)
+    env.at(8.0, lambda _: env.rewind(2.0, outer), None)
     env.run()
     assert log == [("outer", 2.0), ("inner", 1.0), ("in between", 5.0), ("after", 6.0), ("later", 9.0)]
 
@@ -289,7 +289,7 @@ def test_a_failure_in_the_past_leaves_the_clock_where_it_was() -> None:
 
     def goes_back(_: object) -> None:
         with pytest.raises(ValueError, match="no"):
-            env.go_back(1.0, lambda: env.at(3.0, fails, None))
+            env.rewind(1.0, lambda: env.at(3.0, fails, None))
         assert (env.now, env.fabric.now) == (8.0, 8.0)
         env.transfer("ab", FLIT)
 

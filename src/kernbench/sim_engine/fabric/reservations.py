@@ -1,0 +1,139 @@
+"""Reservations of links and memory channels: a fast path that forecasts reserves what its forecast depends on.
+
+A transfer that sets out over a reserved link, or to or from reserved channels, interrupts the reservation: its owner is
+called first (`on_disturbed(now)`), at the instant at which the transfer sets out and before anything of it happens.
+The reservation is released as a whole by then. Then the transfer goes on as if nothing had been reserved. So a fast
+path may be added or removed without changing a single time.
+
+- Only idle resources can be reserved: every flit sent has left the link, every burst is finished, and no other
+  reservation covers it. Else the answer is None. A link into a node with a user's delay rule is refused: such a rule
+  cannot be forecast.
+- Links are directions: a pair of nodes has two. One reservation may have any number, and channels of several nodes.
+- An owner may have several reservations; only those that are interrupted end. Of several that one transfer interrupts,
+  those of links come first, in order of its path, then that of the channels. An owner may release any when called.
+- Control messages neither wait nor interrupt. A transfer for a later time interrupts then, not now.
+- While it is held, links and channels stay as they were. When it is interrupted, the owner has the clock rewound
+  (`FabricEnvironment.rewind`) and sends what it has forecast; when it ends undisturbed, all of it is idle again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.links import Links
+from kernbench.sim_engine.fabric.model import Network
+from kernbench.sim_engine.fabric.transfers import Transfer
+
+OnInterrupt = Callable[[float], None]
+
+
+class Reservation:
+    """Links and channels that somebody owns as long as `held`."""
+
+    __slots__ = ("_reservations", "channels", "held", "links", "on_interrupt")
+
+    def __init__(
+        self, reservations: Reservations, links: dict[int, None], channels: dict[int, None], on_interrupt: OnInterrupt
+    ) -> None:
+        self._reservations = reservations
+        self.links = links  # indices, as an ordered set
+        self.channels = channels  # nodes that have them
+        self.on_interrupt = on_interrupt
+        self.held = True
+
+    def release(self) -> None:
+        """Give all of it up. Does nothing when the claim is over already."""
+        if self.held:
+            self._reservations.release(self)
+
+
+class Reservations:
+    """All claims on one fabric's links and channels. Nobody can claim anything before `allow`."""
+
+    __slots__ = ("_by_link", "_by_node", "_groups", "_links", "_network", "_newcomer", "are_allowed", "held")
+
+    def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup]) -> None:
+        self._network = network
+        self._links = links
+        self._groups = groups
+        self.are_allowed = False
+        self._by_link: list[Reservation | None] = [None] * len(links.free)
+        self._by_node: dict[int, Reservation] = {}
+        self._newcomer: float = INFINITY  # order of the newcomer on whose behalf owners are being called
+        self.held = 0  # claims
+
+    def reserve(
+        self, links: Iterable[int], nodes: Iterable[int], on_interrupt: OnInterrupt, now: float
+    ) -> Reservation | None:
+        """A claim to links and to the channels of nodes; None where somebody is there."""
+        if not self.are_allowed:
+            return None
+        wanted, channels = dict.fromkeys(links), dict.fromkeys(nodes)
+        by_link, users, free = self._by_link, self._links.users, self._links.free
+        delay_rule, ends = self._network.delay_rule, self._network.link_ends
+        for link in wanted:
+            if by_link[link] is not None or users[link] or free[link] > now or delay_rule[ends[link][1]] is not None:
+                return None
+        for node in channels:
+            if node in self._by_node or not self._groups[node].is_idle(now):
+                return None
+        reservation = Reservation(self, wanted, channels, on_interrupt)
+        for link in wanted:
+            by_link[link] = reservation
+        for node in channels:
+            self._by_node[node] = reservation
+        self.held += 1
+        return reservation
+
+    def release(self, reservation: Reservation) -> None:
+        for link in reservation.links:
+            self._by_link[link] = None
+        for node in reservation.channels:
+            del self._by_node[node]
+        reservation.held = False
+        self.held -= 1
+
+    def interrupt(self, transfer: Transfer, now: float) -> None:
+        """A transfer sets out: whoever owns what it will use is called, once, with nothing of it owned any more.
+
+        An owner that goes back in time may leave others behind who own some of it since then: they are called next.
+        """
+        by_link = self._by_link
+        for link in transfer.links:
+            while (reservation := by_link[link]) is not None:
+                self._interrupt(reservation, now, transfer.order)
+        group = transfer.sink or transfer.source
+        if group is not None:
+            while (reservation := self._by_node.get(group.node)) is not None:
+                self._interrupt(reservation, now, transfer.order)
+
+    def interrupt_all(self, now: float, order: float) -> None:
+        """Disturb every claim, as injection `order` would."""
+        for reservation in dict.fromkeys([*self._by_link, *self._by_node.values()]):
+            if reservation is not None and reservation.held:
+                self._interrupt(reservation, now, order)
+
+    @property
+    def newcomer(self) -> float:
+        """Order of the newcomer on whose behalf owners are being called; infinity if there is none."""
+        return self._newcomer
+
+    @contextmanager
+    def without_newcomer(self) -> Iterator[None]:
+        """Within a call of an owner: for a while, as if none was being called."""
+        before, self._newcomer = self._newcomer, INFINITY
+        try:
+            yield
+        finally:
+            self._newcomer = before
+
+    def _interrupt(self, reservation: Reservation, now: float, order: float) -> None:
+        self.release(reservation)
+        before, self._newcomer = self._newcomer, order
+        try:
+            reservation.on_interrupt(now)
+        finally:
+            self._newcomer = before

@@ -1,0 +1,74 @@
+"""The fabric during a rewind: transfers that were forecast and not simulated are simulated late, as of their times.
+
+The links and channels that they need were reserved, so nothing else has used them since, and an agenda of their own
+keeps the right order. The blocks that send them are rewound with the clock (`FabricEnvironment.rewind`), and see
+nothing of what else is under way: not its events, not the flits of the compiled loop, not the transfers that wait to be
+planned again. What is left when the rewind has caught up joins all of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.engine import AT_DONE, Event, FlitEngine
+from kernbench.sim_engine.fabric.trains import TrainPlanner
+from kernbench.sim_engine.fabric.transfers import Transfer
+
+BEHIND_ALL = 1 << 62  # place within an instant, behind every flit and every injection
+
+
+class RewoundFabric:
+    """An engine, as long as it is in the past."""
+
+    __slots__ = ("_ends", "_engine")
+
+    def __init__(self, engine: FlitEngine) -> None:
+        self._engine = engine
+        self._ends: list[Event] = []  # at the instant that is caught up with: to be reported with those of the others
+
+    def catch_up(self, now: float, order: float) -> None:
+        """Let all happen that comes before injection `order` at `now`, at which everything before `now` has."""
+        engine, agenda = self._engine, self._engine.agenda
+        while agenda.next_time() <= now:
+            event = agenda.current[0]
+            if event[1] >= order:
+                break
+            agenda.drop(1)
+            if event[4] is AT_DONE:
+                self._ends.append(event)
+            else:
+                engine.happen(event)
+
+    @property
+    def ends(self) -> list[Event]:
+        return [(time, BEHIND_ALL | end.seq, epoch, end, crossing) for time, _, epoch, end, crossing in self._ends]
+
+
+@contextmanager
+def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
+    """Have an engine without events for a while. What it has under way at the end joins what it had before."""
+    now, queues, compile_after = engine.now, engine.queues, engine.compile_after
+    planner = engine.planner
+    waiting: dict[int, Transfer] = {}
+    if isinstance(planner, TrainPlanner):
+        waiting, planner.waiting = planner.waiting, {}
+    agenda, agenda_then = engine.agenda, engine.new_agenda()
+    engine.agenda = agenda_then
+    # Whoever is in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
+    engine.queues, engine.compile_after, engine.recalled = None, INFINITY, False
+    fabric = RewoundFabric(engine)
+    try:
+        with engine.reservations.without_newcomer():
+            yield fabric
+    finally:
+        engine.agenda = agenda
+        engine.now, engine.queues, engine.compile_after = now, queues, compile_after
+        if isinstance(planner, TrainPlanner):
+            waiting.update(planner.waiting)
+            planner.waiting = waiting
+        agenda_then.pour_into(agenda)
+        for event in fabric.ends:
+            agenda.push(event)
+        engine.recalled = True  # there are new calls: look again what comes first

@@ -1,0 +1,171 @@
+"""A machine beside the machine: its own clock, fabric and op log, on the same graph. What happens there happens to
+nobody.
+
+Its PEs are given what those of the machine have: mappings, TCM, kernels. It keeps no contents; what kernels would do
+with them can be recorded (`recorded_contents.py`). Who has written what before is not known there: an op that waits for
+such bytes waits for a placeholder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernbench.common.ids import PeKey
+from kernbench.common.ipcq import BufferKind, Communicator
+from kernbench.common.messages import LaunchStream
+from kernbench.common.writers import Writers
+from kernbench.components.base import MemoryPort
+from kernbench.components.builtin.pe_mmu import PeMmuComponent
+from kernbench.policy.address.allocator import TcmLease, TcmRingAllocator
+from kernbench.policy.address.phyaddr import PhysAddr
+from kernbench.sim_engine.blank_memory import BlankMemory
+from kernbench.sim_engine.machine import Machine
+from kernbench.sim_engine.memo.late_credits import SentCredits
+from kernbench.sim_engine.memo.launch_places import LaunchPlaces, PartKey
+from kernbench.sim_engine.op_copies import PLACEHOLDER
+from kernbench.sim_engine.op_log import OpLog
+
+ALIGN = 64  # of rings, at least
+Ranges = list[tuple[int, int]]  # physical address, bytes
+
+
+class Span:
+    """From the first byte of a part that a kernel has touched to the end of the last, and whether it has written."""
+
+    __slots__ = ("end", "first", "is_written")
+
+    def __init__(self, first: int, end: int, is_written: bool) -> None:
+        self.first, self.end, self.is_written = first, end, is_written
+
+
+class UnknownWriters(Writers):
+    """Who wrote what; bytes that nobody has written have a placeholder. `places` says in which parts they lie."""
+
+    __slots__ = ("asked", "places", "spans", "who_wrote")
+
+    def __init__(self, places: LaunchPlaces) -> None:
+        super().__init__()
+        self.places = places
+        self.asked: list[tuple[str, Ranges]] = []  # what each placeholder stands for: whose, and which bytes
+        self.spans: dict[str, dict[PartKey, Span]] = {}  # by PE
+        self.who_wrote: dict[int, str] = {}  # the PE of every op that has written
+
+    def written(self) -> list[tuple[str, int, int, int]]:
+        """All stretches: PE that wrote it, physical address, bytes, op."""
+        rows = zip(self._starts, self._stretches, strict=True)
+        return [(self.who_wrote[who], start, end - start, who) for start, (end, who) in rows]
+
+    def touch(self, pe: str, pa: int, nbytes: int, *, is_written: bool) -> None:
+        """A kernel reads or writes bytes; those that are not in the region end its exploration elsewhere."""
+        part = self.places.part_at(pa)
+        if part is None:
+            return
+        first, spans = pa - part.pa, self.spans.setdefault(pe, {})
+        span = spans.get(part.key)
+        if span is None:
+            spans[part.key] = Span(first, first + nbytes, is_written)
+            return
+        span.first, span.end = min(span.first, first), max(span.end, first + nbytes)
+        span.is_written = span.is_written or is_written
+
+    def gaps(self, start: int, end: int) -> Ranges:
+        """What of these bytes nobody has written."""
+        first, past = self._touched(start, end)
+        found: Ranges = []
+        at = start
+        for number in range(first, past):
+            if self._starts[number] > at:
+                found.append((at, self._starts[number] - at))
+            at = self._stretches[number][0]
+        if at < end:
+            found.append((at, end - at))
+        return found
+
+
+class WritersOf(Writers):
+    """The same for the kernel of one PE."""
+
+    __slots__ = ("_all", "_pe")
+
+    def __init__(self, everybody: UnknownWriters, pe: str) -> None:
+        super().__init__()
+        self._all, self._pe = everybody, pe
+
+    def note(self, address: int, nbytes: int, op: int | None) -> None:
+        assert op is not None
+        self._all.note(address, nbytes, op)
+        self._all.who_wrote[op] = self._pe
+        self._all.touch(self._pe, address, nbytes, is_written=True)
+
+    def of(self, address: int, nbytes: int) -> tuple[int, ...]:
+        everybody = self._all
+        everybody.touch(self._pe, address, nbytes, is_written=False)
+        known, gaps = everybody.of(address, nbytes), everybody.gaps(address, address + nbytes)
+        if not gaps:
+            return known
+        everybody.asked.append((self._pe, gaps))
+        return (PLACEHOLDER + len(everybody.asked) - 1, *known)
+
+
+class PrivateMachine(Machine):
+    """Beside `machine`; idle whenever nobody runs something there."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.credits = SentCredits()
+        log = None if machine.log is None else OpLog()
+        super().__init__(machine.graph, log, data=False, fast=machine.fast_paths)
+        self.kernels = machine.kernels
+        self.values.backend = machine.values.backend
+        if isinstance(machine.memory, BlankMemory):
+            self.memory = BlankMemory(self.values, is_unknown_to_kernels=machine.memory.is_unknown_to_kernels)
+
+    def join(self, name: str) -> Communicator | None:
+        """A communicator as the machine has it, with rings of its own in TCM; None where there is none to be had."""
+        theirs = self._machine.communicators.get(name)
+        self.communicators.clear()
+        if theirs is None or theirs.failure is not None or theirs.config.buffer_kind != "tcm":
+            return None
+        rings: dict[PeKey, TcmRingAllocator] = {}
+
+        def allocate(pe: PeKey, nbytes: int, kind: BufferKind) -> int:
+            if pe not in rings:
+                whole = self._machine.communication_rings(*pe).tcm
+                rings[pe] = TcmRingAllocator(*pe, TcmLease(whole.base, whole.capacity_bytes))
+            lent = rings[pe].alloc(nbytes, min(ALIGN, nbytes))
+            sizes[lent.raw] = pe, lent, nbytes
+            return lent.raw
+
+        def free(address: int) -> None:
+            pe, lent, nbytes = sizes.pop(address)
+            rings[pe].free(lent, nbytes)
+
+        sizes: dict[int, tuple[PeKey, PhysAddr, int]] = {}
+        made = Communicator(name, theirs.config, theirs.peer_of, theirs.directions_of, allocate, free)
+        self.communicators[name] = made
+        return made
+
+    def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
+        port = self._ports.get(path)
+        if port is None:
+            port = super().memory_port(path)
+            if self._machine.graph.node(path[-1]).kind == "pe_tcm":  # where the words are that credits are written to
+                port = self._ports[path] = self.credits.watched(port)
+        return port
+
+    def take_mappings(self, pes: Iterable[PeKey]) -> None:
+        """Let the MMUs of some PEs translate as those of the machine do now."""
+        for pe in pes:
+            node = self.resolver.find_pe_part(*pe, "pe_mmu")
+            theirs = self._machine.component_so_far(node)
+            if isinstance(theirs, PeMmuComponent):  # else nothing was mapped yet
+                own = self.component(node)
+                assert isinstance(own, PeMmuComponent)
+                own.table = theirs.table.copy()
+
+    def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
+        """What the machine would lend now; a kernel that never ends here keeps nothing there."""
+        return self._machine.tcm_for(sip, cube, pe, stream)
+
+    def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
+        """Nothing was taken."""

@@ -1,0 +1,132 @@
+"""Record: a private PE, with a clock of its own and a fabric that has nothing but the sub-network of one composite.
+
+Its blocks are new ones, of the machine's classes, so the times are the machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Protocol, cast
+
+from kernbench.components.base import Component, Context, MemoryPort
+from kernbench.components.builtin.operand_access import OperandAccess, OperandExtent
+from kernbench.components.builtin.pe_dma import PeDmaComponent
+from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
+from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
+from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.components.table import make_component
+from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
+from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.memo.sub_network import SubNetwork
+from kernbench.sim_engine.memory_ports import DirectPort, PortOwner
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.simulation_stats import SimulationStats
+from kernbench.sim_engine.write_listeners import WriteListeners
+
+SentKind = tuple[Route, int, int]  # of a transfer: its route, bytes, and block
+
+
+class Machine(PortOwner, Protocol):
+    """What is needed of the machine."""
+
+    listeners: WriteListeners
+    fabric: Fabric
+    stats: SimulationStats
+
+    @property
+    def log(self) -> OpLog | None: ...
+
+    @property
+    def env(self) -> FabricEnvironment: ...
+
+    def class_of(self, node_id: str) -> type[Component]:
+        """The class of the block at a node."""
+
+
+class PeBlocks:
+    """The blocks of a PE that a composite uses. All are made here, if they were not yet."""
+
+    def __init__(self, scheduler: PeSchedulerComponent) -> None:
+        self.scheduler = scheduler
+        engines = scheduler.engines
+        dma, fetch_store = engines["pe_dma"], engines["pe_fetch_store"]
+        assert isinstance(dma, PeDmaComponent)
+        assert isinstance(fetch_store, PeFetchStoreComponent)
+        self.dma, self.fetch_store = dma, fetch_store
+        tcm = fetch_store.tcm
+        assert isinstance(tcm, PeTcmComponent)
+        self.tcm = tcm
+        dma.request_ns  # noqa: B018  asks the MMU, which is made now
+
+
+class _Tokens:
+    """An op log that only numbers tokens."""
+
+    def __init__(self) -> None:
+        self.new_token = count().__next__
+
+
+class _NoListeners:
+    """Writes of a recording reach no listener of the machine."""
+
+    def notify(self, node: str, address: int, nbytes: int, payload: object) -> None:
+        pass
+
+
+class PrivatePe:
+    """The context of a PE that is recorded."""
+
+    composite_replayer = None
+
+    def __init__(self, machine: Machine, sub_network: SubNetwork) -> None:
+        self._machine = machine
+        self._components: dict[str, Component] = {}
+        self.graph, self.resolver, self.router = machine.graph, machine.resolver, machine.router
+        self.log = _Tokens()
+        self.fabric = Fabric(
+            sub_network.network(), compile_after=INFINITY
+        )  # one composite does not pay for loading a loop
+        self.env = FabricEnvironment(self.fabric)
+        self.at = self.env.at
+        self.listeners = _NoListeners()
+        for ours, node in sub_network.channels:
+            self.fabric.engine.groups[ours].turn_to(machine.fabric.engine.groups[node].directions)
+        self._sequence = count()
+        owner = cast(PortOwner, self)
+        burst_bytes = sub_network.kind[0]
+        with_channels = {str(ours) for ours, _ in sub_network.channels}
+        self.ports: list[MemoryPort] = [
+            DirectPort(owner, path, burst_bytes if path[-1] in with_channels else 0) for path in sub_network.paths
+        ]
+
+    def sequence_of(self, node: str) -> Iterator[int]:
+        return self._sequence
+
+    def component(self, node_id: str) -> Component:
+        found = self._components.get(node_id)
+        if found is None:
+            kind = self._machine.class_of(node_id)
+            found = make_component(kind, self.graph.node(node_id), cast(Context, self))
+            self._components[node_id] = found
+        return found
+
+    def operands(
+        self, operands: Sequence[OperandAccess | None], ports: Sequence[MemoryPort]
+    ) -> list[OperandAccess | None]:
+        """The same operands, in the memories as this PE reaches them; `ports` are the machine's."""
+        ours = {port.path: here for port, here in zip(ports, self.ports, strict=True)}
+
+        def moved(access: OperandAccess) -> OperandAccess:
+            return OperandAccess.of(
+                [OperandExtent(e.start, e.nbytes, ours[e.port.path], e.address) for e in access.extents]
+            )
+
+        return [None if access is None else moved(access) for access in operands]
+
+    def new_blocks(self, scheduler: str) -> PeBlocks:
+        """The PE's blocks, new and idle."""
+        made = self.component(scheduler)
+        assert isinstance(made, PeSchedulerComponent)
+        return PeBlocks(made)

@@ -1,0 +1,241 @@
+"""Record, ahead of the clock: worker processes record launches before the machine comes to them.
+
+A recording depends on the launch and on nothing that happens before it. So when one has taken long, this process makes
+workers, copies of itself (`fork`), which run ahead: for a worker every launch is over at once, so that the host's next
+launch comes at once, too. The first process that reaches a kind of launch without a recording, a worker or the
+machine's own process, reserves it and records it. A worker writes its recording to a file, and the machine's process
+reads it when it comes to that launch. There it is matched as any other: no result depends on which process has recorded
+what, or when.
+
+Workers run the host's code, and do that only where the host allows it (`host_ahead.py`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import hashlib
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from kernbench.sim_engine.host_ahead import HostAhead
+from kernbench.sim_engine.memo.private_files import make_files_private
+from kernbench.sim_engine.simulation_stats import SimulationStats
+
+LONG = 2  # reports of explorations, one every 256 steps of their clocks: about half a second
+POLL_S = 0.002
+FOLDER, LOCK = "kernbench-", "lock"  # of workers, in the folder of temporary files
+
+Found = TypeVar("Found")
+
+
+class Workers(NamedTuple):
+    """Processes that run ahead, and where they write what they have found. Their owner locks that folder as long as it
+    lives.
+    """
+
+    pids: list[int]
+    place: Path
+    lock: int
+
+    def end(self, owner: int) -> None:
+        """End them all; only the process that has made them does."""
+        if os.getpid() != owner:
+            return
+        for pid in self.pids:
+            if self.is_alive(pid):
+                with suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+        shutil.rmtree(self.place, ignore_errors=True)
+        os.close(self.lock)
+
+    def is_alive(self, pid: int) -> bool:
+        """Whether one of them still runs."""
+        try:
+            return os.waitpid(pid, os.WNOHANG)[0] == 0
+        except ChildProcessError:  # somebody else has heard of its end
+            return False
+
+
+class RecordAhead:
+    """What workers of this process record for one machine; in a worker, what it records for the others."""
+
+    def __init__(self, host: HostAhead, stats: SimulationStats) -> None:
+        self._host = host
+        self._stats = stats
+        host.on_end = self._end
+        self._reports = 0  # of the latest launch that was explored
+        self._owner = 0  # the machine's own process
+        self._workers: Workers | None = None
+        self._finalizer: weakref.finalize[..., RecordAhead] | None = None
+        self._reserved: dict[str, bool] = {}  # kinds of launches that were asked for: whether this process records them
+        self._given: set[str] = set()  # those of a worker that it has explored
+
+    @property
+    def is_worker(self) -> bool:
+        return self._host.is_worker
+
+    def note_steps(self) -> None:
+        """An exploration has gone some steps."""
+        self._reports += 1
+        self.check_owner()
+
+    def begin(self) -> None:
+        """A launch was explored, or known: if that has taken long, make workers. What was found is theirs, too."""
+        was_long, self._reports = self._reports >= LONG, 0
+        if not was_long or self._workers is not None:
+            return
+        self._stats.no_workers = self._why_none()
+        if self._stats.no_workers:
+            return
+        try:
+            workers = Workers([], *_own_folder())
+        except OSError as error:  # no place for what they find
+            self._stats.no_workers = f"no temporary folder: {error}"
+            return
+        self._workers, self._owner = workers, os.getpid()
+        self._finalizer = weakref.finalize(self, workers.end, self._owner)
+        for _ in range(self._host.workers):
+            try:
+                pid = os.fork()
+            except OSError as error:  # too many processes, or too little memory: so there are fewer
+                self._stats.no_workers = f"no further process: {error}"
+                break
+            if not pid:
+                self._become_worker()
+                return
+            workers.pids.append(pid)
+            self._stats.workers += 1
+
+    def _why_none(self) -> str:
+        """Why no process can run ahead now; empty where some can."""
+        if self._host.why_none:
+            return self._host.why_none
+        if not self._host.may_begin:
+            return "the host program has not said that it may be run ahead"
+        if threading.active_count() > 1:  # a copy of this process has none of the other threads
+            return "other threads run in this process"
+        return ""
+
+    def _become_worker(self) -> None:
+        """Nobody hears or sees what a worker does, but for the courses that it finds."""
+        self._host.is_worker = True
+        gc.freeze()  # what was there before is shared as long as nobody touches it
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        make_files_private()
+
+    def _end(self) -> None:
+        """No host program is within its scope any more."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self._workers = self._finalizer = None
+        self._reserved.clear()
+        self._reports = 0
+
+    def check_owner(self) -> None:
+        """A worker whose owner was killed ends, and leaves nothing behind."""
+        if self.is_worker and os.getppid() != self._owner:
+            assert self._workers is not None
+            shutil.rmtree(self._workers.place, ignore_errors=True)
+            self._host.end_worker()
+
+    # ---- which process records what
+
+    def is_recorder_of(self, key: str) -> bool:
+        """Whether this process records a kind of launch: the first that asks does."""
+        if self._workers is None:
+            return True
+        self.check_owner()
+        if key not in self._reserved:
+            try:
+                self._reserved[key] = _is_first(self._reservation_of(key))
+            except OSError:  # the place is gone, or full
+                self._reserved[key] = not self.is_worker
+        return self._reserved[key]
+
+    def has_given(self, key: str) -> bool:
+        """Whether this worker has explored a kind of launch before."""
+        return key in self._given
+
+    def give(self, key: str, found: object) -> None:
+        """This worker has come to a kind of launch: if it has explored it, that is what it has found."""
+        if not self._reserved.get(key) or key in self._given:
+            return
+        self._given.add(key)
+        path = self._file_of(key)
+        path.with_suffix(".part").write_bytes(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+        path.with_suffix(".part").replace(path)
+
+    def take(self, key: str, kind: type[Found]) -> Found | None:
+        """What a worker has found, once; None where there is nothing. Waits for a worker that is about it."""
+        if self.is_recorder_of(key):
+            return None
+        self._reserved[key] = True  # what else there is to explore of this kind
+        assert self._workers is not None
+        path, recorder = self._file_of(key), int(self._reservation_of(key).read_text())
+        while not path.exists():
+            if not self._workers.is_alive(recorder) and not path.exists():
+                return None
+            time.sleep(POLL_S)
+        found = pickle.loads(path.read_bytes())  # written by a worker
+        path.unlink()
+        assert isinstance(found, kind)
+        return found
+
+    def _file_of(self, key: str) -> Path:
+        assert self._workers is not None
+        return self._workers.place / hashlib.sha256(key.encode()).hexdigest()[:24]
+
+    def _reservation_of(self, key: str) -> Path:
+        return self._file_of(key).with_suffix(".claim")
+
+
+def _own_folder() -> tuple[Path, int]:
+    """A new temporary folder, and an open file that locks it. Raises OSError where there can be none."""
+    _remove_leftovers()
+    place = Path(tempfile.mkdtemp(prefix=FOLDER))
+    try:
+        lock = os.open(place / "new", os.O_WRONLY | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (place / "new").rename(place / LOCK)  # from now on it is a leftover where it is not locked
+    except OSError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    return place, lock
+
+
+def _remove_leftovers() -> None:
+    """Remove folders of this user's processes that were killed, with their workers."""
+    for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{LOCK}"):
+        with suppress(OSError):  # gone meanwhile, of another user, or locked by a process that lives
+            lock = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if left.stat().st_uid == os.getuid():
+                    shutil.rmtree(left.parent)
+            finally:
+                os.close(lock)
+
+
+def _is_first(path: Path) -> bool:
+    """Whether this process is the first to claim something: a link to a file that says who."""
+    own = path.with_suffix(f".{os.getpid()}")
+    own.write_text(str(os.getpid()))
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        return False
+    finally:
+        own.unlink()
+    return True

@@ -1,0 +1,133 @@
+"""Record, within a composite: segments of its timeline from one state to another, and cycles of them.
+
+A segment leads from a state, over a step of certain tiles, to the next state. Where recorded segments lead back to the
+state in which they begin, all of them can be skipped; and where the same tiles follow again, so can as many rounds as
+there are. For tiles to come it matters among which channels bytes lie, for the present state it may not: then it is
+enough to come back to one that differs in nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
+
+from kernbench.sim_engine.memo.composite_recording import MovedKind, Repeat, Stretch, TileRow, Use, WorkByPart
+from kernbench.sim_engine.memo.tile_steps import Steps
+
+
+class Totals(NamedTuple):
+    """What was done up to an instant."""
+
+    use: Use
+    moved: dict[MovedKind, tuple[int, int]]  # whole flits, transfers
+    bursts: list[list[int]]  # by memory and channel
+    work: WorkByPart
+    records: int
+
+
+class Segment(NamedTuple):
+    """A leg that was run."""
+
+    tiles: int
+    ns: float
+    rows: list[TileRow]
+    from_ns: float  # when it was run
+    from_tile: int
+    before: Totals
+    after: Totals
+
+
+class Seen(NamedTuple):
+    """A state that was written down."""
+
+    place: int  # of the steps
+    state: bytes
+    plain: bytes  # the state without a word on which channels; empty where these differ
+
+
+class Round(NamedTuple):
+    """Legs and rounds one after the other, `times` times; tiles and ns of all of it."""
+
+    parts: list[Segment | Round]
+    times: int
+    tiles: int
+    ns: float
+
+
+Passage = Segment | Round
+
+
+def rounds(parts: list[Passage], times: int = 1) -> Round:
+    return Round(parts, times, times * sum(part.tiles for part in parts), times * sum(part.ns for part in parts))
+
+
+def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[Segment, int]]:
+    """Every leg, and how often it is passed."""
+    if isinstance(passage, Segment):
+        yield passage, times
+    else:
+        for part in passage.parts:
+            yield from segments_of(part, times * passage.times)
+
+
+def stretch_of(passage: Passage, tiles: int, ns: float) -> Stretch | Repeat:
+    """As a part of a course, when it begins after so many tiles, at `ns`."""
+    if isinstance(passage, Segment):
+        return Stretch(passage.rows, tiles - passage.from_tile, ns - passage.from_ns)
+    inner: list[Stretch | Repeat] = []
+    at_tile, at_ns = tiles, ns
+    for part in passage.parts:
+        inner.append(stretch_of(part, at_tile, at_ns))
+        at_tile, at_ns = at_tile + part.tiles, at_ns + part.ns
+    return Repeat(inner, passage.times, at_tile - tiles, at_ns - ns)
+
+
+class RecordedSegments:
+    """All that is known of one composite, by state at the begin and what follows."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._recorded: dict[tuple[bytes, Hashable], tuple[Seen, int, Passage]] = {}  # the end, places, how
+        self._plain: dict[tuple[bytes, Hashable], tuple[Seen, int, Passage]] = {}  # where channels do not matter
+
+    def add(self, start: Seen, end: Seen, how: Passage) -> None:
+        """What leads from a state to another: a step, or several of one loop."""
+        key = self._steps.key(start.place, channels=True)
+        if key is not None:
+            self._recorded.setdefault((start.state, key), (end, end.place - start.place, how))
+
+    def add_plain(self, start: Seen, end: Seen, how: Passage) -> None:
+        """The same of a step on whose way it does not matter among which channels bytes lie."""
+        key = self._steps.key(start.place, channels=False)
+        if key is not None:
+            self._plain.setdefault((start.plain, key), (end, end.place - start.place, how))
+
+    def cycle(self, now: Seen) -> tuple[Seen, Round] | None:
+        """The last place to which known legs lead from the present state, and back to it; and how."""
+        steps, recorded, place, state = self._steps, self._recorded, now.place, now.state
+        path: list[Passage] = []
+        found: tuple[Seen, int] | None = None  # where, and the length of the path
+        while (key := steps.key(place, channels=True)) is not None and (state, key) in recorded:
+            end, places, how = recorded[state, key]
+            path.append(how)
+            place, state = place + places, end.state
+            if state == now.state and (again := steps.repeats(now.place, place, channels=True)):
+                path, place = [rounds(path, again + 1)], place + again * (place - now.place)
+            if state == now.state or (now.plain and end.plain == now.plain):
+                found = Seen(place, state, end.plain), len(path)
+        return None if found is None else (found[0], rounds(path[: found[1]]))
+
+    def plain_cycle(self, now: Seen) -> tuple[int, Round] | None:
+        """The same where channels do not matter on the way: to which place, and how."""
+        steps, recorded, place, plain = self._steps, self._plain, now.place, now.plain
+        path: list[Passage] = []
+        found: tuple[int, int] | None = None  # the place, and the length of the path
+        while plain and (key := steps.key(place, channels=False)) is not None and (plain, key) in recorded:
+            end, places, how = recorded[plain, key]
+            path.append(how)
+            place, plain = place + places, end.plain
+            if plain == now.plain:
+                if again := steps.repeats(now.place, place, channels=False):
+                    path, place = [rounds(path, again + 1)], place + again * (place - now.place)
+                found = place, len(path)
+        return None if found is None else (found[0], rounds(path[: found[1]]))

@@ -1,0 +1,64 @@
+"""Key: the sub-network that one composite uses, the links and memory channels between its PE and its operands.
+
+It is a network of its own, in which nodes are named by their position only, so PEs whose sub-networks are alike have
+equal ones (`SubNetwork.kind`). The order of links, by which the fabric breaks ties, is that of the whole network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernbench.sim_engine.fabric import Network
+
+Path = tuple[str, ...]
+# Bytes of a flit; of each link its ends, bandwidth and propagation; overheads of nodes; channels by node; the ways.
+SubNetworkShape = tuple[
+    int,
+    tuple[tuple[int, int, float | None, float], ...],
+    tuple[float, ...],
+    tuple[tuple[int, tuple[int, int, float, float]], ...],
+    tuple[Path, ...],
+]
+
+
+class SubNetwork:
+    """The ways to some memories, `paths[i]` from a PE to the i-th of them."""
+
+    def __init__(self, whole: Network, paths: Sequence[Path]) -> None:
+        routes = [(whole.route(path), whole.route(path[::-1])) for path in paths]
+        self.links = sorted({link for there, back in routes for link in (*there.links, *back.links)})
+        nodes: dict[int, int] = {}  # from the whole network's index to ours
+        for link in self.links:
+            for node in whole.link_ends[link]:
+                nodes.setdefault(node, len(nodes))
+        self.routes = routes  # in the whole network, there and back
+        self.paths = [tuple(str(nodes[node]) for node in there.nodes) for there, _ in routes]  # in ours
+        self.channels = [(at, node) for node, at in nodes.items() if node in whole.channel_specs]  # ours, the whole's
+        self.memories = [whole.names[node] for _, node in self.channels]
+        self.can_be_reserved = not any(
+            route.loops or route.has_delay_rule or route.control_only_link is not None
+            for both in routes
+            for route in both
+        )
+        # A request that takes no time reaches a memory in the instant in which it is made; the state within an instant,
+        # before one of several simultaneous accesses, cannot be restored.
+        self.has_latency = all(there.control_ns > 0 for there, _ in routes)
+        rows: list[tuple[int, int, float | None, float]] = []
+        for link in self.links:
+            src, dst = whole.link_ends[link]
+            rows.append((nodes[src], nodes[dst], whole.bw_gbs[link], whole.propagation_ns[link]))
+        overheads = tuple(whole.overhead_ns[node] for node in nodes)
+        specs = tuple((at, whole.channel_specs[node]) for at, node in self.channels)
+        self.kind: SubNetworkShape = (whole.flit_bytes, tuple(rows), overheads, specs, tuple(self.paths))
+
+    def network(self) -> Network:
+        """The links and channels, with names that are places."""
+        flit_bytes, rows, overheads, specs, _ = self.kind
+        network = Network(flit_bytes)
+        for place, overhead_ns in enumerate(overheads):
+            network.add_node(str(place), overhead_ns)
+        for src, dst, bw_gbs, propagation_ns in rows:
+            network.add_link(str(src), str(dst), bw_gbs, propagation_ns)
+        for place, (channels, _, burst_ns, penalty_ns) in specs:
+            network.add_channels(str(place), channels, burst_ns, penalty_ns)
+        return network

@@ -1,1 +1,0 @@
-"""Composites whose course is known beforehand: foreseen once, used wherever nobody comes in between."""

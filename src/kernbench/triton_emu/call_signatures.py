@@ -1,0 +1,139 @@
+"""Match: signatures of `tl` calls, in which calls of two kernels can be compared, and which keep nothing alive.
+
+Two arguments have equal signatures where `tl` would do the same with both, each at its own place in the machine. Whole
+numbers, strings, None and tuples of whole numbers are their own signatures; anything else is a tuple that begins with
+what it is. So 1, 1.0 and True differ, and 0.0 and -0.0.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernbench.common.dtypes import DType, dtype_of
+from kernbench.common.errors import DataError
+from kernbench.triton_emu.handle import PendingHandle, TensorHandle
+from kernbench.triton_emu.pointer import Address, TensorPtr
+
+PlaceOf = Callable[[int], Hashable | None]
+"""Where an address lies, as seen from the group of PEs that a kernel belongs to: which tensor argument, which part of
+it, and how far in it; None for what cannot be told.
+"""
+
+MOST_ELEMENTS = 4096  # of an array that is compared, or kept as what a kernel saw
+_HANDLES = (TensorHandle, PendingHandle)
+_ITSELF = frozenset((int, str, DType, type(None)))  # types whose objects are their own forms; a DType equals its name
+
+
+class IncomparableError(Exception):
+    """There is no form of something."""
+
+
+class Pointer(NamedTuple):
+    """The parameter of a method of `tl` that is an address, whatever is given for it."""
+
+    at: int
+    name: str
+
+
+def pointer_of(method: Callable[..., object]) -> Pointer | None:
+    """The address that a method of `tl` takes, if it takes one."""
+    names = [name for name in inspect.signature(method).parameters if name != "self"]
+    return next((Pointer(at, name) for at, name in enumerate(names) if name in ("ptr", "out_ptr")), None)
+
+
+class CallSignatures:
+    """The forms of what one kernel gives to its `tl`. All methods raise IncomparableError."""
+
+    __slots__ = ("_place_of", "_tl")
+
+    def __init__(self, tl: object, place_of: PlaceOf) -> None:
+        self._tl, self._place_of = tl, place_of
+
+    def of_call(self, pointer: Pointer | None, args: tuple[object, ...], named: dict[str, object]) -> Hashable:
+        """The form of a call's arguments."""
+        if pointer is None:
+            found = [x if type(x) in _ITSELF else self.of(x) for x in args]
+        else:
+            found = [
+                self._of_pointer(x) if at == pointer.at else x if type(x) in _ITSELF else self.of(x)
+                for at, x in enumerate(args)
+            ]
+        for name, x in named.items():
+            is_pointer = pointer is not None and name == pointer.name
+            found += (name, self._of_pointer(x) if is_pointer else x if type(x) in _ITSELF else self.of(x))
+        return len(args), tuple(found)
+
+    def of(self, x: Any) -> Hashable:
+        """The form of an argument, or of something in one."""
+        kind = type(x)
+        itself: Hashable = x
+        if kind is tuple:
+            for item in x:
+                if type(item) is not int:
+                    return ("tuple", *[item if type(item) in _ITSELF else self.of(item) for item in x])
+            return itself
+        if kind in _ITSELF:
+            return itself
+        if isinstance(x, _HANDLES):
+            if x.came_from is None or x.tl is not self._tl:
+                raise IncomparableError
+            return x.came_from.key
+        if kind is slice:
+            a, b, step = x.start, x.stop, x.step
+            return "slice", self.of(a), self.of(b), None if step is None else self.of(step)
+        if isinstance(x, Address):
+            return self._of_address(x)
+        return self._of_another(x)
+
+    def _of_another(self, x: object) -> Hashable:
+        """Of what is rarer."""
+        if isinstance(x, bool):
+            return "bool", int(x)
+        if type(x) is float:
+            return "float", x.hex()
+        if type(x) is list or isinstance(x, tuple):
+            return ("list" if type(x) is list else "tuple", *[self.of(item) for item in x])
+        if type(x) is dict:
+            return ("dict", *[self.of(item) for pair in x.items() for item in pair])
+        if x is Ellipsis:
+            return ("...",)
+        if type(x) is range:
+            return "range", x.start, x.stop, x.step
+        if isinstance(x, np.generic):
+            return "number", str(x.dtype), x.tobytes()
+        if type(x) is np.ndarray and x.size <= MOST_ELEMENTS and not x.dtype.hasobject:
+            return "array", str(x.dtype), x.shape, x.tobytes()
+        if isinstance(x, type | np.dtype):
+            try:
+                return dtype_of(x)
+            except DataError:
+                pass
+        raise IncomparableError
+
+    def _of_pointer(self, x: object) -> Hashable:
+        """Of what stands where an address is expected: there a plain number is one."""
+        if isinstance(x, Address):
+            return self._of_address(x)
+        if isinstance(x, int | np.integer) and not isinstance(x, bool):
+            place = self._place_of(int(x))
+            if place is None:
+                raise IncomparableError
+            return "plain at", place
+        return self.of(x)
+
+    def _of_address(self, x: Address) -> Hashable:
+        """Where it is, and what of the pointer that it was counted from `tl` looks at. The part that it must lie in
+        begins so many bytes before it.
+        """
+        base = x if type(x) is TensorPtr else getattr(x, "_base", None)
+        at = int(x)
+        place = self._place_of(at)
+        if place is None or type(base) is not TensorPtr or base.grid is not None:
+            raise IncomparableError
+        behind = at - int(base) if base.is_part else None
+        local = self._place_of(int(base.local)) if base is x and not base.is_part else None  # what a load takes
+        return "at", place, behind, base is x, local, base.dtype, base.shape, base.local_shape

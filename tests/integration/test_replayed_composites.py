@@ -1,0 +1,330 @@
+"""A composite costs its command, not its tiles, and nobody can tell: logs, times and counters are those of the
+tile-by-tile run, whoever comes in between and whenever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernbench
+from kernbench.common.errors import LaunchError, UsageError
+from kernbench.policy.placement.dp import DPPolicy
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.engine import EXACT, GraphEngine
+from kernbench.sim_engine.memo import composite_memo
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
+from kernbench.topology import load_topology
+
+PE = "cube.pe_template"
+PARTS = f"{PE}.components"
+HALF = 1 << 21  # bytes of each tensor on a PE
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known():
+    composite_memo.composite_recordings.cache_clear()
+
+
+def machine(changes: dict[str, object] | None = None):
+    tiny = {"system.name": "steady", "system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+    return load_topology(None, {**tiny, **(changes or {})})
+
+
+@dataclass
+class Step:
+    """What a PE does next."""
+
+    what: str  # gemm, gemm_async, load, store, cycles, wait
+    m: int = 128
+    k: int = 256
+    n: int = 128
+    source: int = 0  # whose slice the operands lie in, counted from the PE's own
+    offset: int = 0
+    pinned: bool = False
+    bias: bool = False
+    relu: str | None = None
+    cycles: int = 1
+
+
+@dataclass
+class Outcome:
+    """All that can be seen of a run."""
+
+    now_ns: float
+    launches: list[object]
+    log: list[object]
+    links: object
+    channels: list[object]
+    sums: list[object]
+    foreseen: int = field(compare=False, default=0)
+    restored: int = field(compare=False, default=0)
+
+
+def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log: OpLog | None = None) -> Outcome:
+    pes = len(programs)
+    log = log if log is not None else OpLog()
+    engine = GraphEngine(graph, op_log=log, data=False, fast=fast)
+    seen = {"begin": 0, "interrupted": 0}
+    if engine.composite_replayer is not None:
+        _count(engine.composite_replayer, seen)
+
+    def kernel(x, y, tl):
+        me = tl.program_id(0)
+        for step in programs[me]:
+            m, k, n = step.m, step.k, step.n
+            base = x + (me + step.source) % pes * HALF + step.offset
+            out = y + me * HALF + step.offset
+            if step.what.startswith("gemm"):
+                left = tl.load(base, (m, k)) if step.pinned else tl.ref(base, (m, k))
+                after = [{"op": "bias", "bias": tl.ref(base, (n,))}] if step.bias else []
+                after += [{"op": "relu", "scope": step.relu}] if step.relu else []
+                handle = tl.composite("gemm", left, tl.ref(base, (k, n)), out, epilogue=after)
+                if step.what == "gemm":
+                    tl.wait(handle)
+            elif step.what == "load":
+                tl.load(base, (m, n))
+            elif step.what == "store":
+                tl.store(out, tl.zeros((m, n), "f16"))
+            elif step.what == "cycles":
+                tl.cycles(step.cycles)
+            else:
+                tl.wait()
+        tl.wait()
+
+    with RuntimeContext(engine) as torch:
+        dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=pes)
+        x, y = (torch.empty(pes, HALF // 2, dp=dp) for _ in range(2))
+        done = [torch.launch("k", kernel, x, y, target_cubes=0, target_pes=range(pes)) for _ in range(launches)]
+    return Outcome(
+        engine.now_ns,
+        [launch.pes for launch in done],
+        list(log.items()) if not isinstance(log, StreamingOpLog) else [],
+        engine.link_counters(),
+        [engine.channel_counters(f"sip0.cube0.hbm_ctrl.pe{pe}") for pe in range(graph.spec.cube.n_pes)],
+        [(launch.engines, launch.links) for launch in done],
+        seen["begin"],
+        seen["interrupted"],
+    )
+
+
+def _count(owner: composite_memo.CompositeMemo, seen: dict[str, int]) -> None:
+    """Count how often composites of an engine begin as one event, and how often they are interrupted."""
+    try_replay = owner.try_replay
+
+    def counted(scheduler, feed, *, is_only_command):
+        found = try_replay(scheduler, feed, is_only_command=is_only_command)
+        if found is not None:
+            seen["begin"] += 1
+            interrupt = found._interrupt
+
+            def interrupted():
+                seen["interrupted"] += 1
+                interrupt()
+
+            found._interrupt = interrupted
+        return found
+
+    owner.try_replay = counted
+
+
+def both(graph, programs: list[list[Step]], launches: int = 1) -> Outcome:
+    """The fast run, which is the same as the other."""
+    fast, tiles = (run(graph, programs, fast=fast, launches=launches) for fast in (True, False))
+    assert fast.log == tiles.log
+    assert fast == tiles
+    return fast
+
+
+# ---- undisturbed
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (256, 256, 256), (70, 1000, 90), (512, 512, 512), (100, 64, 3000)])
+def test_a_product_that_is_only_command_is_foreseen_and_is_the_same(shape):
+    m, k, n = shape
+    seen = both(machine(), [[Step("gemm", m, k, n)]])
+    assert (seen.foreseen, seen.restored) == (1, 0)
+
+
+@pytest.mark.parametrize("offset", [0, 64, 256, 1000, 1536])
+@pytest.mark.parametrize("penalty_ns", [0.0, 6.0])
+def test_wherever_the_operands_lie_among_the_channels_and_whatever_a_turn_costs(offset, penalty_ns):
+    graph = machine({"cube.components.hbm_ctrl.attrs.switch_penalty_ns": penalty_ns} if penalty_ns else None)
+    both(graph, [[Step("gemm", 256, 256, 512, offset=offset), Step("gemm", 256, 256, 512)]])
+
+
+def test_pes_in_step_share_one_course():
+    seen = both(machine(), [[Step("gemm", 256, 256, 256, bias=True, relu="kernel")] for _ in range(8)], launches=2)
+    assert (seen.foreseen, seen.restored) == (16, 0)
+
+
+def test_most_tiles_of_a_large_product_are_not_run():
+    graph = machine()
+    run(graph, [[Step("gemm", 1024, 512, 1024)]], fast=True)
+    (course,) = composite_memo.composite_recordings(graph).recordings.values()
+    assert course.plan.total_tiles == 32 * 8 * 32
+    assert course.kept_rows < course.plan.total_tiles / 8
+    assert course.work["pe_gemm", "macs/f16"][2] == 1024 * 512 * 1024
+    read = sum(256 * flits + last * n for (_, is_read, last), (flits, n) in course.moved.items() if is_read)
+    assert read == 2 * (32 * 1024 * 512 + 32 * 512 * 1024)  # A once per column of tiles, B once per row of them
+    written = sum(256 * flits + last * n for (_, is_read, last), (flits, n) in course.moved.items() if not is_read)
+    assert written == 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("shape", [(64, 2048, 96), (40, 2100, 160), (32, 4096, 64)])
+@pytest.mark.parametrize(("offset", "penalty_ns"), [(0, 0.0), (1280, 6.0)])
+def test_a_long_loop_is_passed_in_steps(shape, offset, penalty_ns):
+    graph = machine({"cube.components.hbm_ctrl.attrs.switch_penalty_ns": penalty_ns} if penalty_ns else None)
+    m, k, n = shape
+    seen = both(graph, [[Step("gemm", m, k, n, offset=offset)]])
+    assert (seen.foreseen, seen.restored) == (1, 0)
+    (course,) = composite_memo.composite_recordings(graph).recordings.values()
+    assert course.kept_rows < course.plan.total_tiles
+
+
+def test_tiles_that_are_run_do_not_grow_with_the_product():
+    graph, rows = machine(), []
+    for n in (512, 1024):
+        composite_memo.composite_recordings.cache_clear()
+        engine = GraphEngine(graph, data=False)
+        with RuntimeContext(engine) as torch:
+
+            def kernel(x, n, tl):
+                tl.wait(tl.composite("gemm", tl.ref(x, (n, 4096)), tl.ref(x, (4096, n)), x))
+
+            torch.launch("k", kernel, torch.empty(1024, 4096), n)
+        (course,) = composite_memo.composite_recordings(graph).recordings.values()
+        rows.append(course.kept_rows)
+        assert course.work["pe_gemm", "macs/f16"][2] == n * 4096 * n
+    assert max(rows) < 400
+
+
+# ---- disturbed
+
+
+def test_a_crossing_at_every_stage_of_a_period():
+    """Another PE reads from the slice, a little later each time: over more than a period of the pipeline."""
+    graph, restored = machine(), 0
+    for cycles in range(3000, 3130, 7):
+        other = [Step("cycles", cycles=cycles), Step("load", 32, 1, 64, source=-1)]
+        restored += both(graph, [[Step("gemm", 128, 256, 128)], other]).restored
+    assert restored == len(range(3000, 3130, 7))
+
+
+@pytest.mark.parametrize("what", ["load", "store", "gemm"])
+def test_a_second_command_of_the_same_pe(what):
+    for cycles in (1, 100, 333, 1000, 2500):
+        steps = [
+            Step("gemm_async", 128, 256, 128),
+            Step("cycles", cycles=cycles),
+            Step(what, 64, 64, 64, offset=1 << 16),
+        ]
+        seen = both(machine(), [steps])
+        assert seen.restored == 1
+
+
+@pytest.mark.parametrize("cycles", [1, 700, 1500, 2300])
+def test_a_kernel_that_is_aborted_in_the_middle_of_a_foreseen_composite(cycles):
+    """PE 1 fails while the product of PE 0 is under way, which is stopped; a second launch finds the same machine."""
+
+    def aborted(*, fast: bool) -> tuple[object, ...]:
+        engine = GraphEngine(machine(), op_log=(log := OpLog()), data=False, fast=fast)
+        seen = {"begin": 0, "interrupted": 0}
+        if engine.composite_replayer is not None:
+            _count(engine.composite_replayer, seen)
+
+        def kernel(x, fails, tl):
+            if fails and tl.program_id(0) == 1:
+                tl.cycles(cycles)
+                tl.load(x.local, (HALF, 2))  # runs past its tensor
+            left, right = tl.ref(x.local, (128, 256)), tl.ref(x.local, (256, 128))
+            tl.wait(tl.composite("gemm", left, right, x.local))
+
+        with RuntimeContext(engine) as torch:
+            x = torch.empty(2, HALF // 2, dp=DPPolicy(pe="row_wise", num_cubes=1, num_pes=2))
+            with pytest.raises(LaunchError) as error:
+                torch.launch("k", kernel, x, True)
+            at_ns = engine.now_ns
+            again = torch.launch("k", kernel, x, False)
+        counters = engine.link_counters(), [engine.channel_counters(f"sip0.cube0.hbm_ctrl.pe{pe}") for pe in (0, 1)]
+        assert seen["begin"] > 0 or not fast
+        return str(error.value), at_ns, engine.now_ns, again.pes, list(log.items()), *counters
+
+    assert aborted(fast=True) == aborted(fast=False)
+
+
+def test_a_pe_that_is_disturbed_again_and_again_goes_tile_by_tile():
+    shared = [[Step("gemm", 64, 128, 64, source=-pe) for _ in range(6)] for pe in range(4)]
+    seen = both(machine(), shared)
+    assert seen.foreseen < 12
+
+
+steps = st.builds(
+    Step,
+    st.sampled_from(["gemm"] * 5 + ["gemm_async", "load", "store", "cycles", "wait"]),
+    st.sampled_from([8, 32, 70, 128, 256]),
+    st.sampled_from([16, 64, 200, 512]),
+    st.sampled_from([16, 32, 90, 256]),
+    st.sampled_from([0, 0, 0, 1, 2]),
+    st.sampled_from([0, 64, 256, 1280]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, "output_tile", "kernel"]),
+    st.integers(1, 6000),
+)
+machines = st.fixed_dictionaries(
+    {
+        f"{PARTS}.pe_dma.attrs.queue_depth": st.integers(1, 6),
+        f"{PARTS}.pe_dma.attrs.outstanding": st.sampled_from([1, 1, 2, 4]),
+        f"{PARTS}.pe_dma.attrs.overhead_ns": st.sampled_from([0.0, 1.5]),
+        f"{PARTS}.pe_scheduler.attrs.overhead_ns": st.sampled_from([1.0, 0.0]),
+        f"{PARTS}.pe_gemm.attrs.overhead_ns": st.sampled_from([0.0, 2.0]),
+        f"{PARTS}.pe_fetch_store.attrs.queue_depth": st.integers(1, 4),
+        f"{PARTS}.pe_fetch_store.attrs.register_file_bytes": st.sampled_from([12288, 24576, 65536]),
+        f"{PE}.links.tcm_read_bw_gbs": st.sampled_from([64.0, 512.0]),
+        "cube.memory_map.tcm_scheduler_reserved_mb": st.sampled_from([0.03125, 1.0]),
+    }
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(machines, st.lists(st.lists(steps, min_size=1, max_size=3), min_size=1, max_size=4), st.integers(1, 2))
+def test_random_kernels_on_random_machines(changes, programs, launches):
+    both(machine(changes), programs, launches)
+
+
+# ---- logs and switches
+
+
+@pytest.mark.parametrize("chunk", [64, 1000])
+def test_a_log_that_streams_is_the_same_file(tmp_path: Path, chunk):
+    crossing = [Step("cycles", cycles=3500), Step("load", source=-1), Step("gemm")]
+    programs = [[Step("gemm"), Step("gemm", 64, 64, 64)], crossing]
+    for name, fast in (("fast", True), ("tiles", False)):
+        with StreamingOpLog(tmp_path / name, chunk_records=chunk) as log:
+            run(machine(), programs, fast=fast, log=log)
+    kept = run(machine(), programs, fast=True).log
+    assert list(read_op_stream(tmp_path / "fast")) == list(read_op_stream(tmp_path / "tiles")) == kept
+
+
+def test_the_environment_turns_it_off(monkeypatch):
+    monkeypatch.setenv(EXACT, "tiles")
+    assert GraphEngine(machine()).composite_replayer is None
+    monkeypatch.setenv(EXACT, "flits")
+    with pytest.raises(UsageError, match="KERNBENCH_EXACT is 'flits'"):
+        GraphEngine(machine())
+    monkeypatch.delenv(EXACT)
+    assert GraphEngine(machine()).composite_replayer is not None
+    assert GraphEngine(machine(), mode="flits").composite_replayer is None
+
+
+def test_run_turns_it_off():
+    def bench(torch):
+        assert torch.engine.composite_replayer is None
+
+    kernbench.run(bench, machine(), fast=False)
