@@ -56,7 +56,7 @@ def test_whoever_turned_it_off_or_made_it_more_patient_is_left_alone(young: int)
 def test_a_process_of_one_run_collects_seldom_as_long_as_it_has_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc_threshold, "_machines", count())
     another_machine()
-    assert gc.get_threshold() == (700, 10, 10)  # nobody has asked for it
+    assert gc.get_threshold() == (700, 10, 10)  # as no run has changed it
     collect_seldom()
     another_machine()
     with raised_gc_threshold():

@@ -131,7 +131,7 @@ def test_ids_ascend_and_find_their_record() -> None:
 
 
 def test_ids_are_in_order_of_ends_and_of_blocks_whoever_was_recorded_first() -> None:
-    """Two PEs end an op at one instant; what waits for both names the same ids whoever came first."""
+    """Two PEs end an op at one instant; what waits for both names the same ids whichever was simulated first."""
 
     def recorded(*pes: str) -> list[tuple[int, OpRecord]]:
         log = OpLog()

@@ -260,7 +260,7 @@ class TestAsync:
         def kernel(x, tl):
             assert tl.wait(tl.load_async(x)).numpy().tolist() == [1, 2]
             assert tl.wait(tl.store_async(x, tl.full((2,), 3, "f32"))) is None
-            tl.store_async(x, tl.full((2,), 4, "f32"))  # nobody waits: the kernel is over when it is done
+            tl.store_async(x, tl.full((2,), 4, "f32"))  # not waited for: the kernel ends when it is done
 
         arrays, _ = run_kernel(kernel, np.array([1, 2], np.float32))
         assert arrays[0].tolist() == [4, 4]

@@ -1,4 +1,4 @@
-"""Lanes of blocks: those of one form are one object, so nobody may change it."""
+"""Lanes of blocks: equal ones share one object, which must not be changed."""
 
 from __future__ import annotations
 

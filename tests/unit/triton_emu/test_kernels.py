@@ -219,7 +219,7 @@ class TestTcm:
 
 
 class TestOutside:
-    """`tl` is its kernel's, while that runs: anywhere else there is nobody who could wait."""
+    """`tl` is its kernel's, while that runs: nothing else can wait for its commands."""
 
     @pytest.mark.parametrize(
         "call",

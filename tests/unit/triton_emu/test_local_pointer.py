@@ -169,7 +169,7 @@ def test_a_pe_without_a_part_has_no_place_to_read_or_write(model: str, kernel: o
     assert "test_local_pointer.py:" in said
     assert "o.local" in said
     assert "if 0 in o.local_shape: return" in said
-    assert (rows == 1).all()  # nobody else's part was touched
+    assert (rows == 1).all()  # the parts of other PEs are unchanged
 
 
 @pytest.mark.parametrize("model", ["va", "pa"])

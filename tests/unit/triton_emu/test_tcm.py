@@ -1,4 +1,4 @@
-"""A kernel's TCM: loops that double-buffer fit, and results go when nobody holds them."""
+"""A kernel's TCM: loops that double-buffer fit, and results are freed with their last reference."""
 
 from __future__ import annotations
 

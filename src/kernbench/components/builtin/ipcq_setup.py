@@ -75,7 +75,7 @@ class RingTable:
         found = self._user.ctx.communicators.get(launch.communicator)
         if found is None:
             raise KernelError(
-                f"no communicator '{launch.communicator}' on this machine, so there is nobody to send to",
+                f"no communicator '{launch.communicator}' on this machine, so the kernel has no neighbours",
                 hint="call torch.distributed.init_process_group('ahbm') or torch.install_ipcq() before the launch",
             )
         if found.failure is not None:
