@@ -7,9 +7,9 @@ terminal: a new bench shifts those after it, so scripts use names.
 A bench may have an evaluation: points, rows and figures instead of one run (`kernbench.evaluation`). One that
 `evaluation_bench` registers is nothing else.
 
-The table is made when it is first asked for, not on import. Who asks for one bench by name gets it without the table:
-only modules whose text has the name in quotes are imported, most of them one. A user's own file or module stays out of
-the table: its benches are found there, and may have names that exist here.
+The table is built on first use, not on import. A bench requested by name is found without the table: only modules whose
+text has the name in quotes are imported, usually one. Benches of a user's file or module are not in the table, and may
+have the names of shipped ones.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class BenchSpec:
 
     @property
     def params(self) -> tuple[Param, ...]:
-        """What `--param` sets: the typed arguments after `torch`, or those of its evaluation if it is nothing else."""
+        """The parameters of `--param`: the typed arguments after `torch`, or those of its
+        evaluation if it has no run.
+        """
         if self.is_evaluation:
             return self.evaluation_params
         return params_of(self.run, self.env, self.name)

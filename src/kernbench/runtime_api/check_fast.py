@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernbench.runtime_api.observation import Difference, Observation, first_difference
+from kernbench.runtime_api.observation import Observation, RunDifference, first_difference
 from kernbench.sim_engine.fast_paths import NAMES, NONE, FastPaths
 from kernbench.sim_engine.op_log import OpLog
 
@@ -22,8 +22,8 @@ RunWith = Callable[[FastPaths, OpLog | None], Observation]  # runs the program a
 class FastCheck:
     """The result. `without` has, by fast path, the difference that remains when only that one is off."""
 
-    difference: Difference | None
-    without: Mapping[str, Difference | None] = field(default_factory=dict)
+    difference: RunDifference | None
+    without: Mapping[str, RunDifference | None] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -81,5 +81,5 @@ def _line_of(op: int, run: RunWith) -> str | None:
     return None if record is None or "line" not in record.params else str(record.params["line"])
 
 
-def _indented(difference: Difference) -> list[str]:
+def _indented(difference: RunDifference) -> list[str]:
     return [f"  {line}" for line in str(difference).splitlines()]

@@ -29,7 +29,7 @@ Counts = Mapping[Any, object]
 
 
 @frozen
-class Difference:
+class RunDifference:
     """The first difference between a run and the reference run."""
 
     what: str  # "op log", "launch 3", "link counters", ...
@@ -103,14 +103,16 @@ def counters_of(engine: GraphEngine) -> dict[str, Counts]:
     }
 
 
-def first_difference(expected: Observation, found: Observation) -> Difference | None:
+def first_difference(expected: Observation, found: Observation) -> RunDifference | None:
     """The first difference between a run and the reference run; None if they are equal."""
     return next(_differences(expected, found), None)
 
 
-def _differences(expected: Observation, found: Observation) -> Iterator[Difference]:
+def _differences(expected: Observation, found: Observation) -> Iterator[RunDifference]:
     if expected.error != found.error:
-        yield Difference("outcome", "of the program", expected.error or "it ends well", found.error or "it ends well")
+        yield RunDifference(
+            "outcome", "of the program", expected.error or "it ends well", found.error or "it ends well"
+        )
     if expected.error is not None:
         return
     yield from _in_logs(expected.log, found.log)
@@ -120,15 +122,15 @@ def _differences(expected: Observation, found: Observation) -> Iterator[Differen
         yield from _in_mappings(what, expected.counters[what], found.counters[what])
     for at, (ours, theirs) in enumerate(zip_longest(expected.contents, found.contents)):
         if ours != theirs:
-            yield Difference("contents", (ours or theirs or (f"tensor {at}",))[0], repr(ours), repr(theirs))
+            yield RunDifference("contents", (ours or theirs or (f"tensor {at}",))[0], repr(ours), repr(theirs))
     if expected.total_ns != found.total_ns:
-        yield Difference("total time", "of the run", f"{expected.total_ns} ns", f"{found.total_ns} ns")
+        yield RunDifference("total time", "of the run", f"{expected.total_ns} ns", f"{found.total_ns} ns")
     for at, (ours, theirs) in enumerate(zip_longest(expected.notes, found.notes)):
         if not _equal(ours, theirs):
-            yield Difference("returned value", f"number {at}", repr(ours), repr(theirs))
+            yield RunDifference("returned value", f"number {at}", repr(ours), repr(theirs))
 
 
-def _in_logs(expected: OpLog | None, found: OpLog | None) -> Iterator[Difference]:
+def _in_logs(expected: OpLog | None, found: OpLog | None) -> Iterator[RunDifference]:
     if expected is None or found is None:
         return
     for at, (ours, theirs) in enumerate(zip_longest(expected.items(), found.items())):
@@ -137,7 +139,7 @@ def _in_logs(expected: OpLog | None, found: OpLog | None) -> Iterator[Difference
         number, record = ours or theirs
         fields = [] if ours is None or theirs is None else _fields(ours[1], theirs[1])
         where = f"op {number}, {record.op_name} on {record.component_id} at {record.t_start} ns"
-        yield Difference("op log", where, _described(ours, fields), _described(theirs, fields), at)
+        yield RunDifference("op log", where, _described(ours, fields), _described(theirs, fields), at)
         return
 
 
@@ -151,14 +153,14 @@ def _described(item: tuple[int, OpRecord] | None, fields: Sequence[str]) -> str:
     return ", ".join(f"{name} {getattr(item[1], name)}" for name in fields) or f"id {item[0]}"
 
 
-def _in_launches(what: str, expected: Launch | None, found: Launch | None) -> Iterator[Difference]:
+def _in_launches(what: str, expected: Launch | None, found: Launch | None) -> Iterator[RunDifference]:
     if expected is None or found is None:
-        yield Difference(what, "is in one run only", str(expected), str(found))
+        yield RunDifference(what, "is in one run only", str(expected), str(found))
         return
     what = f"{what} ('{expected.name}')"
     ours, theirs = (expected.start_ns, expected.end_ns), (found.start_ns, found.end_ns)
     if ours != theirs:
-        yield Difference(what, "start and end", f"{ours} ns", f"{theirs} ns")
+        yield RunDifference(what, "start and end", f"{ours} ns", f"{theirs} ns")
     yield from _in_mappings(what, _by_pe(expected.pes), _by_pe(found.pes))
     yield from _in_mappings(what, expected.engines, found.engines)
     yield from _in_mappings(what, expected.links, found.links)
@@ -168,15 +170,15 @@ def _by_pe(results: Sequence[PeResult]) -> dict[object, PeResult]:
     return {str(PeId(result.sip, result.cube, result.pe)): result for result in results}
 
 
-def _in_mappings(what: str, expected: Counts, found: Counts) -> Iterator[Difference]:
+def _in_mappings(what: str, expected: Counts, found: Counts) -> Iterator[RunDifference]:
     for key in {**expected, **found}:
         ours, theirs = expected.get(key), found.get(key)
         if ours != theirs:
             where = " -> ".join(map(str, key)) if isinstance(key, tuple) else str(key)
-            yield Difference(what, where, *_only_what_differs(ours, theirs))
+            yield RunDifference(what, where, *_only_what_differs(ours, theirs))
             return
     if list(expected) != list(found):
-        yield Difference(what, "order", str(list(expected)), str(list(found)))
+        yield RunDifference(what, "order", str(list(expected)), str(list(found)))
 
 
 def _only_what_differs(ours: object, theirs: object) -> tuple[str, str]:

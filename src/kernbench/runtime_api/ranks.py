@@ -32,7 +32,7 @@ Body = Callable[[], object]
 
 
 @frozen
-class Outcome:
+class RankOutcome:
     """What programs returned, by number, and what those that failed have raised, the first to fail first."""
 
     results: list[object]
@@ -99,7 +99,7 @@ class Ranks:
             raise error
         return outcome.results
 
-    def run_all(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> Outcome:
+    def run_all(self, bodies: Sequence[Body], names: Sequence[str] = ()) -> RankOutcome:
         """As `run`, but returns the errors of the programs that failed. `names` are for deadlock reports."""
         _refuse_kernels("programs to end")
         group = _Programs(bodies, self.event())
@@ -115,7 +115,7 @@ class Ranks:
                 self._kill(other)
         if self._engine.races is not None:
             self._engine.races.joined(group.members)
-        return Outcome(group.results, group.errors)
+        return RankOutcome(group.results, group.errors)
 
     def start(self, body: Body, name: str) -> Background:
         """Run a program in the background of the calling rank."""

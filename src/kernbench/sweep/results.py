@@ -1,7 +1,8 @@
 """The result files of a sweep: `results.json`, `results.csv`, and `results.parquet` where pyarrow is installed; of
 benches that return tables, also `tables.csv` and `tables.parquet`, with a line for each row of those.
 
-Rows are in order of their points, whoever ran them and when: same sweep, same bytes. Each file is replaced as a whole.
+Rows are in order of their points, regardless of worker and time: the same sweep gives the same bytes. Each file is
+replaced as a whole.
 """
 
 from __future__ import annotations

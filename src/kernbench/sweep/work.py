@@ -157,8 +157,8 @@ def _fits(returned: object) -> bool:
     """Whether the bench does not say `fits: False` (or 0), in what it returned by name or in a row of its table."""
     rows = returned if isinstance(returned, list | tuple) else [returned]
     named = [row for row in rows if isinstance(row, Mapping)]
-    said = [row.get("fits") for row in named] + [row.get("value") for row in named if row.get("figure") == "fits"]
-    return all(value is None or bool(_scalar(value)) for value in said)
+    stated = [row.get("fits") for row in named] + [row.get("value") for row in named if row.get("figure") == "fits"]
+    return all(value is None or bool(_scalar(value)) for value in stated)
 
 
 def _numbers(returned: object) -> dict[str, float]:

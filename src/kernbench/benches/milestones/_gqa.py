@@ -2,7 +2,7 @@
 
 A rank has some of the query rows and some of the keys and values of one KV head; query heads that share it are rows.
 prefill   keys and values go around the ring of ranks block by block; each rank adds what it sees to a running softmax
-decode    all ranks have the same few query rows; each attends to its own keys once, two products in all, and partial
+decode    all ranks have the same few query rows; each attends to its own keys once, two products in total, and partial
           results (largest score m, sum l, output o) are merged along a binary tree towards rank 0
 Scores and outputs are f32; probabilities are rounded to the tensors' type before they meet the values.
 """

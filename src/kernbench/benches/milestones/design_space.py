@@ -210,13 +210,13 @@ def pareto(rows: Rows, column: str) -> list[Row]:
 
 def _name(row: Row, given: Mapping[str, float]) -> str:
     """What a machine has that the one that was given has not."""
-    said = {
+    changes = {
         "macs": f"{number(row, 'macs'):g} MAC/ns",
         "hbm": f"{number(row, 'hbm_gbs'):g} GB/s",
         "ucie": f"{number(row, 'ucie'):g} UCIe",
         "tcm": f"{number(row, 'tcm'):g} MB",
     }
-    return " and ".join(words for name, words in said.items() if number(row, name) != given[name]) or "as given"
+    return " and ".join(words for name, words in changes.items() if number(row, name) != given[name]) or "as given"
 
 
 def _front(rows: Rows, has: Mapping[str, float], column: str) -> Chart:

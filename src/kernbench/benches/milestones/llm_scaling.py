@@ -201,7 +201,7 @@ def _walls(rows: Rows) -> Chart:
 
 def seconds(setting: Setting) -> float:
     sips, rows = int(setting["sips"]), int(setting["tokens"]) * int(setting["batch"])
-    collectives = 0.5 + 0.0035 * rows  # of two all-reduces: everybody sends to everybody, however little it is
+    collectives = 0.5 + 0.0035 * rows  # of two all-reduces: every rank sends to every rank, however small the message
     return layer_seconds(setting) * sips + (collectives * sips**2 if sips > 1 else 0.0)
 
 
