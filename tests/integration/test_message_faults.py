@@ -679,7 +679,7 @@ def test_while_a_kernel_runs_rings_can_neither_be_made_nor_made_anew() -> None:
         torch.wait(running)
         running = launch(torch, receives, wait=False)
         engine.run_until_done(engine.env.timeout(2000))
-        with pytest.raises(UsageError, match="communicator 'world' cannot be made anew: 1 kernels use it"):
+        with pytest.raises(UsageError, match="communicator 'world' cannot be replaced: 1 kernels use it"):
             torch.communicators.install_world()
         torch.install_ipcq()  # waits for it
         assert torch.launches[-1].is_done
