@@ -5,7 +5,7 @@ of every kernel is an event. `kernbench run --check-fast` compares the two.
 
     launches     a launch that repeats a recorded one on idle hardware is replayed
     collectives  so is a collective, all its launches together
-    composites   a composite that is alone on its PE and its links is one event
+    composites   an uncontended composite, the only command on its PE, is one event
     trains       an uncontended transfer is scheduled as a whole, as a train
     compiled     a compiled loop (numba) moves flits that meet, in long runs
     workers      processes record launches ahead of the clock

@@ -41,7 +41,7 @@ def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> Memo
 
 
 class DirectPort:
-    """By the fabric alone."""
+    """Directly by the fabric, without packets."""
 
     __slots__ = ("_back", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "path")
 

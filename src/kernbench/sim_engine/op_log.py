@@ -171,10 +171,12 @@ class OpLog:
         self._tokens += tokens
         return first
 
-    def record_composite(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: CompositeRows) -> int:
+    def record_composite(
+        self, describer: OpDescriber, dependency_ids: tuple[int, ...], composite: CompositeRows
+    ) -> int:
         """Record all tiles of a composite that ends now; returns the number of the last record."""
-        self._folded.append(FoldedRows(self._next, describer, dependency_ids, course))
-        self._next += course.records
+        self._folded.append(FoldedRows(self._next, describer, dependency_ids, composite))
+        self._next += composite.records
         return self._next - 1
 
     def record_copy(self, copy: RowsCopy) -> int:
@@ -281,7 +283,7 @@ class OpLog:
         self._put_in_order(float("inf"))
 
     def _unfold(self) -> None:
-        """Make rows of all courses and copies."""
+        """Make rows of all composites and copies."""
         if not self._folded and not self._copies:
             return
         if self.before_order is not None:

@@ -34,12 +34,12 @@ class FoldedRows(NamedTuple):
     first: int  # number of the first record
     describer: OpDescriber
     dependency_ids: tuple[int, ...]
-    course: CompositeRows
+    composite: CompositeRows
 
     def unfolded(self) -> Iterator[LogRow]:
         """The rows one by one."""
         number = self.first
-        for subject, times, causes, token in self.course:
+        for subject, times, causes, token in self.composite:
             yield self.describer, subject, times, self.dependency_ids, token, causes, number
             number += len(times) // 2
 

@@ -113,9 +113,11 @@ class StreamingOpLog(OpLog):
             self._write_at = len(self._times) // 2 + self._chunk_records
         return last
 
-    def record_composite(self, describer: OpDescriber, dependency_ids: tuple[int, ...], course: CompositeRows) -> int:
+    def record_composite(
+        self, describer: OpDescriber, dependency_ids: tuple[int, ...], composite: CompositeRows
+    ) -> int:
         last = -1
-        for subject, times, causes, token in course:
+        for subject, times, causes, token in composite:
             last = self.record_chain(describer, subject, times, dependency_ids, token, causes)
         return last
 

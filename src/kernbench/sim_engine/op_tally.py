@@ -101,11 +101,11 @@ class OpTally:
                 own = self._launches.get(launch)
                 if own is not None:
                     self._add(own, describer, [subjects[row] for row in part], lasted_ns, starts[part])
-        for course in folded:
-            self._add_course(course)
+        for composite in folded:
+            self._add_composite(composite)
         self._marks = {key: marks[-1:] for key, marks in self._marks.items()}
 
-    def _add_course(self, rows: FoldedRows) -> None:
+    def _add_composite(self, rows: FoldedRows) -> None:
         """Add the tiles of a composite that were recorded as one."""
         pe = rows.describer.pe
         launch: RequestId | None = None
@@ -114,7 +114,7 @@ class OpTally:
                 launch = mark.launch
         own = None if launch is None else self._launches.get(launch)
         if own is not None:
-            for (part, unit), did in rows.course.work().items():
+            for (part, unit), did in rows.composite.work().items():
                 key = f"{pe}.{part}", unit
                 own[key] = own.get(key, _NOTHING).plus(EngineWork(*did))
 
