@@ -33,13 +33,15 @@ SLOW = tuple(
         "report/diagrams/",  # every box of every picture
         "report/test_charts.py",  # matplotlib
         "report/test_figures.py",
+        "report/test_replaced_folders.py",  # processes
         "sim_engine/fabric/test_reservations.py",  # random networks
         "sim_engine/fabric/test_compiled_loop.py",
         "sim_engine/fabric/test_environment.py",
         "sim_engine/fabric/test_fifo.py",
         "sim_engine/fabric/test_properties.py",
         "sim_engine/fabric/test_progressions.py",
-        "sweep/test_search.py",  # Optuna
+        "sweep/",  # processes, files and Optuna
+        "topology/test_yaml_marks.py",  # mutated machines
         "tp/test_layers.py",
     )
 )
