@@ -10,7 +10,7 @@ from tests.integration.conftest import ONE_SIP, save_run
 
 from kernbench.cli.main import kernbench
 from kernbench.common.units import format_ns
-from kernbench.report.explain.diff import TABLES, diff_runs, unlike
+from kernbench.report.explain.diff import TABLES, diff_runs, differences
 
 KERNEL = """
 import numpy as np
@@ -92,7 +92,7 @@ def test_it_says_which_values_of_the_machine_and_which_parameters_differ(tmp_pat
         for name, m, n in (("a", 32, 4), ("b", 64, 2))
     ]
     told = ["The machines differ: cube.ucie.n_connections 4 → 2.", "Parameters: m 32 → 64."]
-    assert unlike(*runs) == told
+    assert differences(*runs) == told
     text = CliRunner().invoke(kernbench, ["diff", *(str(run.path) for run in runs)], catch_exceptions=False).output
     assert all(line in text.splitlines() for line in told)
-    assert unlike(runs[0], runs[0]) == []
+    assert differences(runs[0], runs[0]) == []

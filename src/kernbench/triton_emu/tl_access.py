@@ -176,6 +176,7 @@ class TlAccess(TlCore):
         """What a load reads: as a command names it, where it lies, and what masked lanes hold."""
         if shape is None and rows is None and isinstance(ptr, TensorPtr):
             ptr = ptr.local
+        address = self._address(op, ptr)
         element = None if dtype is None else self._dtype(dtype)
         numbers = self._row_numbers(op, ptr, rows)
         if shape is None:
@@ -183,7 +184,6 @@ class TlAccess(TlCore):
         dims = self._shape(op, shape)
         if mask is None and strides is None and rows is None:
             ptr = self._on_shard(op, ptr, dims, streams=op == "ref")
-        address = self._address(op, ptr)
         tensor = self._tensor_at(op, ptr, not prod(dims))
         element = element or dtype_of(tensor.dtype)
         if mask is not None or strides is not None:

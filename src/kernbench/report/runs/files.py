@@ -135,13 +135,13 @@ class RunFiles:
             raise self.damaged(f"{name} cannot be read: {error}") from error
 
 
-def _identity(path: Path) -> tuple[int, int, str] | None:
+def _identity(path: Path) -> tuple[int, int, int, str] | None:
     """Identifies the run at a path; it changes when the run is replaced."""
     try:
         folder, manifest = path.stat(), read_regular(path / MANIFEST)
     except (OSError, ValueError, UsageError):
         return None
-    return folder.st_dev, folder.st_ino, digest(manifest)  # an inode number may be used again
+    return folder.st_dev, folder.st_ino, folder.st_ctime_ns, digest(manifest)  # an inode number may be used again
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
