@@ -53,7 +53,7 @@ def test_every_figure_has_picture_caption_and_a_place_in_the_page(bench: str) ->
 
 
 # Rows made while kernels_ns was a sum over launches. A bench leaves this list when its rows are made again.
-SUMMED = ("llm-scaling", "milestone-1h-ccl")
+SUMMED = ("llm-scaling",)
 
 # Of each evaluation, points that are cheap to run again.
 AGAIN: list[tuple[str, dict[str, str | int]]] = [
