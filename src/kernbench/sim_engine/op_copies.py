@@ -1,8 +1,8 @@
 """Rows that one op log recorded and others copy: the same ops, done by other PEs at another time.
 
 What groups of PEs do at the same places relative to each group is recorded once, in a log of its own, and taken out of
-it (`OpLog.take_rows`). Another log notes a copy as one entry (`OpLog.record_copy`); its rows are made when somebody
-reads. A recorded op that waited for ops of the log that copies names a placeholder, and each copy says which ops that
+it (`OpLog.take_rows`). Another log notes a copy as one entry (`OpLog.record_copy`); its rows are made when the log
+is read. A recorded op that waited for ops of the log that copies names a placeholder, and each copy says which ops that
 stands for. Times are on the grid, so moving them is exact.
 """
 
@@ -138,7 +138,7 @@ class _Move:
             numbers = self._numbers(-2 - who)
             return op_ref(numbers[-1]) if numbers else NO_REF
         rows = self._copy.rows
-        assert 0 <= (who >> STAGE_BITS) - rows.first_token < rows.tokens, "a token of nobody who is recorded"
+        assert 0 <= (who >> STAGE_BITS) - rows.first_token < rows.tokens, "the token belongs to no recorded op"
         return who + (self.tokens_on << STAGE_BITS)
 
     def _numbers(self, recorded: int) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ _MISSING = object()
 
 
 class UnknowableError(Exception):
-    """A kernel reads something of which nobody can say whether it changes; says what."""
+    """A kernel reads something that cannot be compared; the message names it."""
 
 
 class Read(NamedTuple):

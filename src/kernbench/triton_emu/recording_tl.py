@@ -75,7 +75,7 @@ class SeenSeveral(NamedTuple):
 
 
 class SeenArray(NamedTuple):
-    value: np.ndarray  # that nobody can write to
+    value: np.ndarray  # read-only
 
     def __reduce__(self) -> tuple[object, ...]:
         return _seen_array, (self.value,)

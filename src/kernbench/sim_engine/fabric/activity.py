@@ -71,7 +71,7 @@ class _Own:
 
 
 class Activity:
-    """What is seen of one fabric. `purpose_of` says what a transfer is for, by its tag; None: nobody asks."""
+    """What is seen of one fabric. `purpose_of` says what a transfer is for, by its tag; None: not recorded."""
 
     def __init__(self, *, bin_ns: float = 1.0, most_bins: int = MOST_BINS) -> None:
         self.purpose_of: Callable[[object], Hashable] = lambda tag: None

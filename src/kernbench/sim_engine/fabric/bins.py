@@ -2,7 +2,7 @@
 
 A flit adds its bytes to the bins during which it was on the link, in proportion, and its waiting to the bins during
 which it waited. Parts are multiples of 2**-20, the last one is what is left: sums over bins are exact. Flits are noted
-as they come, and put into bins many at a time, with numpy, which nobody else here needs.
+as they come, and put into bins many at a time, with numpy, which is imported only here.
 """
 
 from __future__ import annotations

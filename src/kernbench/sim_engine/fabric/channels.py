@@ -3,7 +3,7 @@
 A flit is one burst; its address names the channel, `(address / burst bytes) mod channels`. A burst starts at max(ready,
 channel free), plus the switch penalty where the channel's direction turns, and holds the channel for one burst time.
 Reads and writes share a channel. A read commits all its bursts when it arrives. A write commits each flit when that
-arrives, in order of arrival; nobody looks before something depends on it, so arrivals are committed in batches.
+arrives, in order of arrival; it is not read before something depends on it, so arrivals are committed in batches.
 Rows, refresh and the limits of the controller's own queue are not modelled.
 """
 
@@ -48,7 +48,7 @@ class ChannelGroup:
         self.pending: list[tuple[float, float, int, WriteBursts]] = []  # write flits on their way: ready, order, index
         self.most_pending = MOST_PENDING  # above this, those that have arrived are committed
         self.users = 0  # writes moved flit by flit whose last burst is not committed
-        self.even: bool | None = None  # whether all went as it would from any other channel on; None: nobody asks
+        self.even: bool | None = None  # whether all went as it would from any other channel on; None: not asked for
         self._busy_with: WriteBursts | None = (
             None  # the write that has all channels that are taken, where that is asked
         )
@@ -59,7 +59,7 @@ class ChannelGroup:
         self._counted = [0] * channels  # bursts of replayed accesses: they stay, whatever state `restore` goes back to
         self._worst_ns = [0.0] * channels  # longest wait for the channel
         self._worst_at_ns = [0.0] * channels  # when it began
-        self._all_waited_ns = 0.0  # at least as long as this, every channel has kept somebody waiting
+        self._all_waited_ns = 0.0  # at least as long as this, every channel has kept a request waiting
 
     def done(self) -> list[tuple[int, float, float]]:
         """Of every channel: bursts, longest wait and when that began."""

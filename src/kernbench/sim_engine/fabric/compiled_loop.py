@@ -317,7 +317,7 @@ def move(
     transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ns: Array, users: Array, end_ns: Array,
     end_ints: Array, write_ns: Array, write_ints: Array, counts: Array, clock: Array,
 ) -> None:  # fmt: skip
-    """Move flits up to `until`, or to the event of somebody else, or to the first end that is still to be told."""
+    """Move flits up to `until`, or to the next event outside the loop, or to the first end to be reported."""
     counts[ENDS] = counts[WRITES] = counts[EVENTS] = 0
     clock[FIRST_END] = np.inf
     while True:

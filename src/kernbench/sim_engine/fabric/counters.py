@@ -53,7 +53,7 @@ class Counters:
 
     @property
     def sees_flits(self) -> bool:
-        """Whether somebody sees every flit on every link: nobody may own some of it."""
+        """Whether every flit on every link is recorded: then no link can be reserved."""
         return self.recorded is not None or self.activity is not None
 
     def is_slow(self, transfer: Transfer) -> bool:

@@ -1,6 +1,6 @@
 """How many transfers of each kind are done, and which of them since some moment.
 
-A kind is a route and the bytes of the last flit. Somebody who asks what a launch has moved asks before it and after it,
+A kind is a route and the bytes of the last flit. Counts are read before and after a launch, to find what it moved,
 on a machine on which tens of thousands of kinds have been seen: counts lie in arrays, which are copied and compared as
 a whole.
 """
@@ -69,7 +69,7 @@ class DoneTally:
         now, then = np.frombuffer(self.counts.transfers, np.int64), np.frombuffer(before.transfers, np.int64)
         changed = [*np.flatnonzero(now[:had] != then).tolist(), *range(had, len(self.kinds))]
         wanted = None if parts is None else (*parts, BETWEEN)
-        del now, then  # an array that somebody looks at cannot grow
+        del now, then  # an array with a live view cannot grow
         flits, transfers = self.counts
         for number in changed:
             if wanted is None or self._parts[number] in wanted:

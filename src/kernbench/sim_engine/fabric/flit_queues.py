@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 class FlitQueues:
-    """Plain flits of one engine: those of transfers that nobody watches, over links without delay rules."""
+    """Plain flits of one engine: those of transfers that are not traced, over links without delay rules."""
 
     def __init__(self, links: Links) -> None:
         count = len(links.free)

@@ -1,4 +1,4 @@
-"""How the flits of one transfer pass the links ahead of them if nobody interferes: all times at once, in short.
+"""How the flits of one transfer pass the links ahead of them if nothing interferes: all times at once, in short.
 
 Each link does what `fifo.py` says. Everything here is a pure function of times.
 """

@@ -23,7 +23,7 @@ class Links:
         self.worst_at: MutableSequence[float] = [0.0] * count  # when it began
 
     def are_free(self, bookings: list[Booking], at: float) -> bool:
-        """Whether every link is free when the first flit comes, and nobody is to pass it flit by flit."""
+        """Whether every link is free when the first flit comes, and no transfer is to pass it flit by flit."""
         free, users = self.free, self.users
         for link, first, _, _ in bookings:  # noqa: SIM110  a generator would double the cost
             if users[link] or free[link] > at + first:
@@ -31,7 +31,7 @@ class Links:
         return True
 
     def are_unused(self, links: Iterable[int]) -> bool:
-        """Whether nobody is to pass any of them flit by flit."""
+        """Whether no transfer is to pass any of them flit by flit."""
         return not any(map(self.users.__getitem__, links))
 
     def book(self, bookings: list[Booking], at: float) -> list[float]:

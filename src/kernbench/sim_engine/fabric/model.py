@@ -1,6 +1,6 @@
 """A network as plain data: nodes that delay, links that serialise, groups of memory channels. No word of SIPs or cubes.
 
-A node delays every flit that enters it by its overhead and blocks nobody; the source of a transfer is not entered. A
+A node delays every flit that enters it by its overhead and blocks no flit; the source of a transfer is not entered. A
 link is a serial FIFO: a flit occupies it for bytes / bandwidth and arrives a propagation delay later. A channel group
 is the memory channels behind one node: a flit's burst goes to the channel that its address names and occupies it for
 one burst time. All durations are rounded to the time grid here, once. Buffers are not modelled: a queue can grow

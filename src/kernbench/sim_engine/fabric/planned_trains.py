@@ -1,6 +1,6 @@
 """Trains that are under way: which links and memories they use, and how they are split into flits.
 
-A train is planned in closed form, and the plan holds as long as nobody interferes. A newcomer that could contend with
+A train is planned in closed form, and the plan holds as long as nothing interferes. A transfer that could contend with
 it *splits* it: at that instant the flits that have passed a link stay passed, the others go on flit by flit from where
 they stand. All that is undone lies in the future. Trains planned behind a split one on a shared link are split with
 it.

@@ -31,7 +31,7 @@ OnInterrupt = Callable[[float], None]
 
 
 class Reservation:
-    """Links and channels that somebody owns as long as `held`."""
+    """Links and channels that are reserved as long as `held`."""
 
     __slots__ = ("_reservations", "channels", "held", "links", "on_interrupt")
 
@@ -51,7 +51,7 @@ class Reservation:
 
 
 class Reservations:
-    """All claims on one fabric's links and channels. Nobody can claim anything before `allow`."""
+    """All reservations on one fabric's links and channels. Nothing can be reserved before `allow`."""
 
     __slots__ = ("_by_link", "_by_node", "_groups", "_links", "_network", "_newcomer", "are_allowed", "held")
 
@@ -68,7 +68,7 @@ class Reservations:
     def reserve(
         self, links: Iterable[int], nodes: Iterable[int], on_interrupt: OnInterrupt, now: float
     ) -> Reservation | None:
-        """A claim to links and to the channels of nodes; None where somebody is there."""
+        """A reservation of links and of the channels of nodes; None where one of them is in use."""
         if not self.are_allowed:
             return None
         wanted, channels = dict.fromkeys(links), dict.fromkeys(nodes)

@@ -180,7 +180,7 @@ def template_of(transfer: Transfer, group: ChannelGroup | None) -> TrainTemplate
 
 
 class TemplateTrain(Train):
-    """A train planned from a template: nothing but its time is its own, until somebody asks for more."""
+    """A train planned from a template: nothing but its time is its own, until more is asked for."""
 
     __slots__ = ("at_ns", "free_before", "template")
 

@@ -73,7 +73,7 @@ class TrainPlanner:
         return self._links.are_unused(links) and not (transfer.slow or transfer.route.loops)
 
     def _split(self, trains: list[Train], now: float, order: int) -> None:
-        """Somebody comes who could contend with trains."""
+        """Split trains that a new transfer could contend with."""
         for transfer in self._trains.split(trains, now, order):
             self.split += 1
             if transfer.flits > LARGE:

@@ -159,7 +159,7 @@ class CompositeMemo:
     def recording_of(
         self, key: Hashable, sub_network: SubNetwork, blocks: PeBlocks, feed: TileFeed, ports: list[MemoryPort]
     ) -> CompositeRecording:
-        """A course that is not known, unless somebody else has worked it out since."""
+        """The recording of a composite, made now unless another composite has made it since."""
         recording = self._recorded.recordings.get(key)
         if recording is None:
             recording = CompositeRecorder(self._machine, sub_network, blocks, feed, ports).run()
@@ -257,7 +257,7 @@ class OneEventComposite:
             self._interrupt()
 
     def on_interrupt(self, now: float) -> None:
-        """Somebody comes to a link or a memory."""
+        """An interfering access reaches a reserved link or memory."""
         self._interrupt()
 
     def _interrupt(self) -> None:

@@ -106,7 +106,7 @@ def _placed(causes: list[float], begin_ns: float, token: int, cause: Cause) -> l
 
 
 class RecordedTiles:
-    """The records of one composite, as the op log keeps them: told when somebody reads."""
+    """The records of one composite, as the op log keeps them: expanded when the log is read."""
 
     def __init__(self, recording: CompositeRecording, begin_ns: float, token: int, cause: Cause) -> None:
         self._recording = recording

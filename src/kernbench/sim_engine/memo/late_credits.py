@@ -231,7 +231,7 @@ def credit_words(private: Machine, keys: Sequence[PeKey], communicator: Communic
 def send_late(
     machine: Machine, communicator: Communicator, launches: Mapping[int, KernelLaunchMsg], late: Sequence[LateCredit]
 ) -> None:
-    """Let credits be under way that set out before, at times of the machine, on links that nobody has used since then.
+    """Let credits be under way that set out before, at times of the machine, on links that have been idle since then.
     `launches` are those that sent them, by SIP.
     """
     if not late:

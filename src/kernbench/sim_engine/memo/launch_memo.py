@@ -82,14 +82,14 @@ class LaunchMemo:
         return True
 
     def interrupt(self, sips: Collection[int] | None = None) -> None:
-        """Somebody comes to some SIPs, or to any: what is under way there goes on as if it were not known."""
+        """Interrupt the replays on some SIPs, or on all: what is under way there is simulated from now on."""
         if self._under_way:
             for sip in list(self._under_way) if sips is None else sips:
                 if sip in self._under_way:
                     self._under_way[sip].interrupt()
 
     def _before_use(self, address: int) -> None:
-        """Somebody reads or writes bytes, or asks who did: what is known of their SIP has to be written down."""
+        """Bytes are accessed, or their writer is asked for: replays on their SIP are interrupted first."""
         if self._under_way:
             self.interrupt((address >> SIP_SHIFT,))
 
@@ -249,8 +249,8 @@ def _are_mixed(launches: Sequence[KernelLaunchMsg]) -> bool:
 
 
 def why_all_are_simulated(machine: Machine) -> str:
-    """Why no launch can be replayed; empty where some may be: nobody asks for races or lines, and all blocks are ours,
-    since those of others may do anything.
+    """Why no launch can be replayed; empty where some may be: neither races nor source lines are recorded, and all
+    blocks are built in, since the effects of a custom block are unknown.
     """
     if machine.why_not_ahead:
         return machine.why_not_ahead

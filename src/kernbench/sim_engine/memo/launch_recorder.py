@@ -256,7 +256,7 @@ class _LaunchRun:
             self._tail, self._late = tail._replace(done=done), late.credits
 
     def _messages(self, communicator: Communicator) -> Messages | None:
-        """With whom kernels have exchanged messages; those that nobody has received are a failure."""
+        """The peers that kernels have exchanged messages with; a message that was never received is a failure."""
         private = self._private
         self.is_over = self.is_over and not communicator.unreceived
         peers: list[tuple[PeKey, str, Peer]] = []

@@ -259,7 +259,7 @@ class LaunchRecordings:
             stays = sip_group is None and self.replays(launches, [Region(launch.sip, cubes[0])], by_key) is not None
             if not stays:
                 self.replays(launches, [sip_group or Region(launch.sip, None)], by_key)
-        finally:  # somebody may wait for it
+        finally:  # another process may wait for it
             self._ahead.give(key, RecordedAhead([(each.pes, each.is_cube, at) for each, at in self._for_others]))
 
 

@@ -1,5 +1,5 @@
-"""A machine beside the machine: its own clock, fabric and op log, on the same graph. What happens there happens to
-nobody.
+"""A machine beside the machine: its own clock, fabric and op log, on the same graph. What happens there has
+no effect on the machine.
 
 Its PEs are given what those of the machine have: mappings, TCM, kernels. It keeps no contents; what kernels would do
 with them can be recorded (`recorded_contents.py`). Who has written what before is not known there: an op that waits for
@@ -39,7 +39,9 @@ class Span:
 
 
 class UnknownWriters(Writers):
-    """Who wrote what; bytes that nobody has written have a placeholder. `places` says in which parts they lie."""
+    """The op that wrote each byte; bytes that no recorded op has written have a
+    placeholder. `places` says in which parts they lie.
+    """
 
     __slots__ = ("asked", "places", "spans", "who_wrote")
 
@@ -69,7 +71,7 @@ class UnknownWriters(Writers):
         span.is_written = span.is_written or is_written
 
     def gaps(self, start: int, end: int) -> Ranges:
-        """What of these bytes nobody has written."""
+        """The ranges of these bytes that no op has written."""
         first, past = self._touched(start, end)
         found: Ranges = []
         at = start
@@ -108,7 +110,7 @@ class WritersOf(Writers):
 
 
 class PrivateMachine(Machine):
-    """Beside `machine`; idle whenever nobody runs something there."""
+    """A private copy of `machine`; idle except while a recording is made on it."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

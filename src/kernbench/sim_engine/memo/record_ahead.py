@@ -63,7 +63,7 @@ class Workers(NamedTuple):
         """Whether one of them still runs."""
         try:
             return os.waitpid(pid, os.WNOHANG)[0] == 0
-        except ChildProcessError:  # somebody else has heard of its end
+        except ChildProcessError:  # its end was reported elsewhere
             return False
 
 
@@ -128,9 +128,9 @@ class RecordAhead:
         return ""
 
     def _become_worker(self) -> None:
-        """Nobody hears or sees what a worker does, but for the courses that it finds."""
+        """Make this process a worker: its only effect outside is the recordings that it publishes."""
         self._host.is_worker = True
-        gc.freeze()  # what was there before is shared as long as nobody touches it
+        gc.freeze()  # what was there before is shared as long as it is not written to
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         make_files_private()

@@ -29,7 +29,7 @@ from kernbench.values.graph import Value, ValueGraph
 from kernbench.values.op import Shape, TensorType
 
 UNKNOWN = "unknown"  # the op of a value that stands for what memory will hold
-SOMEBODY = 0  # wrote it: who does not matter here
+ANY_WRITER = 0  # the writer's identity does not matter here
 
 
 class _Read(NamedTuple):
@@ -76,7 +76,7 @@ class RecordedContents:
     def write(self, pe: str, pa: int, value: Value) -> None:
         if value.nbytes:
             self._writes.append(_Write(self.graph.count, pe, pa, value))
-            self._written.note(pa, value.nbytes, SOMEBODY)
+            self._written.note(pa, value.nbytes, ANY_WRITER)
 
     def is_unknown(self, value: Value) -> bool:
         """Whether a value depends on what memory will hold."""

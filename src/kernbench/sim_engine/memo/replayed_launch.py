@@ -204,7 +204,7 @@ class ReplayedLaunch:
     # ---- disturbed
 
     def on_interrupt(self, now: float) -> None:
-        """Somebody comes to a link or a memory of theirs."""
+        """An interfering access reaches a reserved link or memory."""
         self.interrupt()
 
     def interrupt(self) -> None:
