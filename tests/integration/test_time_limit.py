@@ -17,6 +17,7 @@ from kernbench.cli.main import main
 from kernbench.common.errors import DeadlockError, StoppedRun, TimeLimitError, UsageError
 from kernbench.testing import run_kernel
 
+RUN_COMMAND = "runpy.run_module('kernbench', run_name='__main__', alter_sys=True)"
 LIVELOCK = """
 def take(lock, tl):
     while int(tl.atomic_cas(lock, 0, 1)):
@@ -118,6 +119,9 @@ def test_ctrl_c_prints_where_every_pe_stands(tmp_path: Path):
     command = [sys.executable, "-m", "kernbench", "run", "--bench", str(bench), *sizes]
     started = tmp_path / "started"
     bench.write_text(LIVELOCK.replace("    while", f"    open({str(started)!r}, 'w').close()\n    while", 1))
+    # A shell that starts the suite in the background has it ignore SIGINT, which processes inherit.
+    heeded = f"import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); {RUN_COMMAND}"
+    command[1:3] = ["-c", heeded]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as run:
@@ -126,7 +130,10 @@ def test_ctrl_c_prints_where_every_pe_stands(tmp_path: Path):
             time.sleep(0.05)
         time.sleep(0.5)
         run.send_signal(signal.SIGINT)
-        _, said = run.communicate(timeout=60)
+        try:
+            _, said = run.communicate(timeout=60)
+        finally:
+            run.kill()
     assert run.returncode == 130
     assert "stopped at " in said
     assert "running: kernel 'take' on " in said
