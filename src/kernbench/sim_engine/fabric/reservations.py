@@ -97,7 +97,7 @@ class Reservations:
         self.held -= 1
 
     def interrupt(self, transfer: Transfer, now: float) -> None:
-        """A transfer sets out: whoever owns what it will use is called, once, with nothing of it owned any more.
+        """A transfer sets out: every reservation of what it will use is over, and then interrupted, once.
 
         An owner that goes back in time may leave others behind who own some of it since then: they are called next.
         """
