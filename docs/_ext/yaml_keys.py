@@ -162,10 +162,14 @@ def _record_keys(record: type[Record], node: Marked | None, path: str, comments:
             yield Key(key, "", "as shipped", "a list of mappings", own or comment)
             yield from _record_keys(inner, None, f"{key}[]", comments, comment)
         elif inner is not None:
+            if child is not None and child.value is None:  # a block that is off
+                yield Key(key, "", "null", "the keys below, or null", own or comment)
             yield from _record_keys(inner, child, key, comments, comment)
         else:
             flat = child is not None and node is not None and child.mark.line == node.mark.line
-            default = _shown(child.plain()) if child is not None else "null" if hasattr(record, name) else "required"
+            is_given = child is not None or hasattr(record, name)
+            value = child.plain() if child is not None else getattr(record, name, None)
+            default = _shown(value) if is_given else "required"
             meaning = own or (about if flat else comment) or COMMON.get(name, "")
             yield Key(key, unit_of(key), default, accepted(annotation), meaning)
 

@@ -132,7 +132,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _kernbench("run", "--bench", "ccl-allreduce", *ONE_CUBE, "--save", str(runs / "ccl"))
     _write_sweep(runs / "sweep")
     (runs / "z-evaluation").mkdir()  # the last of its kind: the sweep is what Results opens on
-    shutil.copy(ROOT / "docs/results/design-space/results.json", runs / "z-evaluation")
+    for name in ("results.json", "01-question-ucie.svg", "01-question-ucie.md"):
+        shutil.copy(ROOT / "docs/results/design-space" / name, runs / "z-evaluation")
     shutil.copytree(runs / "ccl", runs / "damaged")
     (runs / "damaged" / "ops.parquet").write_bytes(b"PAR1")
     write_generated_run(folder / "large" / "million", pes=128, rounds=1954)

@@ -267,3 +267,77 @@ def test_nothing_given_shows_the_machine_and_what_to_do(browser: Any) -> None:
             page.errors.clear()  # the browser itself notes refused connections
     finally:
         stop(server)
+
+
+def test_search_ranks_tensors_and_kernels_before_ops(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("k")
+    page.page.wait_for_selector("#hits .hit")
+    order = page.page.eval_on_selector_all("#hits h4", "all => all.map(x => x.dataset.group)")
+    assert order == sorted(order, key=["tensors", "launches", "lines", "ops", "nodes"].index)
+    assert order[0] == "tensors"
+    assert "ops" in order
+
+
+def test_lanes_are_pinned_and_hidden_and_the_link_keeps_it(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    names = "[...new Set(kb.tl.rows.filter(r => r.group).map(r => r.group.name))]"
+    before = page.ask(names)
+    page.page.click(".lanemenu summary")
+    page.page.click("[aria-label='Pin PE5']")
+    page.page.click("[aria-label='Hide PE2']")
+    page.settle()
+    kept = [name for name in before if name not in ("PE2", "PE5")]
+    assert page.ask(names) == ["PE5", *kept]
+    page.page.wait_for_timeout(150)
+    page.go("#" + page.page.url.partition("#")[2])
+    assert page.ask(names) == ["PE5", *kept]
+
+
+def test_tab_reaches_the_view_in_one_step_and_source_lines_are_one_stop(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    page.page.keyboard.press("Tab")
+    assert page.ask("document.activeElement.id") == "skip"
+    page.page.keyboard.press("Enter")
+    assert page.ask("[document.activeElement.id, kb.state.view]") == ["main", "run"]
+    stops = "[...document.querySelectorAll('#pane-source .line.has')].filter(x => x.tabIndex === 0).length"
+    assert page.ask(stops) == 1
+    page.page.locator("#pane-source .line.has").first.focus()
+    first = page.ask("document.activeElement.dataset.line")
+    page.page.keyboard.press("ArrowDown")
+    assert int(page.ask("document.activeElement.dataset.line")) > int(first)
+    assert page.ask(stops) == 1
+
+
+def test_times_have_two_decimals_as_the_command_prints_them(page: Opened, served: Served) -> None:
+    page.go(f"#/explain?a={served.ids['flash']}")
+    shown = page.page.inner_text("#answer .total")
+    assert shown.split()[0].partition(".")[2].isdigit()
+    assert len(shown.split()[0].partition(".")[2]) == 2
+
+
+def test_machine_shows_an_instant_a_range_or_the_whole_launch(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    mode = page.page.locator("[aria-label='Time that the colours show']")
+    assert mode.input_value() == "instant"
+    mode.select_option("whole")
+    page.settle()
+    scope = page.ask("kb.run.a.scopes.find(s => s.id === kb.run.a.main)")
+    assert page.ask("kb.state.range") == [scope["t0"], scope["t1"]]
+    page.change(range=[scope["t0"], scope["t0"] + 100.0])
+    assert mode.input_value() == "range"
+    mode.select_option("instant")
+    page.settle()
+    assert page.ask("kb.state.range") is None
+
+
+def test_what_is_not_work_is_hatched_in_every_bar(page: Opened, served: Served) -> None:
+    page.go(f"#/explain?a={served.ids['flash']}")
+    looks = page.page.eval_on_selector_all(
+        "#answer .parts > *",
+        "all => all.map(x => [x.title.split(':')[0], getComputedStyle(x).backgroundImage !== 'none'])",
+    )
+    work = {"GEMM", "Math", "Transfer", "Fetch, store", "Communication"}
+    assert {name for name, hatched in looks if hatched} == {name for name, _ in looks} - work
+    assert any(hatched for _, hatched in looks)

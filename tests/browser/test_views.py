@@ -149,7 +149,7 @@ def test_a_what_if_that_was_measured_stands_beside_what_the_path_foresaw(page: O
     before = json.loads((served.folder / "flash" / "launches.json").read_text())[0]
     took, took_before = launch["end_ns"] - launch["start_ns"], before["end_ns"] - before["start_ns"]
     assert [row[0] for row in rows] == ["hbm"]
-    assert rows[0][2] == f"{took:.0f} ns, −{100 * (1 - took / took_before):.1f} %"
+    assert rows[0][2] == f"{took:.2f} ns, −{100 * (1 - took / took_before):.1f} %"
     assert "8 of 8 PEs end last" in page.page.inner_text("#view-explain")
     page.page.click("button[title^=Compare]")
     page.settle()
@@ -258,6 +258,23 @@ def test_points_that_do_other_work_have_plots_of_their_own_and_the_base_machine_
     page.settle()
     assert (page.page.locator("#view-results .plot svg").count(), page.page.locator(".basemark").count()) == (1, 2)
     assert page.ask("kb.state.panels") == "-"
+    # Prefill and decode differ in colour, and each has a front of its own: none leads from one to the other.
+    assert (
+        page.page.locator("#view-results .dot.cat0").count() > 0 < page.page.locator("#view-results .dot.cat1").count()
+    )
+    assert page.page.locator("#view-results .front").count() == 2
+
+
+def test_an_evaluation_opens_on_its_own_figures(page: Opened, served: Served) -> None:
+    page.go(f"#/results?res={served.ids['z-evaluation']}")
+    first = page.page.locator("#view-results .card").first
+    assert "How many UCIe connections?" in first.inner_text()
+    page.until("document.querySelector('figure.own img').naturalWidth > 100")
+
+
+def test_lists_of_machine_name_sip_and_cube(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    assert page.page.locator(".queues .row").first.inner_text().startswith("S0 C0 ")
 
 
 def test_two_nodes_give_the_route_between_them(page: Opened, served: Served) -> None:
@@ -317,3 +334,32 @@ def test_every_view_fits(browser: Any, served: Served, shots: Path, size: tuple[
             view = "run" if "/run" in hash_ else name
             assert len(page.page.inner_text(f"#view-{view}")) > 40, name
             page.page.screenshot(path=shots / f"{name}-{size[0]}-{theme}.png")
+
+
+def test_tensors_say_where_they_are_who_reads_them_and_how_full_memories_are(page: Opened, served: Served) -> None:
+    from kernbench.report.explain.tensor_use import tensor_uses
+    from kernbench.report.runs.saved_run import open_run
+
+    page.go(f"#/tensors?a={served.ids['flash']}")
+    uses = {use.name: use for use in tensor_uses(open_run(served.folder / "flash"), 0)}
+    rows = page.page.eval_on_selector_all(
+        "#view-tensors table tbody tr", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    )
+    assert {row[0] for row in rows} == set(uses) == {"q", "k", "v", "out"}
+    for row in rows:
+        use = uses[row[0]]
+        assert f"{len(use.memories)} slice" in row[1]
+        assert row[6].strip() == f"{100 * use.home_bytes / use.moved:.1f} %"
+    assert [row[8] for row in rows] == sorted((row[8] for row in rows), key=_size, reverse=True)
+    labels = page.page.eval_on_selector_all("#view-tensors .strip svg", "all => all.map(x => x.ariaLabel)")
+    assert sum(label.startswith("tcm of sip0.cube0.pe") for label in labels) == 8
+    assert sum(label.startswith("hbm of sip0.cube0") for label in labels) == 1
+    assert "% of the roof" in page.page.inner_text("#view-tensors .roofline")
+    page.page.click("#view-tensors tbody button:text-is('k')")
+    page.settle()
+    assert (page.ask("kb.state.view"), page.ask("kb.state.sel")) == ("run", "q:k")
+
+
+def _size(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"B": 1, "KiB": 2**10, "MiB": 2**20}[unit]

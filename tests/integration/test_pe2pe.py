@@ -13,15 +13,16 @@ from kernbench.report.run_figures import rows_of
 from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.topology import load_topology
 
-HOPS = ["same cube", "next cube", "far cube", "other SIP"]
+HOPS = ["same cube", "same cube, vertical", "next cube", "next cube, vertical", "far cube", "other SIP"]
 Row = dict[str, float]
 
 
 @cache
-def rows(n_slots: int = 4, buffer_kind: str = "tcm") -> dict[tuple[str, int], Row]:
+def rows(n_slots: int = 4, buffer_kind: str = "tcm", credit: str = "posted") -> dict[tuple[str, int], Row]:
     params = {"n_slots": n_slots, "buffer_kind": buffer_kind, "factor": 16}
     options = RunOptions(device="whole", verify_data=True)
-    result = run_bench(resolve("pe2pe").run, load_topology(None), options, name="pe2pe", params=params)
+    machine = load_topology(None, {"cube.pe_template.components.pe_ipcq.attrs.credit": credit})
+    result = run_bench(resolve("pe2pe").run, machine, options, name="pe2pe", params=params)
     assert result.ok
     assert len(result.data) == 2 * len(HOPS) * 3  # messages and DMA, of 256 bytes, 4 KiB and 64 KiB
     found = rows_of(result)
@@ -47,6 +48,15 @@ def test_reading_the_slot_is_what_consumption_adds_to_a_message_of_one_slot(hop:
         assert row["send_recv_ns"] - row["send_ns"] == pytest.approx(slot_ns)
 
 
+@pytest.mark.parametrize("hop", HOPS[:-1])
+def test_with_blocking_credits_a_message_costs_at_least_as_much_as_a_store(hop: str) -> None:
+    """A receive waits for its credit as a store does for its acknowledgement, over the same path, and it wakes."""
+    for nbytes in (256, 4096, 65536):
+        blocking, posted = rows(credit="blocking")[hop, nbytes], rows()[hop, nbytes]
+        assert blocking["send_ns"] >= blocking["store_ns"] == posted["store_ns"]
+        assert blocking["send_ns"] > posted["send_ns"]
+
+
 def test_far_away_four_slots_are_too_few_to_keep_the_way_full() -> None:
     # Over 6 cubes a credit comes back later than 4 slots of 4 KiB take to leave at 128 GB/s: DMA, which has no slots,
     # is faster, and so are messages with 32 slots.
@@ -62,7 +72,7 @@ def test_rings_elsewhere_than_in_tcm_are_slower() -> None:
 
 def test_physical_addresses_reach_no_other_pe() -> None:
     graph = load_topology(None, {"system.address_model": "pa", "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1})
-    with pytest.raises(UsageError, match="needs virtual addresses"):
+    with pytest.raises(UsageError, match="needs virtual or logical addresses"):
         run_bench(resolve("pe2pe").run, graph, RunOptions(device="whole"), name="pe2pe")
 
 

@@ -24,10 +24,18 @@ MACHINES = {
     "one SIP": {"system.sips.count": 1, "sip.cube_mesh.h": 2},
     "two cubes": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1},
     "3 x 2 cubes": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 2},
-    "a column of six": {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 6},
+    "a column of six": {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 6},
     "a torus of four SIPs": {**ONE_CUBE, "system.sips.count": 4, "system.sips.topology": "torus_2d"},
-    "chiplet in the south": {"sip.cube_mesh.w": 3, "sip.io_chiplets": [{"id": "io0", "side": "S"}]},
-    "chiplet in the east": {"sip.cube_mesh.h": 2, "sip.io_chiplets": [{"id": "io0", "side": "E"}]},
+    "chiplet in the south": {
+        "system.sips.count": 1,
+        "sip.cube_mesh.w": 3,
+        "sip.io_chiplets": [{"id": "io0", "side": "S"}],
+    },
+    "chiplet in the east": {
+        "system.sips.count": 1,
+        "sip.cube_mesh.h": 2,
+        "sip.io_chiplets": [{"id": "io0", "side": "E"}],
+    },
     "chiplets all around": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 3, "sip.io_chiplets": FOUR_SIDES},
     "one port in a corner": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 2, "sip.io_chiplets": CORNER_PORT},
     "one PE a cube": {"sip.cube_mesh.w": 2, "cube.pe_layout.corners": ["SE"], "cube.pe_layout.pe_per_corner": 1},
@@ -45,6 +53,26 @@ MACHINES = {
         "system.flit_bytes": 64,
         "cube.components.hbm_ctrl.attrs.burst_bytes": 64,
     },
+    "a router for each channel": {**ONE_CUBE, "cube.memory_map.hbm_mapping_mode": "one_to_one"},
+    "logical addresses, four channels with routers": {
+        "sip.cube_mesh.w": 2,
+        "sip.cube_mesh.h": 1,
+        "system.sips.count": 1,
+        "system.address_model": "la",
+        "cube.memory_map.hbm_mapping_mode": "one_to_one",
+        "cube.memory_map.hbm_channels_per_pe": 4,
+        "cube.components.channel_router.attrs.overhead_ns": 1.5,
+    },
+    "slow channels with routers behind slow links": {
+        **ONE_CUBE,
+        "system.sips.count": 1,
+        "cube.pe_layout": {"corners": ["NW", "SE"], "pe_per_corner": 1},
+        "cube.memory_map.hbm_mapping_mode": "one_to_one",
+        "cube.memory_map.hbm_channels_per_pe": 16,
+        "cube.memory_map.hbm_channel_bw_gbs": 1.7,
+        "cube.links.router_bw_gbs": 3.7,
+    },
+    "physical addresses": {**ONE_CUBE, "system.sips.count": 1, "system.address_model": "pa"},
     "slow routers": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, "cube.components.router.attrs.overhead_ns": 101.3},
     "a mesh narrower than its ports": {  # the cube next door is nearer in flit times than the far corner of one's own
         "sip.cube_mesh.w": 2,
@@ -95,8 +123,8 @@ def test_every_check_holds(name, nbytes):
 def test_the_default_machine_has_every_category_and_passes():
     report = run_probe(load_topology())
     assert report.ok
-    assert len(report.cases) == 40
-    assert len(report.checks) == 14
+    assert len(report.cases) == 44
+    assert len(report.checks) == 15
     times = {result.name: result.total_ns for result in report.cases}
     # Routers 2 x 2, 32768 / 256, one flit more, a burst of 8.
     assert times["pe-local-hbm"] == times["pe-local-hbm-write"] == times["contention-sip-own-slice"] == 4 + 128 + 1 + 8

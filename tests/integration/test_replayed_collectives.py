@@ -217,7 +217,7 @@ COMERS = [
 def test_somebody_comes(number: int) -> None:
     comes = COMERS[number]
     copied: list[int] = []
-    for after_ns in instants()[number % 6 :: 6]:
+    for after_ns in instants()[number :: len(COMERS)]:
 
         def program(run: Run, after_ns: float = after_ns) -> None:
             run.happens(after_ns, lambda: comes(run))
@@ -305,7 +305,7 @@ def test_a_collective_of_another_group_comes() -> None:
 # ---- by chance
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_random_collectives(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.choice([2, 2, 4])
@@ -362,7 +362,7 @@ def test_rings_that_are_made_anew_while_a_collective_uses_them() -> None:
         for _ in range(3):
             run.launch(exchange, x, y, number, **options)
 
-    for after_ns in (150.0, 260.0, 400.0, 500.0, 700.0):
+    for after_ns in (150.0, 400.0, 700.0):
 
         def program(run: Run, after_ns: float = after_ns) -> None:
             run.happens(after_ns, lambda: anew(run))

@@ -115,10 +115,10 @@ def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log
 
 def _count(owner: composite_memo.CompositeMemo, seen: dict[str, int]) -> None:
     """Count how often composites of an engine begin as one event, and how often they are interrupted."""
-    try_replay = owner.try_replay
+    begin = owner.begin
 
     def counted(scheduler, feed, *, is_only_command):
-        found = try_replay(scheduler, feed, is_only_command=is_only_command)
+        found = begin(scheduler, feed, is_only_command=is_only_command)
         if found is not None:
             seen["begin"] += 1
             interrupt = found._interrupt
@@ -130,7 +130,7 @@ def _count(owner: composite_memo.CompositeMemo, seen: dict[str, int]) -> None:
             found._interrupt = interrupted
         return found
 
-    owner.try_replay = counted
+    owner.begin = counted
 
 
 def both(graph, programs: list[list[Step]], launches: int = 1) -> Outcome:
@@ -262,6 +262,26 @@ def test_a_pe_that_is_disturbed_again_and_again_goes_tile_by_tile():
     shared = [[Step("gemm", 64, 128, 64, source=-pe) for _ in range(6)] for pe in range(4)]
     seen = both(machine(), shared)
     assert seen.foreseen < 12
+
+
+def test_to_ask_why_a_composite_is_simulated_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Composites of four PEs interrupt one another, so that they are simulated for several reasons."""
+    shared = [[Step("gemm", 64, 128, 64, source=-pe) for _ in range(4)] for pe in range(4)]
+    plain, reasons = run(machine(), shared, fast=True), list[str]()
+    composite_memo.composite_recordings.cache_clear()
+    begin = composite_memo.CompositeMemo.begin
+
+    def asked(memo, scheduler, feed, *, is_only_command):
+        env, before = memo._machine.env, list(memo._machine.env.calls())
+        why = [memo.why_simulated(scheduler, feed, is_only_command=is_only_command) for _ in range(5)]
+        assert why == why[:1] * 5
+        assert list(env.calls()) == before
+        reasons.append(why[0])
+        return begin(memo, scheduler, feed, is_only_command=is_only_command)
+
+    monkeypatch.setattr(composite_memo.CompositeMemo, "begin", asked)
+    assert run(machine(), shared, fast=True) == plain
+    assert set(reasons) >= {"", composite_memo.BACKED_OFF}
 
 
 steps = st.builds(

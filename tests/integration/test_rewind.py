@@ -46,15 +46,15 @@ class LateStart:
         self.is_over = False
         self.from_ns: float | None = None  # when they were started, if that was late
 
-    def try_replay(self, cpu, turn, at_ns: float) -> bool:
+    def begin(self, cpu, turn, at_ns: float) -> None:
         if self.is_over or cpu.key[0] != HELD[0] or self._cube not in (None, cpu.key[1]):
-            return False
+            self._engine.at(at_ns, cpu.start_job, turn)
+            return
         if not self._turns:
             self._begin_ns = at_ns
             self._engine.at(at_ns, self._own, None)
         assert at_ns == self._begin_ns
         self._turns.append((cpu, turn))
-        return True
 
     def interrupt(self, sips=None) -> None:
         """Asked for counters, or told of an abort: this one starts for the network's sake only."""

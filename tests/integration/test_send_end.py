@@ -1,4 +1,5 @@
-"""A send ends when its last byte has left the PE: behind what is on the link from PE_DMA to its router before it.
+"""A send ends when its last byte has left the PE, behind what is on the link from PE_DMA to its router before it; to
+another SIP, when its last byte has left the SIP.
 
 That link takes 1 ns for a flit of 256 bytes.
 """
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from tests.integration.test_replayed_launches import CUBES, Run, machine, outcome, same
 
+import kernbench
 from kernbench import repeatable
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.sim_engine.op_log import OpRecord
 
 ENGINES = "cube.pe_template.components.pe_dma.attrs.engines_per_direction"
@@ -72,3 +75,31 @@ def test_two_sends_at_once_share_the_link() -> None:
 @pytest.mark.parametrize("store_rows", [0, 8, 64])
 def test_replayed_sends_end_at_the_same_times(store_rows: int, engines: int) -> None:
     assert same(program_of(store_rows, 3), machine(**{ENGINES: engines})) == 2 * CUBES
+
+
+@pytest.mark.parametrize("store_rows", [0, 64])
+def test_replayed_receives_with_blocking_credits_end_at_the_same_times(store_rows: int) -> None:
+    blocking = machine(**{"cube.pe_template.components.pe_ipcq.attrs.credit": "blocking"})
+    assert same(program_of(store_rows, 3), blocking) == 2 * CUBES
+
+
+def test_a_tensor_sent_to_another_rank_takes_as_long_as_the_link_between_the_sips() -> None:
+    """256 KiB, spread over 16 PEs, over one link of 128 GB/s: 2,048 ns at least until the sender may go on."""
+    took: list[float] = []
+
+    def worker(rank: int, torch: Any) -> None:
+        x = torch.zeros((1 << 16,), dtype="f32", dp=DPPolicy(cube="row_wise", pe="row_wise"))
+        torch.distributed.barrier()
+        started = torch.now_ns
+        if rank == 0:
+            torch.distributed.send(x, dst=1)
+            took.append(torch.now_ns - started)
+        else:
+            torch.distributed.recv(x, src=0)
+
+    def program(torch: Any) -> None:
+        torch.distributed.init_process_group("ahbm")
+        torch.multiprocessing.spawn(worker, args=(torch,), nprocs=2)
+
+    kernbench.run(program, overrides={"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
+    assert took[0] > (1 << 18) / 128 == 2048

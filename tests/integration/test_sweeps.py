@@ -123,7 +123,7 @@ def test_time_in_kernels_is_the_same_in_a_sweep_and_a_run_and_counts_sips_that_w
 def test_rows_and_files_are_the_same_whatever_the_number_of_workers(bench: Path, tmp_path: Path) -> None:
     over = {"n": [4, 2, 3, 1, 5], "machine:system.sips.count": [1, 2]}
     seen: list[tuple[list[SweepRow], dict[str, bytes]]] = []
-    for workers in (0, 1, 3):
+    for workers in (0, 2):
         out = tmp_path / f"out{workers}"
         rows = sweep(function(bench, "fails"), over, overrides=SMALL, workers=workers, out=out)
         files = {file.name: file.read_bytes() for file in out.iterdir() if file.name.startswith(("results", "sweep"))}
@@ -131,7 +131,7 @@ def test_rows_and_files_are_the_same_whatever_the_number_of_workers(bench: Path,
     assert sorted(seen[0][1]) == [
         "results.csv", "results.json", "results.parquet", "sweep.json", "sweep.png", "sweep.svg",
     ]  # fmt: skip
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1]
 
 
 def test_the_package_can_be_called(bench: Path) -> None:

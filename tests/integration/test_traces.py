@@ -13,7 +13,11 @@ from tests.integration.conftest import RUNS
 
 from kernbench.cli.main import kernbench
 from kernbench.common.errors import UsageError
+from kernbench.report.explain.classes import LABELS
+from kernbench.report.explain.headline import main_scope
 
+OTHER = {"HBM request", "critical path"}  # categories of slices that are not the ops themselves
+SPLIT = ("transfer_ns", "latency_ns", "queue_ns")
 PHASES = {"M", "X", "b", "e", "s", "f", "C"}
 
 
@@ -63,12 +67,44 @@ def test_a_trace_keeps_to_the_rules_and_has_every_op_once(saved_runs, tmp_path, 
     assert set(threads) <= named
     for slices in threads.values():
         assert all(earlier[1] <= later[0] for earlier, later in pairwise(sorted(slices, key=lambda s: s[:2])))
-    ops = [(b, e, event) for slices in threads.values() for b, e, event in slices if event["cat"] != "HBM"]
+    ops = [(b, e, event) for slices in threads.values() for b, e, event in slices if event["cat"] not in OTHER]
     assert sorted(event["args"]["op"] for _, _, event in ops) == list(range(len(run.ops)))
     for begin, end, event in ops:
         row = run.ops.row_of[event["args"]["op"]]
         assert (begin, end) == (round(run.ops.t_start[row]), round(run.ops.t_end[row]))
-        assert event["name"] == run.ops.name[row]
+        assert event["name"] == run.ops.label(row)
+        split = [float(getattr(run.ops, name)[row]) for name in SPLIT]
+        assert [event["args"].get(name, 0.0) for name in SPLIT] == split
+
+
+def test_sums_by_name_count_an_op_once(saved_runs, tmp_path):
+    run = saved_runs["qkv"]
+    sums: dict[str, int] = defaultdict(int)
+    for event in trace_of(run, tmp_path)["traceEvents"]:
+        if event["ph"] == "X":
+            sums[event["name"]] += ns(event["dur"])
+    expected: dict[str, int] = defaultdict(int)
+    for row in range(len(run.ops)):
+        expected[run.ops.label(row)] += round(run.ops.t_end[row]) - round(run.ops.t_start[row])
+    assert {name: sums[name] for name in expected} == expected
+    assert sums["HBM request: load wq"] == expected["load wq"] > 0
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_critical_path_is_a_track_without_gaps(saved_runs, tmp_path, name):
+    explanation = main_scope(saved_runs[name])
+    events = trace_of(saved_runs[name], tmp_path)["traceEvents"]
+    track = [event for event in events if event.get("cat") == "critical path"]
+    assert len({(event["pid"], event["tid"]) for event in track}) == 1
+    assert len({event["pid"] for event in events if event["pid"] == track[0]["pid"] and event["ph"] == "X"}) == 1
+    edges = [(ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])) for event in track]
+    assert all(earlier[1] == later[0] for earlier, later in pairwise(edges))
+    scope = explanation.scope
+    assert (edges[0][0], edges[-1][1]) == (round(scope.begin_ns), round(scope.end_ns))
+    sums: dict[str, float] = defaultdict(float)
+    for event in track:
+        sums[event["name"]] += event["args"]["exact_ns"]
+    assert sums == pytest.approx({LABELS[name]: total for name, total in explanation.by_class.items()})
 
 
 @pytest.mark.parametrize("name", RUNS)

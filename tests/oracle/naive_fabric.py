@@ -36,6 +36,7 @@ class Message:
     sizes: list[int] = field(default_factory=list)
     finish_ns: float = 0.0
     last_ready: dict[int, float] = field(default_factory=dict)
+    slot: tuple[int, int] | None = None
 
 
 @dataclass(order=True)
@@ -95,9 +96,10 @@ class NaiveFabric:
 
     # ---- what a user calls
 
-    def inject(self, path, nbytes, at_ns, *, read_from=None, write_to=None, tag=None):
+    def inject(self, path, nbytes, at_ns, *, read_from=None, write_to=None, tag=None, slot=None):
         message = Message(self.count, tuple(path), nbytes, at_ns, tag=tag, done=self.env.event())
         self.count += 1
+        message.slot = slot
         if read_from is not None:
             message.access, message.address = READ, read_from
         if write_to is not None:
@@ -119,6 +121,11 @@ class NaiveFabric:
         elif message.access == READ:
             door = self.memory_doors[self.node(message.path[0])]
             door.put(Flit(self.env.now, INJECTED, message.number, 0, message, -1))
+        elif message.slot is not None and message.slot[1] > 1:
+            first, step = message.slot
+            flit_ns = self.net.flit_ns[self.link(*message.path[:2])]
+            for index in range(len(message.sizes)):
+                self.env.process(self.release(message, index, message.at_ns + (first + index * step) * flit_ns))
         else:
             for index in range(len(message.sizes)):
                 self.ready_for_link(Flit(self.env.now, INJECTED, message.number, index, message, 0))
@@ -190,10 +197,10 @@ class NaiveFabric:
             if message.access == READ:
                 leave = 0.0
                 for index in range(len(message.sizes)):
-                    leave = max(leave, memory.commit(message.address + index * self.net.flit_bytes, self.env.now, READ))
+                    leave = max(leave, memory.commit(message.address + index * memory.step, self.env.now, READ))
                     self.env.process(self.release(message, index, leave))
             else:
-                finish = memory.commit(message.address + flit.index * self.net.flit_bytes, self.env.now, WRITE)
+                finish = memory.commit(message.address + flit.index * memory.step, self.env.now, WRITE)
                 message.finish_ns = max(message.finish_ns, finish)
                 if flit.index == len(message.sizes) - 1:
                     self.env.process(self.settle_write(message))
@@ -220,7 +227,8 @@ class NaiveFabric:
 
 
 class _Channels:
-    def __init__(self, channels, burst_bytes, burst_ns, penalty_ns):
+    def __init__(self, channels, burst_bytes, burst_ns, penalty_ns, separate):
+        self.step = burst_bytes * (channels if separate else 1)  # to the next burst of a transfer
         self.channels, self.burst_bytes, self.burst_ns, self.penalty_ns = channels, burst_bytes, burst_ns, penalty_ns
         self.free = [0.0] * channels
         self.last = [None] * channels

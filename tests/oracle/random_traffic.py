@@ -30,7 +30,7 @@ class Leg:
 
     path: tuple[int, ...]
     nbytes: int
-    options: dict[str, int] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class Case:
         for node in sorted(self.memories):
             channels = rng.choice([1, 2, 4, 8])
             burst_ns = rng.choice([8.0, channels * 1.0, channels * 0.5, 3.0])
-            network.add_channels(node, channels, burst_ns, rng.choice([0, 0, 2, 5]))
+            penalty_ns, separate = rng.choice([0, 0, 2, 5]), rng.random() < 0.3
+            network.add_channels(node, channels, burst_ns, penalty_ns, separate=separate)
         self._add_series(network)
         return network
 
@@ -133,12 +134,15 @@ class Case:
         rng = self.rng
         path = self._walk(src) if rng.random() < 0.1 else self._way(src)
         nbytes = rng.choice(sizes)
-        options: dict[str, int] = {}
+        options: dict[str, Any] = {}
         address = rng.randrange(0, 1 << 14, rng.choice([1, self.flit_bytes]))
         if nbytes and path[0] in self.memories and rng.random() < 0.5:
             options["read_from"] = address
         elif nbytes and path[-1] in self.memories and rng.random() < 0.7:
             options["write_to"] = address
+        if nbytes and "read_from" not in options and rng.random() < 0.15:
+            n = rng.choice([2, 4, 8])
+            options["slot"] = rng.randrange(n), n
         return Leg(path, nbytes, options)
 
     def _way(self, src: int) -> tuple[int, ...]:

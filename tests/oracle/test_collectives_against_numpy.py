@@ -29,16 +29,17 @@ from kernbench.common.commands import Space
 from kernbench.common.dtypes import dtype_of
 from kernbench.policy.placement.dp import ShardSpec, resolve_dp_policy
 
+# Tensors with one row for each cube are reduced over SIPs here, as PyTorch does; the warning asks which one is meant.
+pytestmark = pytest.mark.filterwarnings("ignore:all_reduce of:kernbench.common.errors.KernBenchWarning")
+
 MACHINES = (
     Machine(2),
     Machine(3, 3, 1, 2),
     Machine(5, 1, 1, 3),
     Machine(6, 1, 1, 2, "torus_2d", (2, 3)),
     Machine(6, 1, 1, 1, "mesh_2d_no_wrap", (2, 3)),
-    Machine(4, 2, 2, 1, "torus_2d", (2, 2)),
     Machine(4, 1, 1, 8),
     Machine(2, 2, 2, 2, address_model="pa"),
-    Machine(3, 1, 1, 8, address_model="pa"),
     Machine(1, 2, 1, 2),
 )
 T = TypeVar("T")
@@ -54,8 +55,11 @@ RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
 
 
 def cases(machine: Machine, collective: str) -> Iterator[Case]:
-    """Every algorithm with every placement; the rest goes round, from another start for each machine and collective."""
-    start = 7 * MACHINES.index(machine) + 3 * list(ALGORITHMS).index(collective)
+    """Every algorithm with every placement, an all-reduce, which has five, with every other one, the rest of them on
+    the next machine; all else goes round, from another start for each machine and collective.
+    """
+    index = MACHINES.index(machine)
+    start = 7 * index + 3 * list(ALGORITHMS).index(collective)
 
     def turning(values: tuple[T, ...]) -> Iterator[T]:
         return islice(cycle(values), start % len(values), None)
@@ -63,8 +67,9 @@ def cases(machine: Machine, collective: str) -> Iterator[Case]:
     shapes, dtypes, ops, rings = turning(SHAPES), turning(DTYPES), turning(OPS), turning(RINGS)
     others, spaces, roots = turning((None, *PLACEMENTS)), turning(SPACES), turning((0, 1, 2))
     placements = list(PLACEMENTS) if machine.cubes * machine.pes > 1 else ["one PE", "columns per PE"]
-    for algorithm in ALGORITHMS[collective]:
-        for placement in placements:
+    some = 2 if collective == "all_reduce" else 1
+    for number, algorithm in enumerate(ALGORITHMS[collective], index):
+        for placement in placements[number % some :: some]:
             case = Case(
                 collective,
                 algorithm,

@@ -308,13 +308,13 @@ def judge(programs: Programs) -> str:
 def test_a_program_ends_with_the_right_bytes_or_is_the_deadlock_that_it_is() -> None:
     how_many = {"received": 0, "unreceived": 0, "deadlock": 0}
 
-    @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(programs())
     def each(programs: Programs) -> None:
         how_many[judge(programs)] += 1
 
     each()
-    assert min(how_many.values()) > 20  # all sorts were among them
+    assert min(how_many.values()) > 8  # all sorts were among them
 
 
 # ---- slots that are used again and again
@@ -322,7 +322,7 @@ def test_a_program_ends_with_the_right_bytes_or_is_the_deadlock_that_it_is() -> 
 delays = st.lists(st.integers(0, 300), min_size=1, max_size=7)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 3),
     st.sampled_from(["tcm", "hbm", "sram"]),
@@ -361,7 +361,7 @@ def test_a_wrapped_ring_never_yields_another_rounds_data(
         assert out.numpy().tolist() == [2 * number for number in range(rounds)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.integers(1, 3),
     st.tuples(delays, delays, delays, delays),

@@ -126,7 +126,7 @@ def detected(events: list[Event], lines: list[int]) -> RaceDetector:
     return detector
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(histories())
 def test_the_bytes_that_race_are_those_of_the_brute_force(events: list[Event]) -> None:
     races = detected(events, lines=list(range(len(events)))).races()

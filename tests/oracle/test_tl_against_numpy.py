@@ -41,7 +41,9 @@ IN_OTHER_FILES = [  # test_integers_against_numpy, test_axis_ops_against_numpy, 
     "static_range", "view", "zeros_like",
 ]  # fmt: skip
 NAMES = [name for name in vars(Names) if not name.startswith("_")]
+BUFFERS = ["alias", "buffer", "charge", "charge_atomic", "charge_dot", "read_into", "write_from"]  # without numbers
 NOT_MATH = [
+    *BUFFERS,
     "close",
     "cdiv",
     "cycles",

@@ -15,6 +15,7 @@ from kernbench.common import messages
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.report.runs.layout import ACTIVITY_COLUMNS, LANE_COLUMNS, OP_COLUMNS, PLACE_COLUMNS
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import tiny_machine
 from kernbench.topology import load_topology
@@ -97,11 +98,14 @@ IMPORTS = [
 TORCH = {
     "ahbm": "set_device current_device device device_count synchronize is_available is_initialized",
     "accelerator": "set_device_index current_device_index device_index device_count synchronize is_available",
-    "multiprocessing": "spawn",
+    "multiprocessing": "spawn SpawnException",
     "distributed": "init_process_group destroy_process_group is_available is_initialized get_rank get_world_size "
     "get_backend new_group get_process_group_ranks get_group_rank get_global_rank group GroupMember ProcessGroup "
     "ReduceOp Work all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor "
-    "all_to_all_single gather scatter send recv isend irecv barrier",
+    "all_to_all_single gather scatter send recv isend irecv barrier P2POp batch_isend_irecv all_to_all "
+    "monitored_barrier all_gather_object gather_object broadcast_object_list scatter_object_list send_object_list "
+    "recv_object_list new_subgroups new_subgroups_by_enumeration get_node_local_rank tensor device_mesh "
+    "init_device_mesh",
 }
 PROBE_CASE_KEYS = {
     "name", "category", "direction", "nbytes", "issuers", "total_ns", "overhead_ns", "wire_ns", "drain_ns",
@@ -116,8 +120,8 @@ def test_import_path_is_there(path: str) -> None:
 
 
 def test_command_names() -> None:
-    assert {"run", "runs", "report", "explain", "trace", "diff", "sweep", "list"} <= set(COMMANDS)
-    assert {"probe", "topology", "fidelity", "ccl", "tune-ccl", "web"} <= set(COMMANDS)
+    assert {"run", "runs", "report", "explain", "trace", "query", "diff", "sweep", "list"} <= set(COMMANDS)
+    assert {"probe", "topology", "fidelity", "ccl", "tune-ccl", "validate", "web"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")
@@ -144,11 +148,13 @@ def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pyte
     printed("run", "--bench", "gemm-single-pe", *one, "--save", folder)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert " ".join(manifest) == (
-        "schema kind version hash created command identifier bench title params device devices machine machine_hash "
-        "total_ns kernels_ns verified ok launches ops bin_ns bins files digests digest"
+        "schema kind version hash created command identifier directory bench title params device devices machine "
+        "machine_hash total_ns kernels_ns verified ok launches ops bin_ns bins files digests digest"
     )
     explained = printed("explain", folder)
-    assert " ".join(explained) == ("schema command scope total_ns sentence bound finish path lanes stalls run what_if")
+    assert " ".join(explained) == (
+        "schema command scope total_ns sentence verdict bound finish path lanes stalls run what_if"
+    )
     assert " ".join(explained["path"]) == "class lane link place line launch wait"
     assert set(explained["path"]["class"][0]) == {"name", "ns", "share"}
     changed = printed("diff", folder, folder)
@@ -160,7 +166,7 @@ def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pyte
 
 def test_yaml_top_level_keys() -> None:
     shipped = yaml.safe_load((files("kernbench.topology") / "default.yaml").read_text())
-    assert set(shipped) == {"system", "sip", "io_chiplet", "cube", "energy", "area"}
+    assert set(shipped) == {"system", "sip", "io_chiplet", "cube", "energy", "area", "fabric"}
 
 
 def test_probe_json_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +195,23 @@ def test_ccl_json_keys(capsys: pytest.CaptureFixture[str]) -> None:
             "collective", "algorithm", "size_bytes", "count", "dtype", "op", "root", "time_us", "algbw_gbs",
             "busbw_gbs", "wrong",
         }  # fmt: skip
+
+
+TENSOR = """
+    size dim numel element_size stride is_contiguous contiguous view reshape flatten squeeze unsqueeze transpose permute
+    chunk split narrow data data_ptr numpy cpu tolist item sum mean max min abs sqrt exp relu gelu softmax clamp where
+    matmul to clone copy_ fill_ zero_ ones_ normal_ uniform_ masked_fill argmax topk allclose equal add_ mul_ sub_ div_
+"""
+FUNCTIONS = """
+    tensor ones zeros empty full zeros_like empty_like full_like ones_like arange randn rand eye linspace as_tensor
+    from_numpy cat stack where matmul no_grad manual_seed Generator device set_default_dtype nn cuda
+"""
+
+
+def test_tensors_have_pytorchs_names() -> None:
+    torch = RuntimeContext(GraphEngine(tiny_machine()))
+    assert [name for name in TENSOR.split() if not hasattr(Tensor, name)] == []
+    assert [name for name in FUNCTIONS.split() if not hasattr(torch, name)] == []
 
 
 @pytest.mark.parametrize("namespace", TORCH)

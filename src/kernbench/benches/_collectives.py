@@ -164,7 +164,7 @@ def _prepared(torch: RuntimeContext, wanted: Wanted, ranks: int, rank: int, dp: 
         return tuple(empty(n, f"y{each}") for each in range(ranks))
 
     if wanted.collective == "all_reduce":
-        return _Call(lambda: dist.all_reduce(x, op, async_op=True), x)
+        return _Call(lambda: dist.all_reduce(x, op, async_op=True, per="sip"), x)
     if wanted.collective == "broadcast":
         return _Call(lambda: dist.broadcast(x, root, async_op=True), x)
     if wanted.collective == "reduce":

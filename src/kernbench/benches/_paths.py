@@ -29,4 +29,4 @@ def latency_ns(machine: TopologyGraph, src: Place, dst: Place) -> float:
 def narrowest_gbs(machine: TopologyGraph, src: Place, dst: Place) -> float:
     """Of the links on the way that carry data."""
     path, _ = path_between(machine, src, dst)
-    return min(machine.edge(a, b).bw_gbs or float("inf") for a, b in pairwise(path))
+    return min(machine.access_gbs(machine.edge(a, b)) or float("inf") for a, b in pairwise(path))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -28,10 +29,17 @@ AllReduce = Annotated[
 BufferKind = Annotated[Literal["tcm", "sram", "hbm"], "where rings lie"]
 
 
+def _all_pes(_cause: str, params: Mapping[str, Any]) -> Mapping[str, object]:
+    """The algorithm that lets all PEs of a cube send."""
+    all_pes = "hierarchical_all_pes"
+    return {"algorithm": all_pes} if params["algorithm"] != all_pes and params["per"] == "cube" else {}
+
+
 @bench(
     name="ccl-allreduce",
     description="All-reduce of one tile per cube over all cubes of all SIPs, or of one tensor per SIP.",
     devices="whole",
+    advice=_all_pes,
 )
 def ccl_allreduce(
     torch: RuntimeContext,

@@ -8,7 +8,8 @@ With `causal`, a query sees keys up to its own position, and blocks that lie who
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
+LONGEST_BLOCK = 512  # keys of a block: scores of several blocks of queries fit in TCM
 FAR_BELOW = -1e30  # a masked score: its exponential is 0
 
 
@@ -71,7 +73,19 @@ def _attend(
     return result / total
 
 
-@bench(name="flash-attention", description="Attention with online softmax, on one PE or all PEs of a cube.")
+def _advice(_cause: str, params: Mapping[str, Any]) -> Mapping[str, object]:
+    """All PEs; then longer blocks of keys, which are loaded and rescaled less often."""
+    if params["pes"]:
+        return {"pes": 0}
+    longer = min(params["seq_k"], 2 * params["block_k"], LONGEST_BLOCK)
+    return {"block_k": longer} if longer > params["block_k"] else {}
+
+
+@bench(
+    name="flash-attention",
+    description="Attention with online softmax, on one PE or all PEs of a cube.",
+    advice=_advice,
+)
 def flash_attention(
     torch: RuntimeContext,
     *,

@@ -12,6 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from kernbench.benches import _numbers
+from kernbench.benches._advice import faster_tile
 from kernbench.benches._numbers import FloatName, Seed, Size, TileName, Wide, draw, tile_shape_of, weights, wide
 from kernbench.benches._rows import over_pes, replicated, sharing
 from kernbench.benches.registry import bench
@@ -55,7 +56,11 @@ def mlp_kernel(
     tl.wait(second)
 
 
-@bench(name="gelu-mlp", description="gelu(x @ w1 + b1) @ w2 + b2 as two composites, rows over the PEs of a cube.")
+@bench(
+    name="gelu-mlp",
+    description="gelu(x @ w1 + b1) @ w2 + b2 as two composites, rows over the PEs of a cube.",
+    advice=faster_tile,
+)
 def gelu_mlp(
     torch: RuntimeContext,
     *,

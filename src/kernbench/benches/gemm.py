@@ -7,10 +7,12 @@ MATMUL_DTYPE and MATMUL_SEED. Its variants say where the operands are when the c
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from kernbench.benches._advice import faster_tile
 from kernbench.benches._numbers import (
     DTypeName,
     Seed,
@@ -22,17 +24,41 @@ from kernbench.benches._numbers import (
     tile_shape_of,
     weights,
 )
-from kernbench.benches.registry import bench
+from kernbench.benches.registry import AtLeast, bench
+from kernbench.common.dtypes import dtype_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Variant = Literal["load", "load-ref", "ref"]
+WORTH_BLOCKS = 64  # rows of a product below which blocks cost more commands than they hide
 VARIANTS: tuple[Variant, ...] = ("load", "load-ref", "ref")
 
 
-def gemm_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, tl: TLContext) -> None:
-    """c = a @ b, with everything in TCM at once."""
-    tl.store(c, tl.dot(tl.load(a), tl.load(b), out_dtype=c.dtype))
+def gemm_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, block_m: int, tl: TLContext) -> None:
+    """c = a @ b, with everything in TCM at once, or `block_m` rows of a at a time, the next ones loaded meanwhile."""
+    if not block_m:
+        tl.store(c, tl.dot(tl.load(a), tl.load(b), out_dtype=c.dtype))
+        return
+    rows, k = a.shape
+    a_bytes, c_bytes = k * dtype_of(a.dtype).itemsize, c.shape[1] * dtype_of(c.dtype).itemsize
+    starts = range(0, rows, block_m)
+    loads = [tl.load_async(a, shape=(min(block_m, rows), k))]
+    right = tl.load(b)
+    stores = []
+    for number, at in enumerate(starts):
+        left = tl.wait(loads[number])
+        assert left is not None
+        after = at + block_m
+        if after < rows:
+            loads.append(tl.load_async(a + after * a_bytes, shape=(min(block_m, rows - after), k)))
+        stores.append(tl.store_async(c + at * c_bytes, tl.dot(left, right, out_dtype=c.dtype)))
+    for store in stores:
+        tl.wait(store)
+
+
+def _overlapped(_cause: str, params: Mapping[str, Any]) -> Mapping[str, object]:
+    """Four blocks of rows: loads and stores of all but one are hidden behind products."""
+    return {"block_m": params["m"] // 4} if not params["block_m"] and params["m"] >= WORTH_BLOCKS else {}
 
 
 def matmul_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, in_tcm: int, auto_tile: bool, tl: TLContext) -> None:
@@ -42,13 +68,14 @@ def matmul_kernel(a: TensorPtr, b: TensorPtr, c: TensorPtr, in_tcm: int, auto_ti
     tl.wait(tl.composite("gemm", left, right, out_ptr=c, tile_shape=tile_shape_of(auto_tile)))
 
 
-@bench(name="gemm-single-pe", description="One product on one PE: load both operands, dot, store.")
+@bench(name="gemm-single-pe", description="One product on one PE: load both operands, dot, store.", advice=_overlapped)
 def gemm_single_pe(
     torch: RuntimeContext,
     *,
     m: Annotated[Size, "rows of a and c"] = 128,
     k: Annotated[Size, "columns of a, rows of b"] = 256,
     n: Annotated[Size, "columns of b and c"] = 128,
+    block_m: Annotated[int, AtLeast(0), "rows of a at a time, the next ones loaded meanwhile; 0 for all at once"] = 0,
     dtype: DTypeName = "f16",
     seed: Seed = 0,
 ) -> None:
@@ -56,7 +83,7 @@ def gemm_single_pe(
     a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)
     left, right = torch.from_numpy(a, name="a"), torch.from_numpy(b, name="b")
     out = torch.empty(m, n, dtype=product_dtype(dtype), name="c")
-    torch.launch("gemm", gemm_kernel, left, right, out)
+    torch.launch("gemm", gemm_kernel, left, right, out, block_m)
     torch.check(out, lambda: product(a, b))
 
 
@@ -64,6 +91,7 @@ def gemm_single_pe(
     name="matmul-composite",
     description="One product on one PE as a tiled composite, operands in TCM or streamed.",
     env="MATMUL",
+    advice=faster_tile,
 )
 def matmul_composite(
     torch: RuntimeContext,

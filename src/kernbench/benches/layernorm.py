@@ -6,6 +6,7 @@ from typing import Annotated
 
 import numpy as np
 
+from kernbench.benches._advice import more_rows
 from kernbench.benches._numbers import FloatName, Seed, Size, Wide, draw, wide
 from kernbench.benches._rows import blocks_of, over_pes, replicated, sharing
 from kernbench.benches.registry import AtLeast, bench
@@ -26,7 +27,7 @@ def layernorm_kernel(
         tl.store(target, tl.cast(normal * scale + shift, x.dtype))
 
 
-@bench(name="layernorm", description="Layer normalisation over rows, rows over the PEs of a cube.")
+@bench(name="layernorm", description="Layer normalisation over rows, rows over the PEs of a cube.", advice=more_rows)
 def layernorm(
     torch: RuntimeContext,
     *,

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
+from kernbench.benches._advice import faster_tile
 from kernbench.benches._numbers import FloatName, Seed, Size, TileName, draw, product, tile_shape_of, weights
 from kernbench.benches._rows import replicated, sharing
 from kernbench.benches.registry import bench
@@ -64,7 +65,7 @@ def _qkv(
         torch.check(out, partial(product, x, w))
 
 
-@bench(name="qkv-gemm", description="Query, key and value projections on one PE.")
+@bench(name="qkv-gemm", description="Query, key and value projections on one PE.", advice=faster_tile)
 def qkv_gemm(
     torch: RuntimeContext,
     *,
@@ -78,7 +79,11 @@ def qkv_gemm(
     _qkv(torch, seq, d_model, d_out, tile, dtype, seed)
 
 
-@bench(name="qkv-gemm-multi-pe", description="Query, key and value projections, columns over the PEs of a cube.")
+@bench(
+    name="qkv-gemm-multi-pe",
+    description="Query, key and value projections, columns over the PEs of a cube.",
+    advice=faster_tile,
+)
 def qkv_gemm_multi_pe(
     torch: RuntimeContext,
     *,
@@ -94,7 +99,11 @@ def qkv_gemm_multi_pe(
     _qkv(torch, seq, d_model, d_out, tile, dtype, seed, split=columns, whole=replicated(pes))
 
 
-@bench(name="gpt3-qkv", description="Projections in GPT-3's proportions, heads over cubes and PEs of a device.")
+@bench(
+    name="gpt3-qkv",
+    description="Projections in GPT-3's proportions, heads over cubes and PEs of a device.",
+    advice=faster_tile,
+)
 def gpt3_qkv(
     torch: RuntimeContext,
     *,

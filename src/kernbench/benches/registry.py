@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -24,7 +24,7 @@ from importlib.machinery import SourceFileLoader
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from kernbench.benches._params import Param, params_of
 from kernbench.common.errors import ComponentError, UsageError
@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 BenchFunction = Callable[..., object]
+Advice = Callable[[str, Mapping[str, Any]], Mapping[str, object]]  # (cause, parameters) -> parameters to change
 Devices = Literal["each", "whole"]
 F = TypeVar("F", bound=BenchFunction)
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -58,7 +59,8 @@ PACKAGE = __package__ or "kernbench.benches"
 class BenchSpec:
     """A bench: `run(torch, **params)`. `number` is 0 for one that was found without the table. `env` begins the names
     of variables. `devices` is whether it runs once for each device, or once with the whole tray. One that
-    `is_evaluation` is only evaluated: `run` is one point of it.
+    `is_evaluation` is only evaluated: `run` is one point of it. `advice` returns the parameters to change when a run
+    has lost time by a cause of `report.explain.causes`; none if it knows no better ones.
     """
 
     name: str
@@ -69,6 +71,11 @@ class BenchSpec:
     devices: Devices = "each"
     evaluation: Evaluation | None = None
     is_evaluation: bool = False
+    advice: Advice | None = None
+
+    def advised(self, cause: str, params: Mapping[str, object]) -> dict[str, object]:
+        """The parameters to change against a cause; empty if there is no advice."""
+        return {} if self.advice is None else dict(self.advice(cause, params))
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -107,18 +114,21 @@ def bench(
     env: str | None = None,
     devices: Devices = "each",
     evaluation: Evaluation | None = None,
+    advice: Advice | None = None,
 ) -> Callable[[F], F]:
     """Register the decorated function, which is returned as it is.
 
     `name` is kebab-case. With `env="MATMUL"`, parameter m is taken from MATMUL_M where the caller does not give it.
     With `devices="whole"` it runs once and drives all SIPs itself, instead of once for each of them. With an
-    `evaluation`, `kernbench run --out` evaluates it.
+    `evaluation`, `kernbench run --out` evaluates it. `advice(cause, params)` returns the parameters to try next, for
+    the command that `kernbench run` prints.
     Raises UsageError for a name, description or devices that will not do.
     """
     _check(name, description, devices)
 
     def register(fn: F) -> F:
-        _registered.append(BenchSpec(name, description.strip(), fn, env, devices=devices, evaluation=evaluation))
+        spec = BenchSpec(name, description.strip(), fn, env, devices=devices, evaluation=evaluation, advice=advice)
+        _registered.append(spec)
         return fn
 
     return register

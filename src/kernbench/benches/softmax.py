@@ -6,11 +6,13 @@ difference, exponent, sum, quotient, in f32.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
 from kernbench.benches import _numbers
+from kernbench.benches._advice import more_rows
 from kernbench.benches._numbers import FloatName, Seed, Size, draw, wide
 from kernbench.benches._rows import blocks_of, over_pes, sharing
 from kernbench.benches.registry import bench
@@ -30,7 +32,12 @@ def softmax_kernel(x: TensorPtr, out: TensorPtr, block_rows: int, fused: bool, t
         tl.store(target, tl.cast(powers / tl.sum(powers, axis=1, keep_dims=True), x.dtype))
 
 
-@bench(name="softmax", description="Softmax over rows, rows over the PEs of a cube.")
+def _advice(cause: str, params: Mapping[str, Any]) -> Mapping[str, object]:
+    """One fused op; then larger blocks."""
+    return more_rows(cause, params) if params["fused"] else {"fused": True}
+
+
+@bench(name="softmax", description="Softmax over rows, rows over the PEs of a cube.", advice=_advice)
 def softmax(
     torch: RuntimeContext,
     *,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -102,7 +102,17 @@ def _mlp_rank(rank: int, job: _Job, ffn: int, kind: MlpKind) -> None:
     job.check(rank, layer(job.place(x, grid)), _mlp(wide(x), fc1, fc2, kind))
 
 
-@bench(name="tp-mlp", description="A perceptron, its weights over the SIPs of the tray.", devices="whole")
+def _fewer_cubes(_cause: str, params: Mapping[str, Any]) -> Mapping[str, object]:
+    """One cube of each SIP: a small layer loses more by crossing UCIe than it gains by more PEs."""
+    return {"cubes": 1} if params["cubes"] != 1 else {}
+
+
+@bench(
+    name="tp-mlp",
+    description="A perceptron, its weights over the SIPs of the tray.",
+    devices="whole",
+    advice=_fewer_cubes,
+)
 def tp_mlp(
     torch: RuntimeContext,
     *,

@@ -42,9 +42,9 @@ def va_offset_verify(
     seed: Seed = 0,
 ) -> None:
     spec = torch.spec
-    if spec.system.address_model != "va":
+    if not spec.system.has_tensor_ranges:
         raise UsageError(
-            f"va-offset-verify needs virtual addresses, the machine has '{spec.system.address_model}'",
+            f"va-offset-verify needs virtual or logical addresses, the machine has '{spec.system.address_model}'",
             hint="--set system.address_model=va",
         )
     n_cubes = min(cubes, spec.sip.n_cubes)

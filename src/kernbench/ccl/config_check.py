@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Final, cast, get_args
 
 from kernbench.ccl.config_layers import SECTIONS, SHIPPED, beside, shipped
 from kernbench.ccl.config_spec import AUTO, COLLECTIVE_NAMES, PER_CUBE, AutoRow, CclConfig, Root, two_rings_fit
-from kernbench.common.errors import CclConfigError, Fault
+from kernbench.common.errors import CclConfigError, Fault, KernBenchWarning
 from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS
 from kernbench.topology.readers import (
     closest,
@@ -34,6 +35,14 @@ SETTINGS: Final[Mapping[str, _Read]] = {
     "chunk_bytes": lambda value: _multiple(value, 256, 256, _MIB),
     "root": lambda value: read_choice(value, get_args(Root)),
 }
+# Keys of other configurations of the same kind, which say what is said elsewhere here.
+REPLACED: Final[Mapping[str, str]] = {
+    "world_size": "a rank is a SIP: system.sips.count of the machine, or torch.distributed.new_group for fewer",
+    "topology": "the grid of SIPs is system.sips.topology of the machine",
+    "n_elem": "a collective moves as many elements as its tensor has",
+    "root_cube": "`root: center` (the default) or `root: corner`",
+    "vc_chunk_size": "flits interleave on links: system.flit_bytes of the machine",
+}
 _OF_A_GROUP: Final = ("ring_bytes", "work_bytes")  # reserved once per group, so algorithms cannot set them
 
 
@@ -59,6 +68,7 @@ class _Checked:
     def __init__(self, tree: Marked) -> None:
         self._tree = tree
         self._faults: list[Fault] = []
+        self._replaced: list[str] = []  # keys that are accepted and not used, with what replaces them
 
     def config(self) -> CclConfig:
         sections = self._mapping(self._tree, "", SECTIONS)
@@ -77,6 +87,8 @@ class _Checked:
             self._check_rings(settings, algorithms, defaults, entries)
         if self._faults:
             raise CclConfigError(self._faults)
+        if self._replaced:
+            warnings.warn("keys that are not used: " + "; ".join(self._replaced), KernBenchWarning, stacklevel=4)
         return CclConfig(settings, collectives, auto, algorithms, self._tree)
 
     def _check_rings(
@@ -113,7 +125,7 @@ class _Checked:
 
     def _mapping(self, node: Marked, key: str, known: tuple[str, ...]) -> dict[str, Marked]:
         """The children with known names; missing ones come from the package's file."""
-        children = self._open(node, key)
+        children = self._without_replaced(self._open(node, key), key)
         for name in [name for name in children if name not in known]:
             path = f"{key}.{name}" if key else name
             hint = f"known keys here: {', '.join(known)}"
@@ -126,6 +138,17 @@ class _Checked:
             base = base.value.get(part, Marked({}, base.mark))
         assert isinstance(base.value, dict)
         return {**{name: child for name, child in base.value.items() if name in known}, **children}
+
+    def _without_replaced(self, children: dict[str, Marked], key: str) -> dict[str, Marked]:
+        """The keys of the defaults, or of an algorithm, less those that something else replaces: they are listed."""
+        if not key.startswith(("defaults", "algorithms.")):
+            return children
+        for name, instead in REPLACED.items():
+            if name in children:
+                node = children.pop(name)
+                self._value(node, f"{key}.{name}", read_scalar)
+                self._replaced.append(f"{key}.{name} at {node.mark} ({instead})")
+        return children
 
     def _value(self, node: Marked, key: str, read: _Read) -> object:
         try:
@@ -148,7 +171,7 @@ class _Checked:
         self._value(Marked(name, node.mark), key, _name)
         if name == AUTO:
             self._fault(node, key, "'auto' stands for the table auto:", "give the algorithm another name")
-        children = self._open(node, key)
+        children = self._without_replaced(self._open(node, key), key)
         known = ("module", "params", *(each for each in SETTINGS if each not in _OF_A_GROUP))
         for other in [other for other in children if other not in known]:
             path = f"{key}.{other}"

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from kernbench.ccl.calls import CollectiveCall
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
-from kernbench.common.launch import TensorArg
+from kernbench.common.launch import Cut, TensorArg
 from kernbench.topology.spec import MachineSpec
 
-Columns = tuple[tuple[int, ...], tuple[int | None, int | None]]  # a shape, and the axes split over cubes and over PEs
+Columns = tuple[tuple[int, ...], tuple[Cut, Cut]]  # a shape, and how it is split over cubes and over PEs
 Spread = tuple[bool, bool]  # whether the tensor is split over PEs, and over cubes
 SPREAD_FROM_BYTES = 16 * 1024  # splitting a smaller tensor costs more than it saves
 SPREAD_CUBE_FROM_BYTES = 2 * 1024  # of a cube's part, which is transferred several times

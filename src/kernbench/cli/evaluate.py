@@ -56,8 +56,18 @@ def is_evaluated(spec: BenchSpec, of_evaluations: Mapping[str, object], of_runs:
     return evaluated
 
 
+# Variables of other evaluations of the same names, and what does here what they do there.
+REPLACED_VARIABLES = {
+    "MILESTONE_FAST": "`--redraw` draws the results in --out again; without it, points that are in --out are kept",
+    "GQA_VALIDATION": "points of the part 'validated' are compared with numpy in every evaluation",
+}
+
+
 def evaluate_bench(spec: BenchSpec, options: EvaluationOptions, as_json: bool) -> int:
     """Evaluate it; returns the exit code."""
+    for name, instead in REPLACED_VARIABLES.items():
+        if os.environ.get(name):
+            click.echo(f"note: {name} in the environment is not read: {instead}", err=True)
     out = _folder(spec, options)
     bar = ProgressLine(on_pipe=True)
     try:

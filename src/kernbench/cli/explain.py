@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from kernbench.benches._params import read_params
-from kernbench.benches.registry import resolve
 from kernbench.cli.options import print_json, refuse_two_scopes, stdout_for_json
+from kernbench.cli.run_page import bench_of, command_of, write_file, write_page
 from kernbench.cli.terminal import painter
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_ns
@@ -43,7 +43,16 @@ from kernbench.topology import load_topology
     default=None,
     help="With --what-if: save the new runs, each as a folder in DIR; `kernbench web RUN DIR` shows them beside it.",
 )
+@click.option(
+    "--progress", is_flag=True, help="With --what-if: print the simulated time on standard error now and then."
+)
 @click.option("--picture", metavar="FILE.svg", default=None, help="Also draw the critical path.")
+@click.option(
+    "--html",
+    metavar="FILE.html",
+    default=None,
+    help="Also write the run as one page that needs no server and no network.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(
     run: str,
@@ -51,7 +60,9 @@ def explain(
     whole: bool,
     patterns: tuple[str, ...],
     save: str | None,
+    progress: bool,
     picture: str | None,
+    html: str | None,
     as_json: bool,
 ) -> int:
     """Where the time of RUN went: its critical path from launch to completion, by class, engine, link and kernel line.
@@ -66,30 +77,33 @@ def explain(
     explanation = explain_run(saved, launch) if whole or launch is not None else main_scope(saved)
     estimated = what_ifs(saved, explanation, patterns)
     with stdout_for_json(as_json):
-        measured = [_measured(saved, explanation, one, save) for one in estimated]
+        found = [measured(saved, explanation, one, save, progress=progress) for one in estimated]
     title = ", ".join(filter(None, (saved.name, scope_name(saved, explanation.scope))))
     if picture is not None:
         _draw(explanation, title, picture)
+    if html is not None:
+        write_page(saved, explanation, title, html, run, "--html")
     if as_json:
-        data = explanation_as_json(explanation)
+        data = explanation_as_json(explanation, command_of(saved, run).next_command)
         data["run"] = {"id": saved.id, "name": saved.name}
-        data["what_if"] = [one.as_json() for one in measured]
+        data["what_if"] = [one.as_json() for one in found]
         print_json(data)
         return 0
     click.echo(explanation_as_text(explanation, title, painter()))
-    if measured:
+    if found:
         click.echo("\nWhat if (the estimate takes the component out of this path only)")
-        for one in measured:
+        for one in found:
             click.echo(f"  {one}")
             if one.saved is not None:
                 click.echo(f"    wrote {one.saved}")
-    if picture is not None:
-        click.echo(f"wrote {picture}")
+    for name in (picture, html):
+        if name is not None:
+            click.echo(f"wrote {name}")
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredWhatIf:
     """A component that was made free: the estimate and the measurement."""
 
     estimated: WhatIf
@@ -120,13 +134,15 @@ class Measured:
         }
 
 
-def _measured(saved: SavedRun, explanation: Explanation, estimated: WhatIf, save: str | None) -> Measured:
+def measured(
+    saved: SavedRun, explanation: Explanation, estimated: WhatIf, save: str | None, *, progress: bool = False
+) -> MeasuredWhatIf:
     """Run the bench again on a machine where the component is free."""
     target = None if save is None else Path(save) / estimated.name.replace(" and ", "+")
-    result = _run_again(saved, estimated, target)
+    result = _run_again(saved, estimated, target, progress)
     scope, launches = explanation.scope, result.launches
     if scope_id(saved, scope) == "run":
-        return Measured(estimated, result.total_ns, target)
+        return MeasuredWhatIf(estimated, result.total_ns, target)
     if len(launches) != len(saved.launches):
         raise UsageError(
             f"the bench launched {len(launches)} kernels when it ran again, not {len(saved.launches)}",
@@ -135,17 +151,16 @@ def _measured(saved: SavedRun, explanation: Explanation, estimated: WhatIf, save
         )
     chosen = launches if scope.launch < 0 else [launches[scope.launch]]
     took = max(launch.end_ns for launch in chosen) - min(launch.start_ns for launch in chosen)
-    return Measured(estimated, took, target)
+    return MeasuredWhatIf(estimated, took, target)
 
 
-def _run_again(saved: SavedRun, estimated: WhatIf, target: Path | None) -> BenchResult:
+def _run_again(saved: SavedRun, estimated: WhatIf, target: Path | None, progress: bool) -> BenchResult:
     from kernbench.report.runs.save import About, run_folder
 
     about = saved.manifest
-    spec = resolve(about.identifier)
-    params = read_params(spec.params, [f"{name}={value}" for name, value in about.params.items()], {})
+    spec, params = bench_of(saved)
     graph = load_topology(saved.graph.spec, estimated.settings)
-    options = RunOptions(device=about.device)
+    options = RunOptions(device=about.device, progress=_print_progress if progress else None)
     if target is None:
         return run_bench(spec.run, graph, options, name=spec.name, params=params)
     with run_folder(target) as folder:
@@ -153,20 +168,18 @@ def _run_again(saved: SavedRun, estimated: WhatIf, target: Path | None) -> Bench
         result = run_bench(spec.run, graph, watched, name=spec.name, params=params)
         title = f"{about.title}, {estimated.name} free"
         command = ["kernbench", *sys.argv[1:]]
-        folder.write(result, About(command, about.identifier, spec.name, params, about.device, title=title))
+        there = os.path.join(saved.path, str(about.raw.get("directory", ".")))
+        directory = os.path.relpath(os.path.realpath(there), os.path.realpath(target))
+        written = About(command, about.identifier, spec.name, params, about.device, title=title, directory=directory)
+        folder.write(result, written)
     return result
+
+
+def _print_progress(now_ns: float) -> None:
+    click.echo(f"simulated {now_ns:.0f} ns", err=True)
 
 
 def _draw(explanation: Explanation, title: str, name: str) -> None:
     from kernbench.report.explain.picture import explanation_as_svg
 
-    target = Path(name)
-    if target.suffix.lower() != ".svg" or not target.parent.is_dir():
-        raise UsageError(
-            "the picture cannot be written there",
-            where=f"--picture {name}",
-            hint="name a .svg file in a folder that exists",
-        )
-    part = target.with_name(f".{target.name}.part")
-    part.write_text(explanation_as_svg(explanation, title), encoding="utf-8")
-    part.replace(target)
+    write_file(name, explanation_as_svg(explanation, title), ".svg", "--picture")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO
@@ -15,7 +16,7 @@ import click
 
 from kernbench import __version__
 from kernbench.cli.failures import failed_outside
-from kernbench.common.errors import KernBenchError, StoppedRun, UsageError
+from kernbench.common.errors import FastCheckError, KernBenchError, KernBenchWarning, StoppedRun, UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sim_engine.gc_threshold import collect_seldom, end_without_gc, paused_gc, raised_gc_threshold
 
@@ -28,6 +29,7 @@ COMMANDS = {
         "Where the time of a saved run went, and what would bound it instead.",
     ),
     "trace": ("kernbench.cli.trace:trace", "A saved run as a trace for Perfetto."),
+    "query": ("kernbench.cli.query:query", "SQL over the ops, launches, links and tensors of a saved run."),
     "diff": ("kernbench.cli.diff:diff", "What changed between two saved runs, and where."),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
     "report": ("kernbench.cli.report:report", "Make one HTML file of the results of an evaluation."),
@@ -40,6 +42,7 @@ COMMANDS = {
     "topology": ("kernbench.cli.topology:topology", "Describe a machine; --emit draws it."),
     "ccl": ("kernbench.cli.ccl:ccl", "Measure collectives by size, with the options and the table of nccl-tests."),
     "tune-ccl": ("kernbench.cli.tune_ccl:tune_ccl", "Measure which algorithm is fastest at which size, for `auto`."),
+    "validate": ("kernbench.cli.validate:validate", "How far the model is from measured hardware."),
     "fidelity": ("kernbench.cli.fidelity:fidelity", "What is exact, what is approximated, and in which direction."),
 }
 
@@ -93,6 +96,7 @@ def kernbench() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line; errors that a user can fix show no traceback."""
     _prepare_output()
+    warnings.showwarning = _show_warning
     end_without_gc()
     if args is None and sys.argv[1:2] == ["run"]:
         collect_seldom()
@@ -104,6 +108,9 @@ def main(args: list[str] | None = None) -> None:
         code = 2
     except click.ClickException as error:
         code = _refuse(_in_house_style(error))
+    except FastCheckError as error:
+        _refuse(error)
+        code = 1
     except KernBenchError as error:
         code = _refuse(error)
     except (click.Abort, KeyboardInterrupt) as stopped:
@@ -118,7 +125,23 @@ def main(args: list[str] | None = None) -> None:
         if outside is None:
             raise  # a fault of KernBench: the traceback is needed for a report
         code = _refuse(outside)
-    sys.exit(_end_output(code if isinstance(code, int) else 0))
+    code = _end_output(code if isinstance(code, int) else 0)
+    if args is None and "triton" in sys.modules:  # its library reports its own leaks at exit, on standard error
+        os._exit(code)
+    sys.exit(code)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as errors are printed; those of other packages with their line."""
+    is_ours = issubclass(category, KernBenchWarning)
+    click.echo(f"warning: {message}" if is_ours else f"{filename}:{lineno}: {category.__name__}: {message}", err=True)
 
 
 def _prepare_output() -> None:

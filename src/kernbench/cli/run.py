@@ -15,6 +15,7 @@ from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
 from kernbench.cli.evaluate import EvaluationOptions, evaluate_bench, is_evaluated
 from kernbench.cli.options import load_machine, machine_options, print_json, stdout_for_json
+from kernbench.cli.run_triton import triton_as_json, triton_as_text, triton_program
 from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns, parse_ns
@@ -27,8 +28,10 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.values.op import BackendName
 
 if TYPE_CHECKING:
+    from kernbench.cli.run_triton import Placement, Schedule
     from kernbench.report.explain.explanation import Explanation
-    from kernbench.report.run_answer import RunCommand
+    from kernbench.report.run_command import RunCommand
+    from kernbench.triton.program_file import ProgramFile
 
 BINS = 4096
 
@@ -37,10 +40,37 @@ BINS = 4096
 @click.option(
     "--bench",
     "identifier",
-    required=True,
+    default=None,
     metavar="BENCH",
     help="A name or number of `kernbench list`, or FILE.py[:NAME].",
 )
+@click.option(
+    "--triton",
+    "triton_file",
+    metavar="FILE.py",
+    default=None,
+    help="Run a program that launches Triton kernels, unmodified; its arguments follow, options of it after --.",
+)
+@click.option(
+    "--schedule",
+    type=click.Choice(["static", "dynamic"]),
+    default=None,
+    help="With --triton: contiguous shares of a grid for PEs, or a queue.  [default: static]",
+)
+@click.option(
+    "--placement",
+    type=click.Choice(["auto", "slabs", "interleave", "replicate"]),
+    default=None,
+    help="With --triton: where tensors lie: next to the programs that use them, or dealt in pages.  [default: auto]",
+)
+@click.option(
+    "--benchmarks",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=None,
+    help="With --triton: the number of sizes of every triton.testing.perf_report.  [default: all]",
+)
+@click.argument("program_args", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 @machine_options
 @click.option(
     "--device",
@@ -126,7 +156,12 @@ BINS = 4096
 @click.option("--full", is_flag=True, help="Also print engines, roofline, links and energy.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
-    identifier: str,
+    identifier: str | None,
+    triton_file: str | None,
+    schedule: Schedule | None,
+    placement: Placement | None,
+    benchmarks: int | None,
+    program_args: tuple[str, ...],
     topology: str | None,
     settings: tuple[str, ...],
     device: str | None,
@@ -153,10 +188,21 @@ def run(
     """Run a bench: how long it takes, how near the machine's peak it comes, whether its tensors are right.
 
     On several devices it runs once on each, side by side in one simulation, unless it drives the whole tray itself.
-    An evaluation runs many points, and writes their rows and figures to a folder.
+    An evaluation runs many points, and writes their rows and figures to a folder. A program with Triton kernels runs on
+    one device, with the numbers that PyTorch and Triton's interpreter compute.
     """
+    program: ProgramFile | None = None
     with stdout_for_json(as_json):
-        spec = resolve(identifier)
+        if triton_file is None:
+            _refuse_options_of_programs(schedule, placement, benchmarks, program_args)
+            if identifier is None:
+                raise UsageError("nothing to run", hint="give --bench BENCH, or --triton FILE.py")
+            spec = resolve(identifier)
+        else:
+            if identifier is not None:
+                raise UsageError("--bench and --triton together", hint="give one of them")
+            program, spec = triton_program(triton_file, program_args, schedule, placement, benchmarks)
+            identifier, device = triton_file, device or "sip:0"
     if old_redraw:
         click.echo("--fast is deprecated: it is called --redraw now", err=True)
         redraw = True
@@ -192,14 +238,32 @@ def run(
         figures = figures_of(result, params)
     for warning in warnings_of(result):
         click.echo(f"warning: {warning}", err=True)
-    if as_json:
-        print_json(run_as_json(figures) | ({"simulation": result.simulation.as_json()} if stats else {}))
-    else:
-        from kernbench.report.run_answer import RunCommand
+    from kernbench.report.run_command import RunCommand
 
-        words = _command(identifier, topology, settings, device, settings_of_bench, verify_data)
-        _show(figures, RunCommand(words, spec.name, save), oplog, full=full, stats=stats)
+    words = _command(identifier, topology, settings, device, settings_of_bench, verify_data)
+    if program is not None:
+        words = ["kernbench", *sys.argv[1:]]
+    command = RunCommand(words, spec.name, save, lambda cause: spec.advised(cause, params))
+    if as_json:
+        data = run_as_json(figures)
+        if stats:
+            data |= {"simulation": result.simulation.as_json(), "verdict": _verdict(result, command)}
+        print_json(data if program is None else triton_as_json(data, program))
+    else:
+        if program is not None:
+            click.echo(f"{triton_as_text(result, program)}\n")
+        _show(figures, command, oplog, full=full, stats=stats)
     return _exit_code(spec, result)
+
+
+def _refuse_options_of_programs(schedule: object, placement: object, benchmarks: object, args: Sequence[str]) -> None:
+    """Raise UsageError for what only a program with Triton kernels takes."""
+    given = {"--schedule": schedule, "--placement": placement, "--benchmarks": benchmarks}
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(f"{option} without --triton", hint="give --triton FILE.py, or leave it out")
+    if args:
+        raise UsageError(f"unexpected argument '{args[0]}'", hint="give --bench BENCH, or --triton FILE.py [ARGS]")
 
 
 def _command(
@@ -292,6 +356,17 @@ def _show(figures: RunFigures, command: RunCommand, oplog: str | None, *, full: 
             click.echo(f"wrote {name}: {len(result.op_log):,} ops{then}")
 
 
+def _verdict(result: BenchResult, command: RunCommand) -> dict[str, object] | None:
+    """The verdict with what to run next, or None if it would take too long to find."""
+    from kernbench.report.explain.verdict import verdict_of
+
+    found = _explained(result, command.saved)
+    if found is None:
+        return None
+    verdict = verdict_of(found)
+    return verdict.as_json(command.next_command(verdict.cause))
+
+
 def _explained(result: BenchResult, saved: str | None) -> Explanation | None:
     """The explanation of the launches, or None if it would take too long."""
     from kernbench.report.explain.headline import main_scope
@@ -313,7 +388,11 @@ def _save(name: str, bins: int, one: OneRun, settings_of_bench: Sequence[str]) -
         names = (setting.partition("=")[0].strip().replace("-", "_") for setting in settings_of_bench)
         chosen = list(dict.fromkeys(names))
         command = ["kernbench", *sys.argv[1:]]
-        folder.write(result, About(command, one.identifier, one.spec.name, one.params, str(one.options.device), chosen))
+        directory = os.path.relpath(os.getcwd(), os.path.realpath(name))
+        about = About(
+            command, one.identifier, one.spec.name, one.params, str(one.options.device), chosen, directory=directory
+        )
+        folder.write(result, about)
     return result
 
 

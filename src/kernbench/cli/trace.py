@@ -20,8 +20,9 @@ from kernbench.report.traces.chrome import write_trace
 def trace(run: str, output: str | None) -> int:
     """Write RUN as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
-    RUN is a folder that `kernbench run --save` wrote. Processes are cubes, threads are engines; flows lead from sends
-    to receives and from DMA requests to HBM; counters say how busy links are and how many flits wait.
+    RUN is a folder that `kernbench run --save` wrote. Processes are cubes, threads are engines; the critical path has
+    a track of its own. Flows lead from sends to receives and from DMA requests to HBM; counters say how busy links are
+    and how many flits wait.
     """
     saved = open_run(run)
     output = output or f"{saved.path.resolve().name}.json.gz"

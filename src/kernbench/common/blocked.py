@@ -12,7 +12,25 @@ from itertools import groupby
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 
+DUMPED = 16  # lines about rings that a report has
 CYCLE_SHOWN = 8  # PEs of a cycle that are named; of a longer one the first and the last
+
+
+@frozen
+class RingPointers:
+    """One side of a ring. `head` counts the chunks that were written to it, `tail` those that were taken out, as this
+    side knows; `free` is the sender's credits, or at the receiver the messages that have arrived and are unread.
+    """
+
+    direction: str
+    side: str  # tx or rx
+    head: int
+    tail: int
+    free: int
+
+    def __str__(self) -> str:
+        left = f"{self.free} credits" if self.side == "tx" else f"{self.free} unread"
+        return f"{self.side} {self.direction}: head {self.head}, tail {self.tail}, {left}"
 
 
 @frozen
@@ -32,6 +50,7 @@ class RingWait:
     outside: bool = False  # whether `peer` is known to be no PE of the launch
     unread: tuple[str, ...] = ()  # messages of the same peer that lie in other directions, in words
     alike: tuple[str, ...] = ()  # messages such as it waits for that came in from the other side, in words
+    pointers: tuple[RingPointers, ...] = ()  # of all rings of its communicator at this PE
 
     def __str__(self) -> str:
         to = "to" if self.op == "send" else "from"
@@ -93,6 +112,21 @@ def report(blocked: Sequence[BlockedKernel]) -> Iterator[str]:
         yield f"kernel '{name}' on {places([kernel.key for kernel in kernels])} waits for {text}\n    at {where}"
 
 
+def ring_dump(blocked: Sequence[BlockedKernel]) -> list[str]:
+    """The pointers of the rings at each PE that waits for a message or a credit, equal ones as one line."""
+    alike: dict[str, list[tuple[int, int, int]]] = {}
+    for kernel in blocked:
+        if kernel.rings:
+            text = "; ".join(map(str, kernel.rings[0].pointers)) or "none used"
+            alike.setdefault(text, []).append(kernel.key)
+    lines = [f"{_named(keys)}: {text}" for text, keys in alike.items()]
+    return [*lines[:DUMPED], f"{len(lines) - DUMPED} more groups of PEs"] if len(lines) > DUMPED else lines
+
+
+def _named(keys: Sequence[tuple[int, int, int]]) -> str:
+    return str(PeId(*keys[0])) if len(set(keys)) == 1 else places(keys)
+
+
 def standing(kernels: Sequence[BlockedKernel]) -> list[str]:
     """The lines of a report with the position of every running kernel."""
     return [f"  running: {entry}" for entry in report(kernels)] or ["  no kernel is running"]
@@ -139,9 +173,7 @@ def causes(blocked: Sequence[BlockedKernel]) -> tuple[str, ...]:
         for ring in kernel.rings:
             if ring.peer not in waiting and not ring.is_choice:
                 found.setdefault(_absent(ring), []).append(kernel.key)
-    return tuple(
-        f"cause: {text.format(str(PeId(*keys[0])) if len(keys) == 1 else places(keys))}" for text, keys in found.items()
-    )
+    return tuple(f"cause: {text.format(_named(keys))}" for text, keys in found.items())
 
 
 def _absent(ring: RingWait) -> str:

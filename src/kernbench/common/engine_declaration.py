@@ -21,12 +21,15 @@ PartRole = Literal["compute", "data mover", "memory", "control"]
 
 @frozen
 class Attribute:
-    """A number among a part's `attrs`, from `low` to `high`. Without a `default` the description must give it."""
+    """A number among a part's `attrs`, from `low` to `high`, or a word out of `choices`. Without a `default` the
+    description must give it.
+    """
 
     low: float
     high: float
-    default: float | None = None
-    form: Literal["number", "whole", "power of two"] = "number"
+    default: float | str | None = None
+    form: Literal["number", "whole", "power of two", "choice"] = "number"
+    choices: tuple[str, ...] = ()
 
     @classmethod
     def whole(cls, low: int, high: int, default: int | None = None) -> Attribute:
@@ -37,6 +40,11 @@ class Attribute:
     def power_of_two(cls, low: int, high: int, default: int | None = None) -> Attribute:
         """1, 2, 4, 8, ..."""
         return cls(low, high, default, "power of two")
+
+    @classmethod
+    def choice(cls, *choices: str) -> Attribute:
+        """One of some words; the first is the default."""
+        return cls(0.0, 0.0, choices[0], "choice", choices)
 
 
 TIME_NS = Attribute(0.0, 1e6)  # that a block charges

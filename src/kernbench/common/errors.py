@@ -16,23 +16,32 @@ KernBenchError                 anything a user can cause and fix; the command tu
     TimeLimitError             simulated time has reached the limit of the run; carries where every kernel stands
     UnreceivedError            a launch or a run has ended with messages that were not received; carries each of them
     RaceError                  kernels touch the same bytes in no order; carries every race found
+    FastCheckError             a checked program fails in one way with fast paths, in another without; exit code 1
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
         NotModelledError       a name of PyTorch's that is not there; an AttributeError too, so that hasattr() works
+        TensorError            shapes, views or dtypes of tensors that do not fit; a RuntimeError and a ValueError too
+            TensorIndexError       an index or an axis that is not there; an IndexError too
         DistributedTypeError   of `torch.distributed`, an argument that is no tensor, list or op; a TypeError too
         DistributedError       of `torch.distributed`, any other; a ValueError and a RuntimeError too, as in PyTorch
             ProcessGroupError          there is no process group, or one already, or another one
             CollectiveMismatchError    ranks of a group call different things
     SpawnException             ranks that were spawned failed; carries what each of them raised; a RuntimeError too
+
+KernBenchWarning               a program runs, and may not mean what it says; a UserWarning
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernbench.common.blocked import BlockedKernel, causes, report, standing, waiting_cycle
+from kernbench.common.blocked import BlockedKernel, causes, report, ring_dump, standing, waiting_cycle
 from kernbench.common.frozen import frozen
 from kernbench.common.units import format_ns
+
+
+class KernBenchWarning(UserWarning):
+    """A program runs, and may not mean what it says; the text names the remedy."""
 
 
 class KernBenchError(Exception):
@@ -164,8 +173,9 @@ class DeadlockError(KernBenchError):
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
-        lines += [f"  blocked: {entry}" for entry in report(self.blocked)]
         lines += [f"  unmatched: {call}" for call in self.unmatched]
+        lines += [f"  blocked: {entry}" for entry in report(self.blocked)]
+        lines += [f"  rings of {entry}" for entry in ring_dump(self.blocked)]
         lines += [f"  {cause}" for cause in (() if self.unmatched and not self.cycle else causes(self.blocked))]
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
@@ -216,6 +226,14 @@ class RaceError(KernBenchError):
         self.races = tuple(races)
 
 
+class FastCheckError(KernBenchError):
+    """A checked program fails with fast paths, and in another way without. `usual` and `exact` are what it raised."""
+
+    def __init__(self, what: str, usual: Exception, exact: Exception, *, hint: str | None = None) -> None:
+        super().__init__(what, hint=hint)
+        self.usual, self.exact = usual, exact
+
+
 class DataError(KernBenchError):
     """Tensors whose shape or dtype do not fit an operation, or bytes that were never written."""
 
@@ -228,6 +246,14 @@ class NotModelledError(UsageError, AttributeError):
     """A name of PyTorch's that is not there. Also an AttributeError, so that hasattr() and getattr() with a default
     work.
     """
+
+
+class TensorError(UsageError, RuntimeError, ValueError):
+    """Shapes, views or dtypes of tensors that do not fit an operation. Also what PyTorch raises."""
+
+
+class TensorIndexError(TensorError, IndexError):
+    """An index or an axis that a tensor does not have. Also an IndexError."""
 
 
 class DistributedTypeError(UsageError, TypeError):

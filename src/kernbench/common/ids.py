@@ -5,6 +5,7 @@ sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiple
 sip0.cube3.{m_cpu, sram, hbm_ctrl.pe2, noc.r0c5}                    a cube
 sip0.cube3.{ucie-E, ucie-E.conn1}                                   a cube's UCIe port and its connections
 sip0.cube3.pe2.{pe_cpu, pe_dma, pe_tcm, ...}                        a PE
+sip0.cube3.pe2.ch_r5                                                the router of a channel of a PE's HBM slice
 """
 
 from __future__ import annotations
@@ -67,6 +68,14 @@ class PeId:
     def part(self, kind: str) -> str:
         """The node of one of the PE's components, say `pe_dma`."""
         return f"{self}.{kind}"
+
+    def channel_router(self, channel: int) -> str:
+        """The router of one channel of the PE's HBM slice, where channels have routers."""
+        return f"{self.channel_routers()}{channel}"
+
+    def channel_routers(self) -> str:
+        """All of them, where a picture draws them as one box."""
+        return f"{self}.ch_r"
 
 
 @frozen(order=True)

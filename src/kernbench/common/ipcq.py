@@ -97,13 +97,15 @@ class Chunk(NamedTuple):
         return self.part == self.message.chunks - 1
 
 
-class Credit(NamedTuple):
-    """The count of chunks taken out of a ring since its creation; `by` is the receive of a message's last chunk."""
+@dataclass(slots=True, eq=False)
+class Credit:
+    """The count of chunks taken out of a ring since its creation; `by` refers to the receive of a message's last chunk
+    in the op log, once that is over.
+    """
 
     taken: int
-    request: Request
     communicator: Communicator
-    by: int
+    by: int = -1
 
 
 class Unreceived(NamedTuple):

@@ -26,6 +26,7 @@ from kernbench.common.ipcq import LaunchOrigin
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 
 Shape = tuple[int, ...]
+Cut = int | str | None  # of a split: the axis, the kind of tiles, or nothing
 FailurePolicy = Literal["fail_fast", "collect_all"]
 FAILURE_POLICIES = ("fail_fast", "collect_all")
 LaunchStream = Literal["compute", "communication", "send", "receive"]
@@ -64,10 +65,11 @@ class TensorShard:
 
 @frozen
 class TensorArg:
-    """A tensor as a kernel's argument. `va_base` is None where addresses are physical.
+    """A tensor as a kernel's argument. `va_base` is where its virtual or logical range begins; None where addresses are
+    physical.
 
     A PE that holds no part of a split tensor has an empty local shape: sizes of 0 along `split_axes`. A tensor that is
-    not split is whole for every PE, wherever it is stored. `split_by` is the axis split over cubes, and that over PEs.
+    not split is whole for every PE, wherever it is stored. `split_by` is how it is split over cubes, and over PEs.
     """
 
     name: str
@@ -78,7 +80,7 @@ class TensorArg:
     local_shapes: Mapping[PeKey, Shape] = field(default_factory=dict)
     split_axes: tuple[int, ...] = ()
     space: Space = "hbm"
-    split_by: tuple[int | None, int | None] = (None, None)
+    split_by: tuple[Cut, Cut] = (None, None)
     # Derived once, since every PE asks: from the first byte of its address range to the last, shards by place, and
     # where others than rows are split how many shards each cube has.
     span_bytes: int = field(init=False, repr=False)

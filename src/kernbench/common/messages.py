@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
+from kernbench.common.baaw import BaawSegment, BaawSegmentInstallMsg, BaawSegmentRemoveMsg
 from kernbench.common.envelope import (
     Completion,
     CubeCommand,
@@ -42,6 +43,9 @@ from kernbench.common.launch import (
 )
 
 __all__ = [
+    "BaawSegment",
+    "BaawSegmentInstallMsg",
+    "BaawSegmentRemoveMsg",
     "BarrierMsg",
     "Completion",
     "ConstArg",
@@ -211,5 +215,14 @@ def _check_pattern(message: str, pattern: object) -> None:
 
 
 HostMessage = (
-    MemoryWriteMsg | MemoryReadMsg | PeDmaMsg | CubeDmaMsg | KernelLaunchMsg | KernelAbortMsg | MmuMapMsg | MmuUnmapMsg
+    MemoryWriteMsg
+    | MemoryReadMsg
+    | PeDmaMsg
+    | CubeDmaMsg
+    | KernelLaunchMsg
+    | KernelAbortMsg
+    | MmuMapMsg
+    | MmuUnmapMsg
+    | BaawSegmentInstallMsg
+    | BaawSegmentRemoveMsg
 )

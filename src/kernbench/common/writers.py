@@ -7,8 +7,10 @@ every few bytes of a large tensor makes as many stretches as writes; writes side
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+
+from kernbench.common.access_observers import AccessObservers
 
 _FEW = 16  # ranges that are noted one by one
 
@@ -16,10 +18,10 @@ _FEW = 16  # ranges that are noted one by one
 class Writers:
     """The last writer of every byte that an op has written, by op-log id."""
 
-    __slots__ = ("_starts", "_stretches", "before_use")
+    __slots__ = ("_starts", "_stretches", "access_observers")
 
     def __init__(self) -> None:
-        self.before_use: Callable[[int], object] | None = None  # called with the address
+        self.access_observers = AccessObservers()  # called with the address
         self._starts: list[int] = []
         self._stretches: list[tuple[int, int]] = []  # end, who
 
@@ -27,8 +29,8 @@ class Writers:
         """Bytes from `address` on were last written by `op`, or by the host."""
         if nbytes == 0:
             return
-        if self.before_use is not None:
-            self.before_use(address)
+        if self.access_observers:
+            self.access_observers.notify(address)
         end = address + nbytes
         first, past = self._touched(address, end)
         starts: list[int] = []
@@ -55,8 +57,8 @@ class Writers:
                 self.note(address, nbytes, op)
             return
         start, end = segments[0][0], sum(segments[-1])
-        if self.before_use is not None:
-            self.before_use(start)
+        if self.access_observers:
+            self.access_observers.notify(start)
         first, past = self._touched(start, end)
         noted = [] if op is None else [(address, address + nbytes, op) for address, nbytes in segments]
         old = zip(self._starts[first:past], self._stretches[first:past], strict=True)
@@ -69,8 +71,8 @@ class Writers:
         """The ops that wrote these bytes, each once, in order of id."""
         if nbytes == 0:
             return ()  # inside a stretch no byte is still not a byte of it
-        if self.before_use is not None:
-            self.before_use(address)
+        if self.access_observers:
+            self.access_observers.notify(address)
         first, past = self._touched(address, address + nbytes)
         if past - first <= 1:  # as when what is read was written in one go
             return (self._stretches[first][1],) if first < past else ()

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import simpy
 
 from kernbench.common.channel_traffic import ChannelTraffic
+from kernbench.common.declared_state import Derived, State, View, incomparable, timing_state
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import ComponentError
 from kernbench.common.flits import FlitArrival
@@ -24,6 +25,7 @@ from kernbench.common.messages import KernelAbortMsg, LaunchStream, Request, Req
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
 from kernbench.components.interface import Interface
+from kernbench.components.memory_port import Listener, MemoryPort, OnLeft
 from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
 from kernbench.components.replays import CompositeReplayer, LaunchReplayer
@@ -38,7 +40,6 @@ Process = Generator[simpy.Event, Any, Any]
 Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
 
 P = TypeVar("P")
-OnLeft = Callable[[float], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +50,9 @@ class Packet:
     its bytes and is answered by a control message. `answer` is called with the reply once that is back at the issuer.
     """
 
+    STATE: ClassVar[State] = incomparable("place")
+    DERIVED: ClassVar[Derived] = ("answer", "initiator", "nbytes", "on_left", "path", "request", "slot")
+
     request: Request
     path: tuple[str, ...]
     nbytes: int = 0
@@ -57,8 +61,9 @@ class Packet:
     is_reply: bool = False
     answer: Callable[[Packet], object] | None = None
     payload: object = None
-    on_left: OnLeft | None = None  # called when it departs, with the time at which its last byte leaves the sender
-    on_arrival: Callable[[], object] | None = None  # called when its bytes are in the memory at the end of its path
+    on_left: OnLeft | None = None  # called when it departs, from its sender and from each block that forwards it
+    on_arrival: Callable[[], object] | None = None  # called when it is in the memory at the end, instead of listeners
+    slot: tuple[int, int] | None = None  # the i-th of n packets whose flits alternate on the first link
     place: int = 0  # index in `path` of the node where it is now
     legs: Legs = field(default=None, repr=False)
     initiator: object = None  # the work that an engine sends it for; observers of the fabric read it
@@ -77,75 +82,6 @@ class Served(NamedTuple):
 
     path: tuple[str, ...]
     payload: object = None
-
-
-class Arrival(Protocol):
-    """A transfer that has arrived; `tag` is the object that its requester attached to it."""
-
-    @property
-    def tag(self) -> Any: ...
-
-
-class Initiator(Protocol):
-    """The work on whose behalf bytes move: the `tag` of a transfer."""
-
-    @property
-    def request(self) -> Request: ...
-
-
-OnArrival = Callable[[Arrival], None]
-
-
-class MemoryPort(Protocol):
-    """One memory as a DMA engine reaches it over any path. Addresses are relative to that memory.
-
-    A transfer departs at `at_ns`, now or later. `done` is called with its `tag` when the bytes of a read, or the
-    acknowledgement of a write, are back. There are two implementations with the same times: one hands the transfer to
-    the fabric as a whole, the other sends packets that every active block on the path receives and forwards.
-    """
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """From the engine to the memory."""
-
-    @property
-    def burst_bytes(self) -> int:
-        """The smallest access of one memory channel; 0 for a memory without channels."""
-
-    def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
-        """Read bytes."""
-
-    def write(
-        self,
-        nbytes: int,
-        address: int,
-        at_ns: float,
-        done: OnArrival | None,
-        tag: Initiator,
-        payload: object = None,
-        on_left: OnLeft | None = None,
-    ) -> None:
-        """Write bytes. Listeners there (`Context.listen`) are called with `payload` when the last byte is in memory.
-        Without `done` the write is posted: its acknowledgement is dropped. `on_left` is called when the transfer
-        departs, with the time at which its last byte leaves the engine.
-        """
-
-    def update(
-        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
-    ) -> None:
-        """A read-modify-write: send bytes, call `apply` when the last one is there, and return as many."""
-
-
-class Landed(NamedTuple):
-    """Bytes that a write has brought to a memory: the memory's node, and their address in that memory."""
-
-    node: str
-    address: int
-    nbytes: int
-    payload: object
-
-
-Listener = Callable[[Landed], None]
 
 
 class Memory(Protocol):
@@ -215,6 +151,13 @@ class Context(Protocol):
     def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
         """The memory at the end of `path`, for an engine at its start."""
 
+    def requests_of(
+        self, path: tuple[str, ...], address: int, nbytes: int
+    ) -> Sequence[tuple[tuple[str, ...], int, int]]:
+        """The requests of an access to the memory at the end of `path`: path, address and bytes of the one, or of one
+        for each channel that it uses.
+        """
+
     def listen(self, memory: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
         """Call `listener` for every write to that range, when its last byte is in memory; returns a function that
         removes the listener.
@@ -249,6 +192,9 @@ class Component:
 
     __slots__ = ("ctx", "env", "node")
 
+    STATE: ClassVar[State] = ()  # what decides its future timing, see `common.declared_state`
+    DERIVED: ClassVar[Derived] = ("ctx", "env", "node")  # attributes that may change and do not
+
     stores_and_forwards = False  # whether a packet in transit is received whole here before it is forwarded
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -260,6 +206,10 @@ class Component:
     def entry_ns(self) -> float:
         """What the fabric charges to a flit, or a control message, that enters this block."""
         return self.node.overhead_ns
+
+    def timing_state(self, view: View) -> tuple[object, ...]:
+        """All that decides the future timing of this block, as seen from an instant; built from `STATE`."""
+        return timing_state(self, view)
 
     def start(self) -> None:
         """Called once before time begins; a block that has processes starts them here."""
@@ -319,15 +269,39 @@ class ActiveComponent(Component):
 
     def read(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
         """Read bytes from the memory at the end of `path`; the event fires when the last one is here."""
-        return self._issue(Packet(request, tuple(path), wanted_bytes=nbytes, address=address, legs=legs))
+        parts = self.ctx.requests_of(tuple(path), address, nbytes)
+        packets = [Packet(request, way, wanted_bytes=size, address=at, legs=_same(legs)) for way, at, size in parts]
+        return self._issue_all(packets, legs)
 
     def write(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
         """Write bytes to the memory at the end of `path`; the event fires when its acknowledgement is here."""
-        return self._issue(Packet(request, tuple(path), nbytes=nbytes, address=address, legs=legs))
+        parts = self.ctx.requests_of(tuple(path), address, nbytes)
+        packets = [
+            Packet(request, way, nbytes=size, address=at, slot=(place, len(parts)), legs=_same(legs))
+            for place, (way, at, size) in enumerate(parts)
+        ]
+        return self._issue_all(packets, legs)
 
     def command(self, request: Request, path: Sequence[str], payload: object, legs: Legs) -> simpy.Event:
         """Send a control message; the event fires when the answer is here, with the reply packet as its value."""
         return self._issue(Packet(request, tuple(path), payload=payload, legs=legs))
+
+    def _issue_all(self, packets: Sequence[Packet], legs: Legs) -> simpy.Event:
+        """Send the requests of one access; the event fires when the last is answered, of which `legs` get the hops."""
+        answered, missing = self.env.event(), len(packets)
+
+        def one_answered(reply: Packet) -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                if legs is not None and reply.legs is not None:
+                    legs.extend(reply.legs)
+                answered.succeed(reply)
+
+        for packet in packets:
+            packet.answer = one_answered
+            self.ctx.send(packet)
+        return answered
 
     def _issue(self, packet: Packet) -> simpy.Event:
         answered = self.env.event()
@@ -354,6 +328,11 @@ class ActiveComponent(Component):
         """`yield from self.pause(ns)`: let time pass on the grid, if there is any to pass."""
         if ns > 0:
             yield self.env.timeout(on_grid(ns))
+
+
+def _same(legs: Legs) -> Legs:
+    """A list for one request of an access, if its hops are traced."""
+    return None if legs is None else []
 
 
 class MemoryComponent(ActiveComponent):

@@ -31,7 +31,7 @@ from kernbench.common.ids import PeKey
 from kernbench.common.messages import LaunchStream, RequestId
 from kernbench.common.race import Access, AccessKind, Epoch
 from kernbench.triton_emu.call_site import kernel_place
-from kernbench.triton_emu.tl_core import TensorRange
+from kernbench.triton_emu.kernel_env import TensorRange
 
 
 class KernelTask(Protocol):

@@ -21,19 +21,22 @@ class ReplayedComposite(Protocol):
 class CompositeReplayer(Protocol):
     """Replays composites that were recorded before."""
 
-    def try_replay(self, scheduler: object, feed: object, *, is_only_command: bool) -> ReplayedComposite | None:
-        """Take over a composite that begins now. Returns None where its tiles must be simulated, as they must while
-        other commands are under way on the PE (not `is_only_command`).
+    def why_simulated(self, scheduler: object, feed: object, *, is_only_command: bool) -> str:
+        """Why the tiles of a composite that begins now must be simulated, as they must while other commands are under
+        way on the PE (not `is_only_command`); empty where it may be replayed. It changes nothing.
+        """
+
+    def begin(self, scheduler: object, feed: object, *, is_only_command: bool) -> ReplayedComposite | None:
+        """Begin a composite: reserve its links and channels, and schedule its end. Returns None, and schedules nothing,
+        where its tiles must be simulated.
         """
 
 
 class LaunchReplayer(Protocol):
     """Replays launches that were recorded before."""
 
-    def try_replay(self, cpu: object, job: object, at_ns: float, /) -> bool:
-        """Take over a PE's job of a launch that begins at `at_ns`. Returns whether it was taken over: if so, the PE
-        must not start its kernel.
-        """
+    def begin(self, cpu: object, job: object, at_ns: float, /) -> None:
+        """Begin a PE's job of a launch at `at_ns`: the launch is replayed, or `cpu.start_job` is called then."""
 
     def interrupt(self, sips: Collection[int] | None = None) -> None:
         """Interrupt the replayed launches on some SIPs, or on all: what is left of them is simulated."""

@@ -357,7 +357,7 @@ class LayerTensors:
         down = self.down_product = self._product(
             "mlp_down", (rows, self.ffn, m.hidden), [self._own("down", 1)], m.experts
         )
-        up.x = x or self.gathered
+        up.x = self.gathered if x is None else x
         parts = down.k_parts if isinstance(up.plan, ColumnsPlan) else None
         if parts is not None:
             assert down.copies is not None
@@ -365,7 +365,7 @@ class LayerTensors:
         else:
             down.x = self._rows("ffn", rows, self.ffn)
             self._lead_to(up, [down.x], RowMajor(self.ffn))
-        self._lead_to(down, [out or self.projected], RowMajor(m.hidden))
+        self._lead_to(down, [self.projected if out is None else out], RowMajor(m.hidden))
 
     def _touch(self) -> None:
         """Map all tensors on every PE, so that no part waits for mappings."""

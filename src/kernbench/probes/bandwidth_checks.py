@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from kernbench.common.units import GRID_NS, counted
-from kernbench.probes.cases import Direction
+from kernbench.probes.cases import CHANNEL_FAMILIES, Direction
 from kernbench.probes.findings import DIRECTION_SUFFIXES, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import links_of, occupancy_ns, predict
 from kernbench.probes.measure import CaseResult
@@ -74,6 +74,17 @@ def _slice_is_serial(findings: Findings) -> Check | None:
     return Check(name, not wrong, detail) if comparisons else None
 
 
+def _hot_channel_is_serial(findings: Findings) -> Check | None:
+    comparisons = []
+    cube = findings.graph.spec.cube
+    burst_ns = cube.hbm_burst_bytes / cube.hbm_channel_bw_gbs
+    for direction, _ in DIRECTION_SUFFIXES:
+        for hot in findings.family(CHANNEL_FAMILIES[0], direction):
+            least_ns = hot.issuers * (burst_ns - GRID_NS)
+            comparisons.append((hot.total_ns >= least_ns, f"{direction} {hot.total_ns:.2f} >= {least_ns:.2f} ns"))
+    return all_of("a channel serves its bursts one after another", comparisons)
+
+
 def _own_slices_apart(findings: Findings) -> Check | None:
     comparisons = []
     for direction, _ in DIRECTION_SUFFIXES:
@@ -96,5 +107,6 @@ BANDWIDTH_RULES: tuple[CheckRule, ...] = (
     _within_hbm_peak,
     _makespan_grows,
     _slice_is_serial,
+    _hot_channel_is_serial,
     _own_slices_apart,
 )

@@ -14,6 +14,7 @@ from kernbench.topology.graph import UCIE_KINDS, EdgeKind, Node, TopologyGraph
 
 _PART_OF_KIND = {
     "noc_router": "noc_ns",
+    "channel_router": "noc_ns",
     "ucie": "ucie_ns",
     "ucie_conn": "ucie_ns",
     "io_ucie": "ucie_ns",
@@ -74,7 +75,7 @@ def break_down(graph: TopologyGraph, path: Sequence[str], uncontended: Predictio
 def _part_of(charge: Charge) -> str:
     where = charge.where
     if isinstance(where, Node):
-        return "pe_setup_ns" if where.place.pe >= 0 else _PART_OF_KIND.get(where.kind, "io_pcie_ns")
+        return _PART_OF_KIND.get(where.kind, "pe_setup_ns" if where.place.pe >= 0 else "io_pcie_ns")
     if where.kind in UCIE_KINDS:
         return "ucie_ns"
     if where.kind in _IO_EDGES:

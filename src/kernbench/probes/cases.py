@@ -25,6 +25,7 @@ ProbeRequest = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg
 
 CATEGORIES: tuple[Category, ...] = ("h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention")
 HOST_FAMILIES = ("host-to-cube", "host-to-row")
+CHANNEL_FAMILIES = ("hot-channel", "spread-channels")
 FEW = (1, 2, 3)  # numbers of PEs of a cube that access one slice, before all of them
 
 
@@ -45,10 +46,13 @@ class Case:
 
 
 def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
-    """Every case this machine has, each request of `nbytes`, in the order they are shown."""
+    """Every case this machine has, in the order they are shown; each request is of `nbytes`, or of one burst in the
+    cases of single channels.
+    """
     return (
         *_host_cases(graph, nbytes),
         *_pe_cases(graph, nbytes),
+        *_channel_cases(graph),
         *_contention_cases(graph, nbytes),
         *_host_contention_cases(graph, nbytes),
     )
@@ -151,6 +155,19 @@ def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
     for direction in _DIRECTIONS:
         for family, cubes in groups:
             requests = tuple(_host(graph, cube, pe, nbytes, direction) for cube in cubes for pe in pes)
+            yield Case(_named(f"contention-{family}", direction), "contention", direction, requests, family)
+
+
+def _channel_cases(graph: TopologyGraph) -> Iterator[Case]:
+    """Every PE of a cube and one burst of the slice of PE 0: all on one channel, and spread over the channels."""
+    cube = graph.spec.cube
+    burst, channels = cube.hbm_burst_bytes, cube.hbm_channels_per_pe
+    if cube.n_pes == 1 or channels == 1 or cube.n_pes * (channels + 1) * burst > cube.hbm_slice_bytes:
+        return
+    for direction in _DIRECTIONS:
+        for family, stride in zip(CHANNEL_FAMILIES, (channels * burst, (channels + 1) * burst), strict=True):
+            places = [_slice(graph, 0, 0, 0, pe * stride) for pe in range(cube.n_pes)]
+            requests = tuple(_dma(0, pe, place, burst, direction) for pe, place in enumerate(places))
             yield Case(_named(f"contention-{family}", direction), "contention", direction, requests, family)
 
 

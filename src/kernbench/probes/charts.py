@@ -22,6 +22,8 @@ _TITLES = {
     "sip-to-slice": "Every PE of a SIP onto one HBM slice",
     "host-to-cube": "The host and every HBM slice of a cube",
     "host-to-row": "The host and every HBM slice of the cubes at an IO chiplet",
+    "hot-channel": "Every PE of a cube and one channel of a slice, one burst each",
+    "spread-channels": "Every PE of a cube and the channels of a slice in turn, one burst each",
 }
 
 
@@ -71,5 +73,5 @@ def _chart(report: ProbeReport, family: str, results: list[CaseResult]) -> Stack
         )
         for result in results
     )
-    subtitle = f"machine {report.topology}, {format_bytes(report.nbytes)} per PE; time of the PE that finishes last"
+    subtitle = f"machine {report.topology}, {format_bytes(results[0].nbytes)} per PE; time of the PE that finishes last"
     return StackChart(_TITLES[family], subtitle, bars)

@@ -3,9 +3,10 @@
 A request and its reply pass every node and wire of the path; one of the two carries the bytes (a write's request, a
 read's reply), the other is control. To those latencies the bytes add, for each segment between blocks that store and
 forward, their time on the segment's narrowest link and one flit's time on each other link. HBM adds one burst: before a
-read's first flit leaves, after a write's last flit has arrived. All terms are on the time grid, so the sum equals the
-simulated time exactly. User components (`impl: module:Class`) may have other timing; `is_plain` is False if one is
-on the path.
+read's first flit leaves, after a write's last flit has arrived. Where an access is split over channels, the terms of
+the bytes come from `channel_formula`, and `drain_ns` is the longest time on a narrowest link. All terms are on the time
+grid, so the sum equals the simulated time exactly. User components (`impl: module:Class`) may have other timing;
+`is_plain` is False if one is on the path.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernbench.common.units import on_grid, transfer_ns
+from kernbench.components.builtin.hbm_ctrl import burst_ns
+from kernbench.probes.channel_formula import split_ns
 from kernbench.topology.graph import Edge, Node, TopologyGraph
 
 STORE_AND_FORWARD = frozenset({"pcie_ep", "io_cpu", "m_cpu"})
@@ -47,20 +50,41 @@ class Prediction:
 def predict(graph: TopologyGraph, path: Sequence[str], nbytes: int, is_write: bool) -> Prediction:
     """The time of `nbytes` between the two ends of `path` when nothing else moves."""
     latency = list(latency_charges(graph, path))
-    drain_ns, carry_ns = 0.0, 0.0
     segments = list(_segments(graph, path if is_write else path[::-1]))
-    for links in segments:
-        drain, whole = _carry_ns(graph, links, nbytes)
-        drain_ns += drain
-        carry_ns += whole
+    is_split = graph.node(path[-1]).kind == "hbm_ctrl" and graph.spec.cube.has_channel_routers
+    drain_ns, flit_ns, memory_ns = (_split_terms if is_split else _terms)(graph, path, segments, nbytes, is_write)
     return Prediction(
         overhead_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Node)),
         wire_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Edge)),
         drain_ns=drain_ns,
-        flit_ns=carry_ns - drain_ns,
-        memory_ns=_memory_ns(graph, path[-1], segments[-1], nbytes, is_write),
-        bottleneck_gbs=min(_gbs(link) for links in segments for link in links),
+        flit_ns=flit_ns,
+        memory_ns=memory_ns,
+        bottleneck_gbs=min(access_gbs(graph, link) for links in segments for link in links),
     )
+
+
+def _terms(
+    graph: TopologyGraph, path: Sequence[str], segments: Sequence[Sequence[Edge]], nbytes: int, is_write: bool
+) -> tuple[float, float, float]:
+    """The terms that the bytes add: drain, flits, memory."""
+    carried = [_carry_ns(graph, links, nbytes) for links in segments]
+    drain_ns = sum(drain for drain, _ in carried)
+    carry_ns = sum(whole for _, whole in carried)
+    return drain_ns, carry_ns - drain_ns, _memory_ns(graph, path[-1], segments[-1], nbytes, is_write)
+
+
+def _split_terms(
+    graph: TopologyGraph, path: Sequence[str], segments: Sequence[Sequence[Edge]], nbytes: int, is_write: bool
+) -> tuple[float, float, float]:
+    """The same for an access that is split over channels."""
+    memory = graph.node(path[-1])
+    channels, burst_bytes = int(memory.attrs["num_pcs"]), int(memory.attrs["burst_bytes"])
+    burst = burst_ns(channels, burst_bytes, float(memory.attrs["pc_bw_gbs"]))
+    widths = tuple(tuple(_gbs(link) for link in links) for links in segments)
+    total_ns = split_ns(widths, nbytes, channels, burst_bytes, burst, is_write=is_write)
+    narrowest = [min(links, key=lambda link: access_gbs(graph, link)) for links in segments]
+    drain_ns = max(occupancy_ns(graph, link, nbytes) for link in narrowest)
+    return drain_ns, total_ns - drain_ns - burst, burst
 
 
 def is_plain(graph: TopologyGraph, path: Sequence[str]) -> bool:
@@ -86,11 +110,11 @@ def links_of(graph: TopologyGraph, path: Sequence[str], is_write: bool) -> list[
 
 
 def occupancy_ns(graph: TopologyGraph, link: Edge, nbytes: int) -> float:
-    """How long `nbytes`, cut into flits, keep a link busy."""
-    flit_bytes = graph.spec.system.flit_bytes
+    """How long `nbytes`, cut into flits, keep a link busy, or the links of all channels together."""
+    flit_bytes, gbs = graph.spec.system.flit_bytes, access_gbs(graph, link)
     whole, rest = divmod(nbytes, flit_bytes)
-    busy_ns = whole * transfer_ns(flit_bytes, _gbs(link))
-    return busy_ns + transfer_ns(rest, _gbs(link)) if rest else busy_ns
+    busy_ns = whole * transfer_ns(flit_bytes, gbs)
+    return busy_ns + transfer_ns(rest, gbs) if rest else busy_ns
 
 
 def _segments(graph: TopologyGraph, path_taken: Sequence[str]) -> Iterator[list[Edge]]:
@@ -137,16 +161,23 @@ def _memory_ns(graph: TopologyGraph, memory: str, last_links: Sequence[Edge], nb
     if node.kind != "hbm_ctrl":
         return 0.0
     channels, burst_bytes = int(node.attrs["num_pcs"]), int(node.attrs["burst_bytes"])
-    burst_ns = channels * transfer_ns(burst_bytes, channels * float(node.attrs["pc_bw_gbs"]))
+    burst = burst_ns(channels, burst_bytes, float(node.attrs["pc_bw_gbs"]))
     whole, rest = divmod(nbytes, burst_bytes)
     if not is_write or not rest or whole < channels:
-        return burst_ns
+        return burst
     # The channel's burst before came `channels` flits earlier: `channels - 1` steps before the last whole flit.
     ahead, partial = _last_flits_ns(graph, last_links, nbytes)
     assert partial is not None
     step_ns = max(transfer_ns(burst_bytes, _gbs(link)) for link in last_links)
-    free_ns = ahead - (channels - 1) * step_ns + burst_ns
-    return max(free_ns - partial, 0.0) + burst_ns
+    free_ns = ahead - (channels - 1) * step_ns + burst
+    return max(free_ns - partial, 0.0) + burst
+
+
+def access_gbs(graph: TopologyGraph, link: Edge) -> float:
+    """The bandwidth that one access has over a link, or over those of all channels."""
+    gbs = graph.access_gbs(link)
+    assert gbs is not None, "bytes are routed over links with bandwidth only"
+    return gbs
 
 
 def _gbs(link: Edge) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernbench.probes.breakdown import Breakdown, break_down
 from kernbench.probes.cases import Case, Category, Direction, resized
 from kernbench.probes.fair_share import aggregate_peak_gbs
-from kernbench.probes.formula import Prediction, is_plain, links_of, predict
+from kernbench.probes.formula import Prediction, access_gbs, is_plain, links_of, predict
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.graph import TopologyGraph
 
@@ -133,7 +133,7 @@ def _measured(graph: TopologyGraph, case: Case, outcomes: tuple[Outcome, ...]) -
     uncontended = predict(graph, last.path, nbytes, is_write)
     flows = [links_of(graph, outcome.path, is_write) for outcome in outcomes]
     routes = [[(link.src, link.dst) for link in links] for links in flows]
-    capacity = {(link.src, link.dst): link.bw_gbs or 0.0 for links in flows for link in links}
+    capacity = {(link.src, link.dst): access_gbs(graph, link) for links in flows for link in links}
     return CaseResult(
         case,
         nbytes,

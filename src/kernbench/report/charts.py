@@ -140,6 +140,12 @@ def reference_line(reference: Reference, panel_lines: Sequence[Line]) -> Line:
     return Line(reference.title, ((min(xs), level), (max(xs), level)), "limit")
 
 
+def reference_level(reference: Reference, panel_lines: Sequence[Line]) -> Line:
+    """A reference as a level line over the other lines of a panel whose y is in the reference's unit."""
+    xs = [x for line in panel_lines for x, _ in line.points]
+    return Line(reference.title, ((min(xs), reference.value), (max(xs), reference.value)), "limit")
+
+
 def reference_marks(reference: Reference, categories: Sequence[object]) -> Bars:
     """A reference as a mark across every category of a panel whose y is a share in percent."""
     return Bars(reference.title, (100 * reference.share,) * len(categories))

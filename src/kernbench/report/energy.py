@@ -123,6 +123,8 @@ def _add(done: Amounts, key: str, amount: float) -> None:
 
 def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: float) -> None:
     kind = graph.edge(src, dst).kind
+    if kind is EdgeKind.ROUTER_TO_CHANNEL:  # inside the PE's router
+        return
     name = "ucie" if kind in DIE_TO_DIE else "pcie" if kind is EdgeKind.PCIE else "noc"
     _add(done, f"energy.pj_per_byte.{name}", nbytes)
     if kind is EdgeKind.ROUTER_TO_SRAM:

@@ -72,6 +72,23 @@ _EXACT = (
 
 _APPROXIMATED = (
     Fact(
+        "channel links",
+        "a channel's bytes leave over its wires while the burst is read",
+        "with hbm_mapping_mode one_to_one a flit takes the channel's link after its burst (8 ns by default), "
+        "as on any link; bandwidth is that of the channels",
+        "approximated",
+        "pessimistic",
+        "small accesses with one_to_one",
+    ),
+    Fact(
+        "segment tables",
+        "a table of few segments, looked up in some cycles",
+        "with address_model la any number of segments, found in no time beyond the overhead of pe_dma",
+        "approximated",
+        "optimistic",
+        "many small tensors with logical addresses",
+    ),
+    Fact(
         "single completions",
         "when one transfer among many ends depends on every arbiter on its path",
         "totals follow from bandwidth and are far more certain than single completions: rules like these came within "
@@ -217,16 +234,17 @@ _IGNORED = (
     Fact(
         "finite buffers",
         "credits stop a sender when the buffers ahead are full, and a blocked head holds up what is behind it",
-        "queues grow without limit; no sender is stopped: it is done when its last flit has left its first link, "
-        "however narrow the next one is",
+        "queues grow without limit; no sender within a SIP is stopped: it is done when its last flit has left its "
+        "first link, however narrow the next one is. `fabric: {buffers: ...}` models them (docs/adr/0068): off by "
+        "default",
         "ignored",
         "optimistic",
         "senders and saturated traffic. A send of 256 KiB between cubes of the default machine returns after 1,024 ns, "
         "while the link of 128 GB/s on its path needs 2,048; with a first link of 1,024 GB/s it "
         "returns after 256. Random traffic at saturation on the default machine would take 4 % longer with queues of "
-        "256 flits per output, 101 % longer with wormhole routers of 2 x 16 flits. On 71 recorded NoC traces of a "
-        "shipping chip the mean error of the end time is 4.1 % with measured issue times and 6.5 % with measured gaps, "
-        "against 2.0 and 2.4 % of a prototype with finite buffers",
+        "256 flits per output, 101 % longer with wormhole routers of 2 x 16 flits. On 36 recorded NoC traces of a "
+        "shipping chip (`kernbench validate noc_traces`) the mean error of the end time is 3.8 % with recorded issue "
+        "times and 6.3 % with recorded gaps; with buffers of 2 x 16 flits it is 1.8 and 2.3 %",
     ),
     Fact(
         "bank conflicts",

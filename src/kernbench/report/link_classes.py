@@ -18,6 +18,7 @@ _CLASSES = {
     EdgeKind.PE_TO_ROUTER: "pe port",
     EdgeKind.ROUTER_MESH: "router",
     EdgeKind.ROUTER_TO_HBM: "hbm port",
+    EdgeKind.ROUTER_TO_CHANNEL: "channel router",
     EdgeKind.ROUTER_TO_SRAM: "sram port",
     EdgeKind.COMMAND: "command",
     EdgeKind.IO_INTERNAL: "io",

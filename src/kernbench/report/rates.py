@@ -46,8 +46,8 @@ ACCESS = """\
 ## Loads and stores
 
 A request of PE 0 to its own HBM slice takes **{latency} ns + bytes / {gbs}**, uncontended. The latency is the
-router there and back ({router} ns each), one burst on a channel ({burst} ns) and a flit on the wider of the two
-links. Other memories have more routers, wires and ports on the path (`kernbench probe` lists them), and UCIe has
+router there and back ({router} ns each), one burst on a channel ({burst} ns) and a flit on {links}. Other
+memories have more routers, wires and ports on the path (`kernbench probe` lists them), and UCIe has
 {ucie} GB/s for one connection.
 
 - A slice has {channels} channels of {channel} GB/s. A burst's channel is bits of its address:
@@ -80,7 +80,8 @@ MESSAGES = """\
 ## Messages
 
 A send is cut into slots (4 of 4096 bytes in each ring, unless `install_ipcq` sets others) and is complete when its
-last byte has left the PE; with all slots full it waits for a credit. At the other end each slot is written (bytes /
+last byte has left the PE, or, to another SIP, the sender's SIP; with all slots full it waits for a credit. At the
+other end each slot is written (bytes /
 {tcm} for rings in TCM), the receiver wakes ({wake} ns, if it waited), and reads it (bytes / {tcm}), one after the
 other.
 """
@@ -184,6 +185,7 @@ def _access(spec: MachineSpec) -> str:
         gbs=figure(gbs),
         router=figure(cube.components.router.number_attr("overhead_ns")),
         burst=figure(burst_ns(spec)),
+        links="each link but the narrowest" if cube.has_channel_routers else "the wider of the two links",
         ucie=figure(cube.ucie.per_connection_bw_gbs),
         channels=cube.hbm_channels_per_pe,
         channel=figure(cube.hbm_channel_bw_gbs),
@@ -233,9 +235,12 @@ def _policies(spec: MachineSpec) -> str:
         ("`pe`", ", ".join(f"`{split}`" for split in SPLITS), "`replicate`", "each cube's part over its PEs"),
         ("`num_cubes`", f"1 to {spec.sip.n_cubes}, or None", "None: all", "the first cubes, that many"),
         ("`num_pes`", f"1 to {spec.cube.n_pes}, or None", "None: all", "the first PEs of a cube, that many"),
+        ("`cube` and `pe`", "`interleave`", "", "pages of whole rows, dealt to the PEs of all cubes in turn"),
+        ("`starts`", "rows in ascending order", "None", "where each PE's part of a row-wise split begins"),
     ]
     text = (
-        "`row_wise` splits the first axis, `column_wise` the last; parts differ by at most one. A part lies in its\n"
+        "`row_wise` splits the first axis, `column_wise` the last, `tiled_row_major` and `tiled_column_major` both\n"
+        "(8 parts: 2 x 4 tiles, row by row or column by column); parts differ by at most one. A part lies in its\n"
         "PE's HBM slice, row-major. The tensor's address range holds the parts in order, cube by cube and PE by\n"
         "PE; replicas share one address, and each PE reads its own.\n"
     )

@@ -56,10 +56,15 @@ def access(spec: MachineSpec) -> tuple[float, float]:
     """Access to the PE's own slice: the latency of a request, and the bandwidth in GB/s."""
     cube = spec.cube
     slice_gbs, port_gbs = cube.hbm_link_bw_gbs, cube.links.pe_dma_to_router_bw_gbs
-    parts = cube.pe_template.components
-    request = parts.pe_dma.number_attr("overhead_ns") + parts.pe_mmu.number_attr("tlb_overhead_ns")
+    parts, flit_bytes = cube.pe_template.components, spec.system.flit_bytes
+    request = parts.pe_dma.number_attr("overhead_ns")
+    if spec.system.address_model == "va":
+        request += parts.pe_mmu.number_attr("tlb_overhead_ns")
     routers = 2 * cube.components.router.number_attr("overhead_ns")
-    flit = spec.system.flit_bytes / max(slice_gbs, port_gbs)
+    flit = flit_bytes / max(slice_gbs, port_gbs)
+    if cube.has_channel_routers:  # a flit on the channel's link, and on the one to the PE's router
+        routers += 2 * cube.components.channel_router.number_attr("overhead_ns")
+        flit += flit_bytes / cube.hbm_channel_bw_gbs + flit_bytes / cube.links.router_bw_gbs - flit_bytes / slice_gbs
     return request + routers + burst_ns(spec) + flit, min(slice_gbs, port_gbs)
 
 

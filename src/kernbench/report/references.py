@@ -1,7 +1,8 @@
 """Reference points of figures: published results of existing machines, from a data file that names each source.
 
-A reference is a fraction of a peak, so that it compares with the same fraction of a machine that is not built. Figures
-take references only from here, and their captions cite the source.
+A reference is a fraction of a peak, so that it compares with the same fraction of a machine that is not built; or, of
+another simulator of the same machine, a plain figure (`of` is null). Figures take references only from here, and their
+captions cite the source.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ SHIPPED = Path(__file__).with_name("references.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A published figure: `value` out of `of`, in `unit`; how it was measured, the source, and its address."""
+    """A published figure: `value`, out of `of` if there is one, in `unit`; how it was found, source and address."""
 
     name: str
     label: str
     value: float
-    of: float
+    of: float | None
     unit: str
     how: str
     source: str
@@ -34,6 +35,7 @@ class Reference:
 
     @property
     def share(self) -> float:
+        assert self.of is not None
         return self.value / self.of
 
     @property
@@ -43,7 +45,8 @@ class Reference:
 
     def cited(self) -> str:
         """The text in a caption."""
-        figures = f"{self.value:g} of {self.of:g} {self.unit}".replace("100 %", "100%")
+        figures = f"{self.value:g} of {self.of:g} {self.unit}".replace("100 %", "100%") if self.of else ""
+        figures = figures or f"{self.value:g} {self.unit}"
         return f"{self.label}: {figures}, {self.how} ({self.source}, {self.address})."
 
 
@@ -81,10 +84,13 @@ def _read(entry: Any, where: str) -> Reference:
         raise UsageError(f"a reference needs exactly {', '.join(wanted)}", where=where, hint=f"see to {wrong[0]}")
     numbers = {name: entry[name] for name in ("value", "of")}
     for name, value in numbers.items():
+        if name == "of" and value is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise UsageError(f"{name} is {value!r}", where=where, hint="give a number above zero")
     words = {name: str(entry[name]).strip() for name in wanted if name not in numbers}
     for name, text in words.items():
         if not text:
             raise UsageError(f"{name} is empty", where=where, hint="fill it in: a reference needs its source")
-    return Reference(**words, value=float(entry["value"]), of=float(entry["of"]))
+    of = None if entry["of"] is None else float(entry["of"])
+    return Reference(**words, value=float(entry["value"]), of=of)

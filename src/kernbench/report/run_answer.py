@@ -5,51 +5,39 @@ commands that can be copied; the chart below shows the critical path by class.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import COMMUNICATION, CREDIT, FETCH_STORE, GEMM, ISSUE, LATENCY, LAUNCH, MATH
 from kernbench.report.explain.explanation import Explanation
-from kernbench.report.explain.sentence import Bound, bound_of
+from kernbench.report.explain.verdict import Verdict, verdict_of
 from kernbench.report.explain.what_if import TARGETS
 from kernbench.report.paint import Paint, plain
+from kernbench.report.run_command import RunCommand
 from kernbench.report.run_figures import RunFigures
 from kernbench.report.run_summary import bar_of, percent, table
 
 WIDTH = 118
-AUTO_TILE = "tile"  # the parameter of benches that takes `auto`
 _FREE = {
     GEMM: "pe_gemm", MATH: "pe_math", FETCH_STORE: "pe_fetch_store", COMMUNICATION: "pe_ipcq", CREDIT: "pe_ipcq",
     LATENCY: "pe_dma", ISSUE: "pe_scheduler", LAUNCH: "launch",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class RunCommand:
-    """The command of a run, without `--save`, and the folder that the run was saved to."""
-
-    command: Sequence[str]
-    bench: str
-    saved: str | None = None
-
-    @property
-    def folder(self) -> str:
-        """The folder of the run, or a name for it."""
-        return self.saved or f"{self.bench.replace(':', '-')}-run"
+_FREE_BY_CAUSE = {"distance": "ucie", "small_transfers": None, "imbalance": None, "chain": None, "overlap": None}
 
 
 def answer_lines(
     figures: RunFigures, found: Explanation | None, command: RunCommand, paint: Paint = plain
 ) -> list[str]:
     """At most six lines. `found` is the explanation of the launches, or None if it would take too long."""
-    bound = None if found is None else bound_of(found)
+    bound = None if found is None else verdict_of(found)
     rows = [("data", _data(figures, paint))]
     if figures.launches:
         rows.insert(0, ("bound by", _bound(figures, bound)))
         if bound is not None:
             rows.append(("try", _hint(bound)))
-        rows += _commands(figures, bound, command)
+        rows += _commands(bound, command)
     return [_time(figures), *(f"  {name:<8}  {text}" for name, text in rows)]
 
 
@@ -73,7 +61,7 @@ def _time(figures: RunFigures) -> str:
     return f"{head}, kernels {format_ns(kernels)} ({percent(kernels, result.total_ns)})"
 
 
-def _bound(figures: RunFigures, bound: Bound | None) -> str:
+def _bound(figures: RunFigures, bound: Verdict | None) -> str:
     """The largest part of the critical path, and the fraction of the roofline of the slowest launch."""
     launch, roofline = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
     near = f"{roofline.share:.1%} of the {roofline.bound_name} roofline"
@@ -96,32 +84,30 @@ def _data(figures: RunFigures, paint: Paint) -> str:
     return f"{paint('[v] PASS', 'pass')} {len(result.data)} compared"
 
 
-def _hint(bound: Bound) -> str:
+def _hint(bound: Verdict) -> str:
     """What to try first; other possibilities are listed below the chart."""
     room = WIDTH - 12
     return bound.hint if len(bound.hint) <= room else _shortened(bound.hint.partition(", or ")[0], room)
 
 
-def _commands(figures: RunFigures, bound: Bound | None, command: RunCommand) -> list[tuple[str, str]]:
-    """What to try (a faster tile if there is one, else a what-if without the bottleneck), and where to look."""
+def _commands(bound: Verdict | None, command: RunCommand) -> list[tuple[str, str]]:
+    """What to try (as the bench advises, else a what-if without the bottleneck), and where to look."""
     folder = shlex.quote(command.folder)
     free = None if bound is None else _free(bound)
     explained = f"kernbench explain {folder}{'' if free is None else f' --what-if {free}'}"
     saving = f"{shlex.join(command.command)} --save {folder}"
-    if _has_faster_tile(figures):
-        look = saving if command.saved is None else f"kernbench explain {folder}"
-        return [("run", f"{shlex.join(command.command)} --param {AUTO_TILE}=auto"), ("look at", look)]
+    advice = None if bound is None else command.advice(bound.cause)
+    if advice is not None:
+        return [("run", advice), ("look at", saving if command.saved is None else f"kernbench web {folder}")]
     if command.saved is None:
         return [("look at", saving), ("then", explained)]
     return [("run", explained), ("look at", f"kernbench web {folder}")]
 
 
-def _has_faster_tile(figures: RunFigures) -> bool:
-    return AUTO_TILE in figures.params and any(use.auto_tile is not None for tiles in figures.tiles for use in tiles)
-
-
-def _free(bound: Bound) -> str | None:
-    """The component of `--what-if` that corresponds to a bound."""
+def _free(bound: Verdict) -> str | None:
+    """The component of `--what-if` that corresponds to a bound; None for causes that no single one owns."""
+    if bound.cause in _FREE_BY_CAUSE:
+        return _FREE_BY_CAUSE[bound.cause]
     if bound.link_class:
         return next((name for name, target in TARGETS.items() if bound.link_class in target.links), None)
     return _FREE.get(bound.cls)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import get_args
 
 from kernbench.common.argument_types import CALLED, NAMED, SWITCH, TEXT, check_arguments, instance_of, is_switch, one_of
-from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.common.errors import FastCheckError, KernBenchError, UsageError
 from kernbench.common.frozen import frozen
 from kernbench.common.messages import Completion
 from kernbench.common.race import Race
@@ -27,7 +27,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.observation import Observation, Observer, is_plain
-from kernbench.runtime_api.workers import Team, Worker
+from kernbench.runtime_api.workers import Team, Worker, spawns_ranks
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.activity import Activity
@@ -39,6 +39,7 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
 from kernbench.values.backends import backend_named
+from kernbench.values.evaluate import thread_count
 from kernbench.values.op import BackendName
 
 Bench = Callable[..., object]
@@ -166,8 +167,9 @@ def run(
 
     `topology` is a file, a mapping, a compiled machine, or None for the shipped one; `overrides` changes single values:
     {"system.sips.count": 4}. `device` is "all" (the function runs once for each SIP), "sip:N" or N, or "whole": it runs
-    once and drives all SIPs itself. `verify_data` compares the references given to `torch.check`, `debug_ops` every
-    intermediate op too. `op_log` receives the records (in memory unless it streams).
+    once and drives all SIPs itself, as with "all" does one that calls `torch.multiprocessing.spawn`. `verify_data`
+    compares the references given to `torch.check`, `debug_ops` every intermediate op too. `op_log` receives the records
+    (in memory unless it streams).
     `data=False` carries no tensor contents. `check_races` detects unordered accesses to the same bytes, and the result
     lists them as `races`. `fast=False` simulates every tile of every composite, with the same times; so does the
     environment variable KERNBENCH_EXACT=tiles; a `FastPaths` selects the fast paths that are used. `check_fast` runs
@@ -218,6 +220,8 @@ def run_bench(
     """Run a bench on a compiled machine. See `run`."""
     chosen, params = options or RunOptions(), params or {}
     _check(fn, chosen, params)
+    if chosen.device == "all" and spawns_ranks(fn):
+        chosen = replace(chosen, device=WHOLE)
     one = partial(_run_once, fn, graph, title=name or str(getattr(fn, "__name__", "bench")), params=params)
     if chosen.check_fast or is_check_wanted():
         return _run_checked(one, chosen)
@@ -229,7 +233,7 @@ RunOnce = Callable[..., BenchResult]  # (options, on_observed): see `_run_once`
 
 def _run_checked(one: RunOnce, options: RunOptions) -> BenchResult:
     """Run a bench as usual, and again without fast paths. The result is that of the first run, or of the second if only
-    the first fails.
+    the first fails. Raises what both raise, and FastCheckError where they raise different things.
     """
     results: list[BenchResult] = []
     errors: list[Exception] = []
@@ -252,8 +256,11 @@ def _run_checked(one: RunOnce, options: RunOptions) -> BenchResult:
     if result is not None and (type(options.op_log) not in (OpLog, type(None)) or options.activity is not None):
         first = observed(paths)  # a log that was streamed to a file cannot be compared
     check = check_fast(first, paths, observed, each=options.check_fast == "each")
-    if result is None and (check.ok or not results):
+    if result is None and check.ok:
         raise errors[0]
+    if result is None and not results:
+        what = f"the run fails, and with all fast paths off it fails in another way\n{check.as_text()}"
+        raise FastCheckError(what, errors[0], errors[1], hint="the second failure is the program's own")
     result = result or results[0]
     result.fast_check = check
     return result
@@ -268,41 +275,65 @@ def _run_once(
     title: str,
     params: Mapping[str, object],
 ) -> BenchResult:
-    devices = devices_of(chosen.device, graph.spec.n_sips)
-    backend = backend_named(chosen.backend)
-    engine = _engine(graph, chosen)
-    ranks = devices[:1] if is_whole(chosen.device) else devices
-    checks = Checks(enabled=chosen.verifies, name_devices=len(ranks) > 1)
-    torch = RuntimeContext(engine, device=devices[0], correlation_id=title, checks=checks)
-    observer = None if on_observed is None else Observer(torch)
-    executor = DataExecutor(
-        threads=chosen.threads,
-        backend=backend,
-        debug_ops=chosen.debug_ops,
-        sites=engine.values.sites,
-        announce=chosen.announce_data_pass,
-    )
+    session = RunSession(graph, chosen, title)
+    observer = None if on_observed is None else Observer(session.torch)
     try:
-        with engine.stats.phase("simulate"):
-            returned = _run_ranks(torch, ranks, fn, params)
-        total_ns = engine.now_ns
-        engine.limit_time(None)  # what follows is not part of the run
-        with engine.stats.phase("verify"):
-            data = checks.verify(executor) if chosen.verifies else []
-        completion = _completion(torch, stated=len(checks) > 0 or not chosen.verifies)
-        result = BenchResult(title, completion, total_ns, devices, torch.launches, data, executor.ops, returned, engine)
-        result.races = engine.found_races()
-        result.backend, result.backend_device = backend.name, backend.device
-        notes = [*filter(is_plain, returned), [(check.tensor, check.ok) for check in data]]
+        with session.engine.stats.phase("simulate"):
+            returned = _run_ranks(session.torch, session.ranks, fn, params)
+        result = session.finish(returned)
+        notes = [*filter(is_plain, returned), [(check.tensor, check.ok) for check in result.data]]
         seen = None if observer is None else observer.take(notes)
-        torch.close()
+        session.close()
         if on_observed is not None and seen is not None:
             on_observed(seen)
     except BaseException:
-        torch.close(wait=False)
-        engine.abandon()
+        session.abandon()
         raise
     return result
+
+
+class RunSession:
+    """A new machine and the host's context on it, from the first request of a program to its result."""
+
+    def __init__(self, graph: TopologyGraph, options: RunOptions, title: str) -> None:
+        self._options, self._title = options, title
+        self._devices = devices_of(options.device, graph.spec.n_sips)
+        self._backend = backend_named(options.backend)
+        self.engine = _engine(graph, options)
+        self.ranks = self._devices[:1] if is_whole(options.device) else self._devices
+        self._checks = Checks(enabled=options.verifies, name_devices=len(self.ranks) > 1)
+        self.torch = RuntimeContext(self.engine, device=self._devices[0], correlation_id=title, checks=self._checks)
+
+    def finish(self, returned: list[object]) -> BenchResult:
+        """The result of a program that has ended; contents are verified if that was asked for."""
+        options, engine, checks = self._options, self.engine, self._checks
+        executor = DataExecutor(
+            threads=options.threads,
+            backend=self._backend,
+            debug_ops=options.debug_ops,
+            sites=engine.values.sites,
+            announce=options.announce_data_pass,
+        )
+        total_ns = engine.now_ns
+        engine.limit_time(None)  # what follows is not part of the run
+        with engine.stats.phase("verify"):
+            data = checks.verify(executor) if options.verifies else []
+        completion = _completion(self.torch, stated=len(checks) > 0 or not options.verifies)
+        result = BenchResult(
+            self._title, completion, total_ns, self._devices, self.torch.launches, data, executor.ops, returned, engine
+        )
+        result.races = engine.found_races()
+        result.backend, result.backend_device = self._backend.name, self._backend.device
+        return result
+
+    def close(self) -> None:
+        """Free everything."""
+        self.torch.close()
+
+    def abandon(self) -> None:
+        """Give the machine up after an error."""
+        self.torch.close(wait=False)
+        self.engine.abandon()
 
 
 def _check(fn: Bench, options: RunOptions, params: Mapping[str, object]) -> None:
@@ -312,6 +343,7 @@ def _check(fn: Bench, options: RunOptions, params: Mapping[str, object]) -> None
     check_params(fn, params)
     if options.verifies and not options.data:
         raise UsageError("a run without data cannot be verified", hint="leave data=False out")
+    thread_count(options.threads)
 
 
 def _engine(graph: TopologyGraph, options: RunOptions) -> GraphEngine:

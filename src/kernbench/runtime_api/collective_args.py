@@ -6,11 +6,13 @@ in order. Sums and products of booleans are `or` and `and`, as in NCCL.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from enum import Enum
 
 from kernbench.ccl.calls import ReduceOp
-from kernbench.common.errors import DistributedError, DistributedTypeError
+from kernbench.common.errors import DistributedError, DistributedTypeError, KernBenchWarning
+from kernbench.runtime_api.host_line import host_line
 from kernbench.runtime_api.tensor import Tensor
 
 OPS = {"sum": ReduceOp.SUM, "product": ReduceOp.PRODUCT, "prod": ReduceOp.PRODUCT, "min": ReduceOp.MIN}
@@ -25,6 +27,28 @@ def one_tensor(value: object, name: str) -> Tensor:
         f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor but got {type(value)} instead.",
         hint="give a tensor of this context: torch.from_numpy makes one of an array",
     )
+
+
+def warn_of_row_per_cube(tensor: Tensor) -> bool:
+    """Warn of an all_reduce without `per` where the tensor has one row for each of several cubes; returns whether it
+    does.
+    """
+    rows = {(shard.cube, shard.box[0]) for shard in tensor.placement if shard.box}
+    cubes = {cube for cube, _ in rows}
+    if (
+        not tensor.shape
+        or not 1 < len(cubes) == len(rows) == tensor.shape[0]
+        or any(end - first != 1 for _, (first, end) in rows)
+    ):
+        return False
+    warnings.warn(
+        f"all_reduce of '{tensor.name}', which has one row for each of {len(cubes)} cubes, at {host_line()}: rows are "
+        'reduced over SIPs, each by itself. To reduce over cubes and SIPs, give per="cube"; if this is what you mean, '
+        'per="sip".',
+        KernBenchWarning,
+        stacklevel=3,
+    )
+    return True
 
 
 def tensor_list(value: object, name: str, size: int) -> tuple[Tensor, ...]:
@@ -64,16 +88,24 @@ def same_numel(tensors: Sequence[Tensor], numel: int, what: str) -> None:
 
 
 def different_tensors(outputs: Sequence[Tensor], inputs: Sequence[Tensor], own: int | None = None) -> None:
-    """Check that no output is written twice or is also an input; the output of the rank itself (`own`) may be its
-    input.
+    """Check that no element of an output is written twice or is also an input; the output of the rank itself (`own`)
+    may be its input, but not a part of it.
     """
     for at, output in enumerate(outputs):
-        others = [*outputs[:at], *([] if at == own else inputs)]
-        if any(output is other for other in others):
+        read = [each for each in inputs if at != own or each.layout.offset != output.layout.offset]
+        if any(_overlap(output, other) for other in (*outputs[:at], *read)):
             raise DistributedError(
                 f"{_named(output)} is an output and passed a second time",
                 hint="pass a separate tensor for each output: torch.empty(...)",
             )
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors, whose elements follow one another, share some."""
+    if one.storage is not other.storage:
+        return False
+    first, second = one.layout.offset, other.layout.offset
+    return first < second + other.numel() and second < first + one.numel()
 
 
 def on_sip(tensors: Sequence[Tensor], sip: int) -> None:

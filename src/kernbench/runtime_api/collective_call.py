@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernbench.ccl.calls import CollectiveCall, CollectiveName, Per, ReduceOp
+from kernbench.common.errors import DistributedError
 from kernbench.runtime_api.collective_args import described, rank_in
 from kernbench.runtime_api.host_line import host_line
 from kernbench.runtime_api.matching import CallSignature
@@ -28,9 +29,15 @@ class Member:
     group: ProcessGroup
     rank: int
 
-    def group_rank(self, global_rank: object, name: str) -> int:
-        """The group rank of a global rank that was passed as argument `name`."""
-        return rank_in(global_rank, self.group.ranks, name, self.group.title)
+    def root(self, global_rank: object, group_rank: object, name: str, default: int | None = None) -> int:
+        """The group rank of a root or peer that was passed as argument `name`, or as `group_name`."""
+        if group_rank is not None:
+            if global_rank is not None:
+                raise DistributedError(f"both {name} and group_{name} are given", hint="give one of them")
+            return rank_in(group_rank, range(self.group.size()), f"group_{name}", self.group.title)
+        if global_rank is None and default is None:
+            raise DistributedError(f"{name} is not given", hint=f"name a rank: {name}=, or group_{name}=")
+        return rank_in(default if global_rank is None else global_rank, self.group.ranks, name, self.group.title)
 
 
 @dataclass(frozen=True, slots=True)

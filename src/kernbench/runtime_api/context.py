@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from greenlet import getcurrent, greenlet
 from numpy.typing import ArrayLike
@@ -23,22 +23,27 @@ from kernbench.common.errors import LaunchError, SpawnException, UsageError
 from kernbench.common.ipcq import Backpressure, BufferKind, RingConfig
 from kernbench.common.messages import Completion, KernelLaunchMsg
 from kernbench.runtime_api.checks import Checks
+from kernbench.runtime_api.current import bind_context, release_context
 from kernbench.runtime_api.deploy import DeviceMemory
 from kernbench.runtime_api.device import AcceleratorNamespace, AhbmNamespace
+from kernbench.runtime_api.device_ops import DeviceOps
 from kernbench.runtime_api.host_queue import HostQueue
-from kernbench.runtime_api.launch_call import LaunchCall
+from kernbench.runtime_api.launch_call import LaunchCall, LaunchOptions
 from kernbench.runtime_api.launcher import Launcher
 from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.op_order import Where
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.runtime_api.tensor_factory import TensorFactory
+from kernbench.runtime_api.tensor_base import Ops, TensorBase
 from kernbench.runtime_api.tensor_store import OnFree
+from kernbench.runtime_api.torch_functions import TorchFunctions
 from kernbench.runtime_api.torch_names import TorchNames
 from kernbench.runtime_api.workers import Team, Workers
 from kernbench.sim_engine.engine import GraphEngine, Handle
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.autotune import Autotuned
 from kernbench.triton_emu.message_use import sends
+from kernbench.triton_emu.registry import Kernel
 
 if TYPE_CHECKING:
     from kernbench.ccl.config import CclSource
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
     from kernbench.runtime_api.multiprocessing import MultiprocessingNamespace
 
 
-class RuntimeContext(TensorFactory, TorchNames):
+class RuntimeContext(TorchFunctions, TorchNames):
     """The host's side of one simulation. `device` is the SIP that a program works on unless it selects another.
 
     `checks` records the results that programs state; without it they are ignored. `backend` makes the backend of a
@@ -66,12 +71,16 @@ class RuntimeContext(TensorFactory, TorchNames):
         queue = HostQueue(engine, correlation_id)
         super().__init__(queue, AhbmNamespace(engine.graph.spec.n_sips, device, self._finish_on))
         self.accelerator = AcceleratorNamespace(self.ahbm)
+        self.cuda = self.ahbm  # the device has the names that programs use for it
+        self.ops = DeviceOps(self)
+        self._store.ops = lambda: cast(Ops, self.ops)  # every tensor is a Tensor
         self.checks = checks if checks is not None else Checks(enabled=False)
         self._launcher = Launcher(self._queue)
         self.communicators = Communicators(engine)
         self.workers = Workers()
         self._make_backend = backend or _ahbm_backend
         self._team: Team | None = None  # the ranks that are running
+        bind_context(self)
 
     def timing_only(self) -> None:
         """Keep no tensor contents in this run, which saves their cost. Neither the host nor a kernel can read numbers
@@ -112,6 +121,7 @@ class RuntimeContext(TensorFactory, TorchNames):
             for launch in self.launches:  # including those of ranks that have ended
                 self._queue.wait(launch.handles, f"kernel '{launch.name}'")
                 self._queue.wait(launch.stops, f"kernel '{launch.name}' to stop")
+        release_context(self)
         unreceived = self.communicators.unreceived() if wait else []
         self.communicators.close(wait=wait)
         unmaps = self._store.close()
@@ -189,6 +199,21 @@ class RuntimeContext(TensorFactory, TorchNames):
             self.install_ipcq()
         messages = self._launcher.messages(call, self.ahbm.current_device())
         self._check_communication(call, messages)
+        if self.ops.order.before_launch(call.tensors, self._one_place(messages)):
+            messages = self._launcher.messages(call, self.ahbm.current_device())  # as below, after a wait
+        return self._submit(call, messages)
+
+    def launch_op(
+        self, name: str, kernel: Kernel, args: Sequence[object], sip: int, cubes: Sequence[int], pes: Sequence[int]
+    ) -> Launch:
+        """Launch a kernel of the host's own, without waiting for it."""
+        self._store.tidy()
+        options = LaunchOptions(False, (sip,), tuple(cubes), tuple(pes))
+        call = LaunchCall(name, kernel, tuple(args), {}, options)
+        return self._submit(call, self._launcher.messages(call, sip))
+
+    def _submit(self, call: LaunchCall, messages: list[KernelLaunchMsg]) -> Launch:
+        """Map a launch's tensors where it runs, and launch it."""
         mapping: list[Handle] = []
         for message in messages:
             for tensor in call.tensors:
@@ -202,6 +227,13 @@ class RuntimeContext(TensorFactory, TorchNames):
         if call.options.wait:
             self.wait(launch)
         return launch
+
+    def _one_place(self, messages: Sequence[KernelLaunchMsg]) -> Where | None:
+        """The SIP, cubes and PEs of a launch in the compute stream, if it is on one SIP."""
+        if len(messages) > 1 or messages[0].stream != "compute":
+            return None
+        only = messages[0]
+        return only.sip, tuple(only.cubes(self.spec.sip.n_cubes)), tuple(only.pes(self.spec.cube.n_pes))
 
     def _check_communication(self, call: LaunchCall, messages: Sequence[KernelLaunchMsg]) -> None:
         """Raise UsageError for an unknown communicator, or a stream without reserved TCM."""
@@ -220,19 +252,37 @@ class RuntimeContext(TensorFactory, TorchNames):
 
     def install_ipcq(
         self,
-        n_slots: int = RingConfig().n_slots,
-        slot_size: int = RingConfig().slot_size,
-        buffer_kind: BufferKind = "tcm",
-        backpressure: Backpressure = "sleep",
+        n_slots: int | None = None,
+        slot_size: int | None = None,
+        buffer_kind: BufferKind | None = None,
+        backpressure: Backpressure | None = None,
+        *,
+        algorithm: str | None = None,
+        ccl_yaml: CclSource = None,
     ) -> None:
         """Give every PE rings for messages: `n_slots` of `slot_size` bytes per direction, in "tcm", "sram" or "hbm".
 
-        A PE that waits for a message or a credit sleeps or polls, as `backpressure` says. Launches whose kernels send,
-        receive or ask for neighbours do this implicitly, with these defaults, unless it was done before. Existing rings
-        are replaced.
+        A PE that waits for a message or a credit sleeps or polls, as `backpressure` says. Without these it is 4 slots
+        of 4 KiB in TCM and "sleep"; with an `algorithm`, or a `ccl_yaml` (a path or a mapping), what that configuration
+        says. Launches whose kernels send, receive or ask for neighbours do this implicitly, with the defaults, unless
+        it was done before. Existing rings are replaced.
         """
         self._queue.wait_all()
-        self.communicators.install_world(RingConfig(n_slots, slot_size, buffer_kind, backpressure))
+        rings = RingConfig()
+        if algorithm is not None or ccl_yaml is not None:
+            from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config  # most programs configure none
+
+            chosen = resolve_algorithm_config(load_ccl_config(ccl_yaml), algorithm)
+            rings = chosen.rings
+            self.communicators.set_sizes(chosen.ring_bytes, chosen.work_bytes)
+        asked = RingConfig(
+            rings.n_slots if n_slots is None else n_slots,
+            rings.slot_size if slot_size is None else slot_size,
+            rings.buffer_kind if buffer_kind is None else buffer_kind,
+            rings.backpressure if backpressure is None else backpressure,
+            rings.credit_bytes,
+        )
+        self.communicators.install_world(asked)
 
     def wait(self, what: Launch | Handle) -> Completion:
         """Return when a launch or a request is done; raises LaunchError for a launch that failed."""
@@ -255,9 +305,19 @@ class RuntimeContext(TensorFactory, TorchNames):
 
     def wait_for_users(self, tensors: Sequence[Tensor]) -> None:
         """Return when no running launch of this program uses one of these tensors."""
-        for launch in self._launcher.running():
-            if launch.rank() is getcurrent() and any(kept is tensor for kept in launch.keeps for tensor in tensors):
-                self.wait(launch)
+        self.ops.order.before_launch(tensors, None)
+        for launch in self.launches_on(tensors):
+            self.wait(launch)
+
+    def launches_on(self, tensors: Sequence[TensorBase]) -> list[Launch]:
+        """Running launches of this program that use one of these tensors, in order of submission."""
+        numbers = {tensor.storage.number for tensor in tensors}
+        return [
+            launch
+            for launch in self._launcher.running()
+            if launch.rank() is getcurrent()
+            and any(isinstance(kept, Tensor) and kept.storage.number in numbers for kept in launch.keeps)
+        ]
 
     def _finish_on(self, sip: int) -> None:
         for launch in self._launcher.unreported():
@@ -288,7 +348,7 @@ class RuntimeContext(TensorFactory, TorchNames):
         """Whether `torch.distributed` was used."""
         return "distributed" in self.__dict__
 
-    def check_ours(self, tensor: Tensor) -> None:
+    def check_ours(self, tensor: TensorBase) -> None:
         """Raise UsageError for a tensor of another context, or after closing."""
         self._store.check_ours(tensor)
 

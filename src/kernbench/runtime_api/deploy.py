@@ -1,4 +1,5 @@
-"""Where tensors lie: blocks in PEs' HBM or TCM or in cubes' SRAM, a range of virtual addresses, and the mappings.
+"""Where tensors lie: blocks in PEs' HBM or TCM or in cubes' SRAM, a range of virtual or logical addresses, and the
+mappings: entries of page tables, or segments.
 
 Every shard is a separate block, aligned to an HBM burst. A tensor in SRAM has one part per cube, for all of its PEs.
 With virtual addresses a tensor has one range, and the MMU of each PE maps every byte of it to one holder: the PE itself
@@ -13,22 +14,27 @@ from collections.abc import Callable, Sequence
 
 from kernbench.common.commands import Space
 from kernbench.common.frozen import frozen
-from kernbench.common.messages import MapEntry, TensorShard
+from kernbench.common.ids import CubeId, PeId
+from kernbench.common.messages import BaawSegment, MapEntry, TensorShard
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator
+from kernbench.policy.address.channel_map import channel_requests
+from kernbench.policy.address.la_allocator import LogicalAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.address.va_allocator import VirtualAllocator
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_cube import CubeSpec
 
 
 @frozen
 class Allocation:
     """The memory of a tensor."""
 
-    va_base: int | None  # None where addresses are physical
+    va_base: int | None  # of its virtual or logical range; None where addresses are physical
     va_bytes: int
     shards: tuple[TensorShard, ...]
     space: Space = "hbm"
+    is_logical: bool = False  # the range is of logical addresses
 
     @property
     def sip(self) -> int:
@@ -52,7 +58,11 @@ class DeviceMemory:
         self._pe = pe_memory
         self._cube = cube_memory
         self._align = spec.cube.hbm_burst_bytes
-        self._virtual = VirtualAllocator(page_size=spec.cube.page_bytes) if spec.system.address_model == "va" else None
+        self._ranges: VirtualAllocator | LogicalAllocator | None = None
+        if spec.system.address_model == "va":
+            self._ranges = VirtualAllocator(page_size=spec.cube.page_bytes)
+        elif spec.system.address_model == "la":
+            self._ranges = LogicalAllocator(align=self._align)
 
     def alloc(self, specs: Sequence[ShardSpec], space: Space = "hbm") -> Allocation:
         """Allocate blocks for all shards of a tensor; raises AllocationError, and allocates nothing, if they do not
@@ -64,11 +74,11 @@ class DeviceMemory:
             for spec in specs:
                 pa = self._block(spec, space).encode()
                 shards.append(TensorShard(spec.sip, spec.cube, spec.pe, pa, spec.nbytes, spec.offset_bytes))
-            va_base = self._virtual.alloc(va_bytes) if self._virtual is not None else None
+            va_base = self._ranges.alloc(va_bytes) if self._ranges is not None else None
         except Exception:
             self._free_shards(shards, space)
             raise
-        return Allocation(va_base, va_bytes, tuple(shards), space)
+        return Allocation(va_base, va_bytes, tuple(shards), space, isinstance(self._ranges, LogicalAllocator))
 
     def _block(self, spec: ShardSpec, space: Space) -> PhysAddr:
         if space == "sram":
@@ -79,8 +89,8 @@ class DeviceMemory:
     def free(self, allocation: Allocation) -> None:
         """Free what `alloc` returned."""
         self._free_shards(allocation.shards, allocation.space)
-        if self._virtual is not None and allocation.va_base is not None:
-            self._virtual.free(allocation.va_base, allocation.va_bytes)
+        if self._ranges is not None and allocation.va_base is not None:
+            self._ranges.free(allocation.va_base, allocation.va_bytes)
 
     def alloc_tcm(self, sip: int, cube: int, pe: int, nbytes: int, align: int = 1) -> PhysAddr:
         """Allocate part of a PE's TCM, which kernels do not get until it is freed; raises AllocationError if it does
@@ -121,6 +131,39 @@ def map_entries(allocation: Allocation, cubes: Sequence[int], n_pes: int) -> tup
                 shard = own.get(-1 if pe is None else pe) or list(own.values())[(pe or 0) % len(own)]
                 entries.append(MapEntry(va, shard.pa, shard.nbytes, cube, pe))
     return tuple(entries)
+
+
+def segments(allocation: Allocation, cubes: Sequence[int], cube: CubeSpec) -> tuple[BaawSegment, ...]:
+    """The segments that the DMA engines of all PEs of `cubes` need for a tensor."""
+    by_pa = {shard.pa: shard for shard in allocation.shards}
+    return tuple(
+        _segment(entry, by_pa[entry.pa], allocation.space, cube) for entry in map_entries(allocation, cubes, cube.n_pes)
+    )
+
+
+def _segment(entry: MapEntry, shard: TensorShard, space: Space, cube: CubeSpec) -> BaawSegment:
+    holder = CubeId(shard.sip, shard.cube)
+    owner = PeId(*shard.key)
+    if space != "hbm":
+        node = holder.sram() if space == "sram" else owner.part("pe_tcm")
+        return BaawSegment(entry.va, entry.nbytes, entry.pa, node, cube=entry.cube, pe=entry.pe)
+    node = holder.hbm_ctrl(shard.pe)
+    if not cube.has_channel_routers:
+        return BaawSegment(entry.va, entry.nbytes, entry.pa, node, cube=entry.cube, pe=entry.pe)
+    base = entry.pa - (PhysAddr.decode(entry.pa).hbm_offset or 0)
+    parts = channel_requests(entry.pa - base, entry.nbytes, cube.hbm_channels_per_pe, cube.hbm_burst_bytes)
+    return BaawSegment(
+        entry.va,
+        entry.nbytes,
+        entry.pa,
+        node,
+        "one_to_one",
+        tuple(part.channel for part in parts),
+        tuple(base + part.address for part in parts),
+        tuple(owner.channel_router(part.channel) for part in parts),
+        entry.cube,
+        entry.pe,
+    )
 
 
 def _holders(allocation: Allocation) -> dict[int, dict[int, dict[int, TensorShard]]]:

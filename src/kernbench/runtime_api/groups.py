@@ -8,13 +8,22 @@ the main program, since its ranks stopped in the middle of a collective or messa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 from weakref import WeakKeyDictionary
 
+from numpy.typing import ArrayLike
+
 from kernbench.ccl.install import check_received
-from kernbench.common.errors import CollectiveMismatchError, DistributedError, DistributedTypeError, ProcessGroupError
+from kernbench.common.errors import (
+    CollectiveMismatchError,
+    DistributedError,
+    DistributedTypeError,
+    KernBenchWarning,
+    ProcessGroupError,
+)
 from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
 from kernbench.runtime_api.host_line import host_line
@@ -24,6 +33,7 @@ from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import UnmatchedMessage
 from kernbench.runtime_api.workers import Team, Worker, Workers
+from kernbench.topology.spec import MachineSpec
 
 if TYPE_CHECKING:
     from kernbench.ccl.config import CclSource
@@ -37,6 +47,16 @@ NOT_INITIALIZED = (
 
 class CollectiveHost(Protocol):
     """The part of the context that collectives need."""
+
+    @property
+    def spec(self) -> MachineSpec:
+        """The machine's checked description."""
+
+    def empty(self, *size: int, dtype: str, name: str) -> Tensor:
+        """A tensor without contents, on the caller's device."""
+
+    def from_numpy(self, array: ArrayLike, *, name: str) -> Tensor:
+        """A tensor with an array's contents, on the caller's device."""
 
     def wait(self, what: Launch) -> object:
         """Return when a launch is done; raises LaunchError for one that failed."""
@@ -105,18 +125,24 @@ class ProcessGroups:
         timeout: timedelta | None = None,
         world_size: int = -1,
         rank: int = -1,
+        store: object = None,
+        group_name: str = "",
+        pg_options: object = None,
+        device_id: object = None,
         *,
         ccl: CclSource = None,
     ) -> None:
         """Create the group of all ranks: once in the main program before it spawns, or once in every rank.
 
-        The world has a rank for each SIP, or for each spawned rank. `init_method` and `timeout` are accepted for
-        compatibility and ignored: ranks are programs of one process, which need no rendezvous, and a wait that cannot
-        end is reported at once. `ccl` is an extension of PyTorch: the configuration of collectives, as the path of a
-        ccl.yaml or as a mapping; the first rank's applies, and others may leave it out.
+        The world has a rank for each SIP, or for each spawned rank. `init_method`, `timeout`, `store`, `group_name`,
+        `pg_options` and `device_id` are accepted for compatibility: ranks are programs of one process, which need no
+        rendezvous, a wait that cannot end is reported at once, and rank r is on SIP r. `ccl` is an extension of
+        PyTorch: the configuration of collectives, as the path of a ccl.yaml or as a mapping; the first rank's applies,
+        and others may leave it out.
 
-        Raises ProcessGroupError for a second world, CollectiveMismatchError for another `ccl` than the first rank's,
-        and DistributedError for a size or rank other than the caller's.
+        Raises ProcessGroupError for a second world, CollectiveMismatchError for another `ccl` than the first rank's. A
+        `world_size` or `rank` other than the caller's is ignored with a KernBenchWarning, since machine and launcher
+        define them.
         """
         if backend not in (BACKEND, None):
             raise DistributedError(f"Unsupported backend {backend!r}", hint=f"use '{BACKEND}'")
@@ -172,9 +198,17 @@ class ProcessGroups:
         check_received(world.take_unreceived())
 
     def new_group(
-        self, ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None
+        self,
+        ranks: Sequence[int] | None = None,
+        timeout: timedelta | None = None,
+        backend: str | None = None,
+        pg_options: object = None,
+        use_local_synchronization: bool = False,
+        group_desc: str | None = None,
+        device_id: object = None,
     ) -> ProcessGroup | NonMember:
-        """A group of some ranks of the world, all by default, in the order of their numbers.
+        """A group of some ranks of the world, all by default, in the order of their numbers. The arguments after
+        `backend` are accepted for compatibility.
 
         Every rank of the world calls it, in the same order; ranks that are not members get NON_GROUP_MEMBER. A main
         program that has created the world may create groups for its ranks, too.
@@ -187,7 +221,47 @@ class ProcessGroups:
         group = world.new_group(_checked_ranks(ranks, world.size), rank)
         return group if rank is None or rank in group.ranks else NonMember.NON_GROUP_MEMBER
 
+    def new_subgroups(
+        self,
+        group_size: int | None = None,
+        group: GroupArg = None,
+        timeout: timedelta | None = None,
+        backend: str | None = None,
+        pg_options: object = None,
+        group_desc: str | None = None,
+    ) -> tuple[ProcessGroup | NonMember, list[ProcessGroup | NonMember]]:
+        """Groups of `group_size` ranks each, in the order of their numbers; the caller's own, and all of them."""
+        ranks = self._chosen(self._here()[0], group).ranks
+        size = len(ranks) if group_size is None else group_size
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1 or len(ranks) % size:
+            raise DistributedError(
+                f"new_subgroups: {len(ranks)} ranks in groups of {group_size!r}", hint=f"use a divisor of {len(ranks)}"
+            )
+        lists = [ranks[at : at + size] for at in range(0, len(ranks), size)]
+        return self.new_subgroups_by_enumeration(lists, timeout, backend)
+
+    def new_subgroups_by_enumeration(
+        self,
+        ranks_per_subgroup_list: Sequence[Sequence[int]],
+        timeout: timedelta | None = None,
+        backend: str | None = None,
+        pg_options: object = None,
+        group_desc: str | None = None,
+    ) -> tuple[ProcessGroup | NonMember, list[ProcessGroup | NonMember]]:
+        """A group for each list of ranks, none of which is in two; the caller's own, and all of them."""
+        every = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
+        if len(set(every)) != len(every):
+            raise DistributedError(f"new_subgroups: {sorted(every)} name a rank twice", hint="let groups share no rank")
+        rank = self._here()[1]
+        made = [self.new_group(list(ranks), timeout, backend) for ranks in ranks_per_subgroup_list]
+        own = [group for group, ranks in zip(made, ranks_per_subgroup_list, strict=True) if rank in ranks]
+        return (own[0] if own else NonMember.NON_GROUP_MEMBER), made
+
     # ---- queries
+
+    def get_node_local_rank(self, fallback_rank: int | None = None) -> int:
+        """The caller's rank: all ranks are on one tray."""
+        return self.get_rank()
 
     def is_initialized(self) -> bool:
         """Whether the caller is in a process group."""
@@ -344,19 +418,24 @@ class ProcessGroups:
     def _checked_size(self, given: object, fitting: range, default: int) -> int:
         if given == -1 or given is None:
             return default
-        if isinstance(given, bool) or not isinstance(given, int) or given not in fitting:
-            raise DistributedError(
-                f"world_size is {given!r}, and there are {fitting[-1]} ranks",
-                hint=f"leave it out, or give {fitting[-1]}",
-            )
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise DistributedTypeError(f"world_size is {given!r}", hint=f"leave it out, or give {default}")
+        if given not in fitting:
+            _warn_ignored("world_size", given, f"there are {default} ranks, one for each SIP or spawned program")
+            return default
         return given
 
 
 def _check_rank(given: object, rank: int) -> None:
-    if given not in (-1, None, rank) or isinstance(given, bool):
-        raise DistributedError(
-            f"rank is {given!r}, and the caller is rank {rank}", hint=f"leave it out, or give {rank}"
-        )
+    if isinstance(given, bool) or not isinstance(given, int | None):
+        raise DistributedTypeError(f"rank is {given!r}", hint=f"leave it out, or give {rank}")
+    if given not in (-1, None, rank):
+        _warn_ignored("rank", given, f"the caller is rank {rank}")
+
+
+def _warn_ignored(name: str, given: int, what: str) -> None:
+    text = f"init_process_group({name}={given}) at {host_line()} is ignored: {what}; leave {name} out"
+    warnings.warn(text, KernBenchWarning, stacklevel=4)
 
 
 def _checked_ranks(ranks: object, size: int) -> list[int]:

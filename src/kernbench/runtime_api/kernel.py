@@ -1,6 +1,9 @@
 """The host's messages by their public names. They are defined in `kernbench.common.messages`."""
 
 from kernbench.common.messages import (
+    BaawSegment,
+    BaawSegmentInstallMsg,
+    BaawSegmentRemoveMsg,
     Completion,
     ConstArg,
     CubeDmaMsg,
@@ -24,6 +27,9 @@ from kernbench.common.messages import (
 )
 
 __all__ = [
+    "BaawSegment",
+    "BaawSegmentInstallMsg",
+    "BaawSegmentRemoveMsg",
     "Completion",
     "ConstArg",
     "CubeDmaMsg",

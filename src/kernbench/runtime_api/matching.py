@@ -20,7 +20,7 @@ from kernbench.common.errors import CollectiveMismatchError
 @dataclass(frozen=True, slots=True)
 class CallSignature:
     """One rank's call as the other ranks are compared with it. `facts` must be equal on all ranks. `input_splits` and
-    `output_splits` are rows for and from each rank; they may differ, but must match pairwise.
+    `output_splits` are rows, or elements, for and from each rank; they may differ, but must match pairwise.
     """
 
     text: str
@@ -28,6 +28,7 @@ class CallSignature:
     input_splits: tuple[int, ...] = ()
     output_splits: tuple[int, ...] = ()
     line: str = ""  # of the program that calls, `file:line`
+    unit: str = "rows"  # of the splits
 
     @property
     def at(self) -> str:
@@ -77,7 +78,7 @@ class CallOrder:
         ):
             here, there = self._ranks[rank], self._ranks[other]
             differ = (
-                f"rank {here} sends {ours.input_splits[other]} rows to rank {there}, which expects "
+                f"rank {here} sends {ours.input_splits[other]} {ours.unit} to rank {there}, which expects "
                 f"{theirs.output_splits[rank]}, and expects {ours.output_splits[other]} from it, which sends "
                 f"{theirs.input_splits[rank]}"
             )

@@ -13,15 +13,17 @@ import re
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from inspect import signature
-from typing import Protocol
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from greenlet import getcurrent, greenlet
 
 from kernbench.common.errors import KernBenchError, SpawnException, UsageError
+from kernbench.runtime_api.current import bind_context
 from kernbench.runtime_api.device import AhbmNamespace
 from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.matching import ranks_named
+from kernbench.runtime_api.not_modelled import PROCESS_NAMES, refuse_name
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.workers import Team, Worker, Workers
 from kernbench.triton_emu.binding import name_of
@@ -61,13 +63,35 @@ class MultiprocessingNamespace:
         self._ahbm = ahbm
         self._workers = workers
 
-    def spawn(self, fn: RankFunction, args: Sequence[object] = (), nprocs: int = 1, join: bool = True) -> None:
+    SpawnException = SpawnException
+
+    if not TYPE_CHECKING:  # a checker finds unknown names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Called for missing names: the error names what to use instead."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+            refuse_name("torch.multiprocessing", name, PROCESS_NAMES.get(name), dir(type(self)))
+
+    def spawn(
+        self,
+        fn: RankFunction,
+        args: Sequence[object] = (),
+        nprocs: int = 1,
+        join: bool = True,
+        daemon: bool = False,
+        start_method: str = "spawn",
+    ) -> None:
         """Run `fn(rank, *args)` for ranks 0 to nprocs - 1, and return when all of them, and all they issued, are done.
+        A function that has a further parameter `torch` gets the context for it.
 
         Raises SpawnException when ranks fail: it lists every one that did, with the reason. Raises DeadlockError when
-        ranks wait and no event is left.
+        ranks wait and no event is left. `daemon` and `start_method` are accepted for compatibility: ranks are programs
+        of one process.
         """
         self._check(fn, args, nprocs, join)
+        if _takes_context(fn, args):
+            fn = partial(fn, torch=self._host)
         team = Team(nprocs)
         self._host.team_starts(team)
         programs: list[greenlet] = []
@@ -87,6 +111,7 @@ class MultiprocessingNamespace:
         """The body of a rank's program."""
         programs.append(getcurrent())
         self._workers.bind(worker)
+        bind_context(self._host)
         self._ahbm.set_device(worker.rank)
         try:
             fn(worker.rank, *args)
@@ -127,8 +152,23 @@ class MultiprocessingNamespace:
             )
 
 
+def _takes_context(fn: Callable[..., object], args: Sequence[object]) -> bool:
+    """Whether a function needs, after a rank and these arguments, `torch`."""
+    try:
+        found = signature(fn)
+        needed = (
+            found.parameters["torch"].default is Parameter.empty
+            and "torch" not in found.bind_partial(0, *args).arguments
+        )
+    except (KeyError, TypeError, ValueError):  # it has no such parameter, or no signature
+        return False
+    return needed
+
+
 def _check_call(fn: Callable[..., object], args: Sequence[object]) -> None:
     """Raise UsageError for a function that does not take a rank and these arguments."""
+    if _takes_context(fn, args):
+        fn = partial(fn, torch=None)
     try:
         found = signature(fn)
     except (TypeError, ValueError):  # a built-in function without a signature

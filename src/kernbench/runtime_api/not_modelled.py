@@ -11,35 +11,19 @@ from typing import NoReturn
 from kernbench.common.errors import NotModelledError
 from kernbench.topology.readers import closest
 
-_OBJECTS = "objects are no tensors, and ranks share Python's memory: pass them in a list that the ranks see"
+GUIDE = "docs/guides/coming-from-pytorch.md"
 _STORES = "ranks are programs of one process: init_process_group finds them without a store"
 _ONE_BACKEND = "there is one backend, 'ahbm': is_available() and get_backend() say so"
 _ONE_BY_ONE = "call the collective for each tensor; async_op=True lets them overlap"
 _GROUPS = "make each group with new_group(ranks), on every rank in the same order"
 _LAYERS = "kernbench.tp has parallel layers and groups of ranks"
 NAMES = {
-    "all_to_all": "use all_to_all_single, with one tensor for all ranks and split sizes",
-    "batch_isend_irecv": "call isend and irecv one after the other: none of them waits; then wait for what they return",
-    "P2POp": "call isend and irecv themselves",
-    "all_gather_object": _OBJECTS,
-    "broadcast_object_list": _OBJECTS,
-    "gather_object": _OBJECTS,
-    "scatter_object_list": _OBJECTS,
-    "send_object_list": _OBJECTS,
-    "recv_object_list": _OBJECTS,
     "all_reduce_coalesced": _ONE_BY_ONE,
     "all_gather_coalesced": _ONE_BY_ONE,
     "_all_gather_base": "use all_gather_into_tensor",
     "_reduce_scatter_base": "use reduce_scatter_tensor",
     "reduce_op": "use ReduceOp",
-    "monitored_barrier": "use barrier: a rank that never calls it is reported at once, by name",
-    "new_subgroups": _GROUPS,
-    "new_subgroups_by_enumeration": _GROUPS,
     "split_group": _GROUPS,
-    "init_device_mesh": _LAYERS,
-    "DeviceMesh": _LAYERS,
-    "device_mesh": _LAYERS,
-    "tensor": _LAYERS,
     "fsdp": _LAYERS,
     "pipelining": _LAYERS,
     "Backend": _ONE_BACKEND,
@@ -53,37 +37,101 @@ NAMES = {
     "FileStore": _STORES,
     "HashStore": _STORES,
     "PrefixStore": _STORES,
-    "get_node_local_rank": "use get_rank: all ranks are on one tray",
     "is_torchelastic_launched": "start ranks with torch.multiprocessing.spawn",
     "rpc": "pass what other ranks need in tensors: send and recv",
 }
 
 
-_MADE_BY_NUMPY = "make it with numpy, and torch.from_numpy(array, dtype=..., dp=...)"
+NO_AUTOGRAD = (
+    "there is no autograd: a kernel is timed forwards, and a backward pass is kernels that the program launches itself"
+)
 _WRITE_A_KERNEL = (
     "what runs on the device is a kernel: torch.launch(kernel, *tensors); see docs/guides/write-a-kernel.md"
 )
-_NO_TRAINING = "there are no gradients: leave it out"
+_FLOAT32 = "use torch.float32, one for the real parts and one for the imaginary ones"
 TORCH_NAMES = {
-    **dict.fromkeys(("tensor", "as_tensor", "rand", "randn", "randint", "arange", "linspace", "eye"), _MADE_BY_NUMPY),
-    **dict.fromkeys(("matmul", "mm", "bmm", "add", "mul", "exp", "softmax", "relu", "sum"), _WRITE_A_KERNEL),
-    **dict.fromkeys(("cat", "stack", "split", "chunk", "reshape", "transpose"), _WRITE_A_KERNEL),
-    **dict.fromkeys(("ones", "ones_like", "zeros_like", "empty_like"), "use torch.full(size, 1), zeros or empty"),
     **dict.fromkeys(("save", "load"), "tensors come from numpy (torch.from_numpy) and go there (x.numpy())"),
-    **dict.fromkeys(("no_grad", "enable_grad", "inference_mode", "autograd", "optim", "manual_seed"), _NO_TRAINING),
-    "float64": "use torch.float32: there is nothing wider",
-    "double": "use torch.float32: there is nothing wider",
-    "cuda": "the device is torch.ahbm, or torch.accelerator",
-    "device": "the device is torch.ahbm.set_device(rank); tensors are made on it",
-    "nn": _LAYERS,
-    "compile": "kernels are not compiled: leave it out",
-    "Tensor": "it is kernbench.runtime_api.tensor.Tensor",
+    **dict.fromkeys(("enable_grad", "autograd", "optim", "func"), NO_AUTOGRAD),
+    **dict.fromkeys(("einsum", "tensordot", "conv1d", "conv2d", "fft", "linalg", "sparse"), _WRITE_A_KERNEL),
+    **dict.fromkeys(("complex64", "complex128"), _FLOAT32),
+    **dict.fromkeys(("hub", "jit", "onnx", "export", "fx", "compile"), "kernels are not compiled: leave it out"),
+    "utils": "give kernels their data as tensors: torch.from_numpy",
+    "profiler": "kernbench run --save and kernbench web show where the time goes",
+    "backends": "the device is torch.ahbm, or torch.accelerator",
 }
+
+
+TENSOR_NAMES = {
+    **dict.fromkeys(("backward", "grad", "grad_fn", "retain_grad", "register_hook"), NO_AUTOGRAD),
+    "is_leaf": NO_AUTOGRAD,
+    "apply_": "write a kernel and launch it: torch.launch(kernel, x)",
+    "map_": "write a kernel and launch it: torch.launch(kernel, x, y)",
+    "pin_memory": "host memory is not modelled: leave it out",
+    "share_memory_": "ranks share Python's memory: leave it out",
+    "to_sparse": "tensors are dense",
+    "repeat": "use x.expand(...).contiguous()",
+    "scatter_": "use index_copy_ or index_add_ along axis 0, or a kernel with tl.store(rows=...)",
+    "prod": "use x.log().sum().exp() for positive numbers, or a kernel with tl.reduce",
+    "unfold": "write a kernel: tl.load takes strides",
+}
+
+
+_LOCALLY = "use x.to_local(), and DTensor.from_local of the result"
+DTENSOR_NAMES = {
+    **dict.fromkeys(("backward", "grad", "requires_grad_"), NO_AUTOGRAD),
+    **dict.fromkeys(("view", "reshape", "flatten", "unsqueeze", "squeeze", "chunk", "split"), _LOCALLY),
+    "cpu": "use x.full_tensor().cpu()",
+    "copy_": "make a new one with distribute_tensor",
+}
+_TIME = "launches do not wait with wait=False; torch.now_ns is the time"
+_FREED = "memory is freed with its last tensor: leave it out"
+DEVICE_NAMES = {
+    **dict.fromkeys(("Stream", "Event", "stream", "current_stream"), _TIME),
+    **dict.fromkeys(
+        ("memory_allocated", "max_memory_allocated", "mem_get_info"), "use torch.used_bytes(sip, cube, pe)"
+    ),
+    **dict.fromkeys(("empty_cache", "reset_peak_memory_stats", "ipc_collect"), _FREED),
+    **dict.fromkeys(("manual_seed", "manual_seed_all"), "use torch.manual_seed"),
+    **dict.fromkeys(("amp", "graphs", "CUDAGraph", "graph"), "kernels are launched as they are: leave it out"),
+    "get_device_name": "use torch.spec.system.name",
+    "get_device_properties": "use torch.spec, the machine's description",
+}
+WORK_NAMES = {
+    "abort": "a program that fails stops its ranks; leave it out",
+    "get_future_result": "use get_future()",
+    "boxed": "leave it out",
+    "unbox": "leave it out",
+    "block_current_stream": "use wait(): later launches on the tensors wait for it by themselves",
+}
+PROCESS_NAMES = {
+    **dict.fromkeys(
+        ("Process", "Pool", "start_processes"), "start ranks with torch.multiprocessing.spawn(fn, args, nprocs)"
+    ),
+    **dict.fromkeys(
+        ("Queue", "SimpleQueue", "Manager", "Lock", "Event", "Pipe"),
+        "ranks are programs of one process and share Python's memory: use a list",
+    ),
+    **dict.fromkeys(
+        ("set_start_method", "get_start_method", "get_context", "set_sharing_strategy"),
+        "ranks are programs of one process: leave it out",
+    ),
+    **dict.fromkeys(("ProcessRaisedException", "ProcessExitedException", "ProcessContext"), "use SpawnException"),
+}
+
+
+def check_no_grad(requires_grad: object) -> None:
+    """Raise NotModelledError where gradients are asked for."""
+    if requires_grad:
+        raise NotModelledError("requires_grad=True is not modelled", hint=NO_AUTOGRAD)
+
+
+_MOST_LISTED = 40  # names in an error
 
 
 def refuse_name(of: str, name: str, instead: str | None, known: Iterable[str]) -> NoReturn:
     """Raise NotModelledError for a name, with its replacement or the nearest existing name."""
     if instead is not None:
         raise NotModelledError(f"{of}.{name} is not modelled", hint=instead)
-    names = [each for each in known if not each.startswith("_")]
-    raise NotModelledError(f"{of} has no '{name}'{closest(name, names)}", hint=f"there are: {', '.join(names)}")
+    names = [each for each in known if not each.startswith(("_", "team_"))]
+    hint = f"there are: {', '.join(names)}" if len(names) <= _MOST_LISTED else f"{GUIDE} says what there is"
+    raise NotModelledError(f"{of} has no '{name}'{closest(name, names)}", hint=hint)

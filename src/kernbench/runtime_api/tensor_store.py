@@ -18,6 +18,9 @@ from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError, UsageError
 from kernbench.common.messages import (
+    BaawSegmentInstallMsg,
+    BaawSegmentRemoveMsg,
+    HostMessage,
     MemoryReadMsg,
     MemoryWriteMsg,
     MmuMapMsg,
@@ -27,9 +30,12 @@ from kernbench.common.messages import (
     UnmapEntry,
 )
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec, resolve_dp_policy
-from kernbench.runtime_api.deploy import Allocation, DeviceMemory, map_entries
+from kernbench.runtime_api.deploy import Allocation, DeviceMemory, map_entries, segments
 from kernbench.runtime_api.host_queue import HostQueue
+from kernbench.runtime_api.layout import Layout
+from kernbench.runtime_api.storage import Storage
 from kernbench.runtime_api.tensor import Array, Tensor
+from kernbench.runtime_api.tensor_base import Ops, TensorBase
 from kernbench.runtime_api.unwritten import Mask, unwritten_in
 from kernbench.sim_engine.engine import Handle
 from kernbench.values.evaluate import evaluate
@@ -41,7 +47,7 @@ OnFree = Callable[[str, TensorShard, Value], None]  # with a tensor's name
 
 @dataclass(eq=False)
 class _Resources:
-    """The memory of a tensor, and the cubes whose MMUs map it. It outlives the Tensor object."""
+    """The memory of a tensor, and the cubes whose PEs map it. It outlives the Tensor object."""
 
     name: str
     allocation: Allocation
@@ -60,6 +66,7 @@ class TensorStore:
         self._dropped: list[int] = []  # numbers of tensors without references
         self._count = 0
         self._closed = False
+        self.ops: Callable[[], Ops] = _no_ops
         self.on_free: OnFree | None = None  # called with the contents of every freed shard
 
     def create(
@@ -71,44 +78,68 @@ class TensorStore:
         name: str | None,
         contents: Contents | None,
         space: Space = "hbm",
+        *,
+        wait: bool = True,
     ) -> Tensor:
-        """Place, map and write a tensor; returns when that is done."""
+        """Place, map and write a tensor; returns when that is done. A tensor of no axes, or of no elements, has a
+        storage of one element, so that it has an address. Without `wait` it returns at once: a launch on the cubes that
+        hold the tensor cannot overtake its mapping (`sim_engine.command_order`).
+        """
         self.tidy()
+        placed = shape if shape and 0 not in shape else (1,)
         _check_space(space, policy, written=contents is not None)
         placement = resolve_dp_policy(
             replace(policy, num_pes=1) if space == "sram" else policy,  # all PEs of a cube share its SRAM
-            shape=shape,
+            shape=placed,
             itemsize=element.itemsize,
             num_pe=self._spec.cube.n_pes,
             num_cubes=self._spec.sip.n_cubes,
             target_sip=sip,
+            page_bytes=self._spec.cube.page_bytes,
         )
         allocation = self.memory.alloc(placement, space)
         number, self._count = self._count, self._count + 1
         name = name or f"t{number}"
         self._resources[number] = _Resources(name, allocation)
-        tensor = Tensor(self, number, name, shape, element, policy, placement, allocation)
-        finalize(tensor, self._dropped.append, number).atexit = False
+        storage = Storage(number, name, placed, element, policy, placement, allocation)
+        finalize(storage, self._dropped.append, number).atexit = False
+        tensor = Tensor(self, storage, Layout.dense(shape))
         handles = self.map_in(tensor, sip, allocation.cubes)
-        if contents is not None:
+        if contents is not None and 0 not in shape:
             handles += [self._write(tensor, at, 0, contents(part)) for at, part in enumerate(placement)]
-        self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
+        if wait:
+            self._queue.wait(handles, f"tensor '{tensor.name}' to be written")
         return tensor
 
-    def map_in(self, tensor: Tensor, sip: int, cubes: Sequence[int]) -> list[Handle]:
-        """Map a tensor in the MMUs of a SIP's `cubes` that have not mapped it yet."""
+    def map_in(self, tensor: TensorBase, sip: int, cubes: Sequence[int]) -> list[Handle]:
+        """Map a tensor for the PEs of a SIP's `cubes` that have not mapped it yet."""
         resources = self._resources[tensor.number]
         mapped = resources.mapped.get(sip, ())
         new_cubes = tuple(cube for cube in cubes if cube not in mapped)
         if not new_cubes or resources.allocation.va_base is None:
             return []
-        entries = map_entries(resources.allocation, new_cubes, self._spec.cube.n_pes)
-        message = MmuMapMsg(sip=sip, target_cubes=new_cubes, entries=entries, debug_label=tensor.name)
-        handle = self._queue.submit(message)
+        handle = self._queue.submit(self._mapping(resources.allocation, sip, new_cubes, tensor.name))
         resources.mapped[sip] = mapped + new_cubes  # after submit, which rejects cubes that do not exist
         return [handle]
 
-    def check_ours(self, tensor: Tensor) -> None:
+    def _mapping(self, allocation: Allocation, sip: int, cubes: tuple[int, ...], name: str) -> HostMessage:
+        """The message that maps a tensor: segments for DMA engines, or entries for MMUs."""
+        cube = self._spec.cube
+        if self._spec.system.has_mmu:
+            entries = map_entries(allocation, cubes, cube.n_pes)
+            return MmuMapMsg(sip=sip, target_cubes=cubes, entries=entries, debug_label=name)
+        found = segments(allocation, cubes, cube)
+        return BaawSegmentInstallMsg(sip=sip, target_cubes=cubes, segments=found, debug_label=name)
+
+    def _unmapping(self, allocation: Allocation, sip: int, cubes: tuple[int, ...]) -> HostMessage:
+        """The message that takes it back."""
+        assert allocation.va_base is not None
+        base, size = allocation.va_base, allocation.va_bytes
+        if self._spec.system.has_mmu:
+            return MmuUnmapMsg(sip=sip, target_cubes=cubes, entries=(UnmapEntry(base, size),))
+        return BaawSegmentRemoveMsg(sip=sip, target_cubes=cubes, la_base=base, la_size=size)
+
+    def check_ours(self, tensor: TensorBase) -> None:
         """Raise UsageError for a tensor of another context, or after closing."""
         if self._closed:
             raise UsageError(
@@ -122,14 +153,14 @@ class TensorStore:
 
     # ---- contents
 
-    def value_of(self, tensor: Tensor, at: int) -> Value:
+    def value_of(self, tensor: TensorBase, at: int) -> Value:
         """The current contents of one shard; zeros where nothing was written."""
         part, shard = tensor.placement[at], tensor.shards[at]
         if self._engine.races is not None:
             self._engine.races.host_read(shard.pa, part.nbytes, tensor.name, self._engine.now_ns)
         return self._engine.memory.read(shard.pa, part.local_shape, tensor.element, zero_fill=True)
 
-    def written(self, tensor: Tensor, at: int) -> Mask:
+    def written(self, tensor: TensorBase, at: int) -> Mask:
         """Which elements of a shard were written, once everything issued is done."""
         self._prepare_read(tensor)
         part, shard = tensor.placement[at], tensor.shards[at]
@@ -138,7 +169,9 @@ class TensorStore:
             mask[first // tensor.itemsize : -(-end // tensor.itemsize)] = False
         return mask
 
-    def unwritten(self, tensor: Tensor, parts: Sequence[int], wanted: Mapping[int, Mask] | None = None) -> str | None:
+    def unwritten(
+        self, tensor: TensorBase, parts: Sequence[int], wanted: Mapping[int, Mask] | None = None
+    ) -> str | None:
         """Which elements of some shards, of all or of those that are wanted, were never written, in words; or None."""
         found: dict[ShardSpec, tuple[Mask, Mask]] = {}
         for at in parts:
@@ -148,7 +181,7 @@ class TensorStore:
         return None if missing is None else str(missing)
 
     def read_parts(
-        self, tensor: Tensor, parts: Sequence[int], *, timed: bool, wanted: Mapping[int, Mask] | None = None
+        self, tensor: TensorBase, parts: Sequence[int], *, timed: bool, wanted: Mapping[int, Mask] | None = None
     ) -> list[Array]:
         """The contents of some shards, once everything issued is done. Elements that are not wanted may be anything.
 
@@ -160,21 +193,22 @@ class TensorStore:
                 f"tensor '{tensor.name}': {missing}", hint="write them first, or make it with zeros() or full()"
             )
         if timed:
-            handles = [self._queue.submit(_read_of(tensor, at)) for at in parts]
+            handles = [self._queue.submit(_read_of(tensor, at, None if wanted is None else wanted[at])) for at in parts]
             self._queue.wait(handles, f"tensor '{tensor.name}' to be read")
         graph = self._engine.values
         debugged = graph.sites is not None  # intermediate values are kept for inspection
         found = [self.value_of(tensor, at) for at in parts]
         return evaluate(found, backend=graph.backend, keep_inputs=debugged)
 
-    def _prepare_read(self, tensor: Tensor) -> None:
+    def _prepare_read(self, tensor: TensorBase) -> None:
         """Wait for everything issued before contents are read; raises UsageError in a run without contents."""
         self.check_ours(tensor)
         if not self._engine.data:
             raise UsageError("this run keeps no data", hint="run it without data=False and torch.timing_only()")
         self._queue.wait_all()
+        self.ops().check()
 
-    def write_parts(self, tensor: Tensor, parts: Sequence[tuple[int, int, Array]]) -> None:
+    def write_parts(self, tensor: TensorBase, parts: Sequence[tuple[int, int, Array]]) -> None:
         """Write arrays into shards; each item is (shard, first element, array). Returns when that is done."""
         self.check_ours(tensor)
         self._queue.wait_all()
@@ -191,7 +225,7 @@ class TensorStore:
         for part, shard in zip(tensor.placement, tensor.shards, strict=True):
             self._engine.memory.write(shard.pa, contents(part))
 
-    def leave_unwritten(self, tensor: Tensor, gaps: Mapping[int, Mask]) -> None:
+    def leave_unwritten(self, tensor: TensorBase, gaps: Mapping[int, Mask]) -> None:
         """Mark elements that a write only passed over as not written; `gaps` are masks by shard."""
         itemsize = tensor.itemsize
         for at, gap in gaps.items():
@@ -199,7 +233,7 @@ class TensorStore:
             for start, stop in zip(edges[::2], edges[1::2], strict=True):
                 self._engine.memory.free(tensor.shards[at].pa + start * itemsize, (stop - start) * itemsize)
 
-    def _write(self, tensor: Tensor, at: int, first: int, value: Value) -> Handle:
+    def _write(self, tensor: TensorBase, at: int, first: int, value: Value) -> Handle:
         shard = tensor.shards[at]
         zero = value.op == "full" and not value.params[1]
         message = MemoryWriteMsg(
@@ -239,9 +273,8 @@ class TensorStore:
     def _free(self, resources: _Resources) -> list[Handle]:
         allocation, handles = resources.allocation, list[Handle]()
         if allocation.va_base is not None:
-            gone = UnmapEntry(allocation.va_base, allocation.va_bytes)
             for sip, cubes in resources.mapped.items():
-                handles.append(self._queue.submit(MmuUnmapMsg(sip=sip, target_cubes=cubes, entries=(gone,))))
+                handles.append(self._queue.submit(self._unmapping(allocation, sip, cubes)))
         for shard in allocation.shards:
             if self.on_free is not None and self._engine.data:
                 held = self._engine.memory.read(shard.pa, (shard.nbytes,), "u8", zero_fill=True)
@@ -268,14 +301,23 @@ def _check_space(space: Space, policy: DPPolicy, *, written: bool) -> None:
         )
 
 
-def _read_of(tensor: Tensor, at: int) -> MemoryReadMsg:
+def _read_of(tensor: TensorBase, at: int, wanted: Mask | None) -> MemoryReadMsg:
+    """A read of a shard, or of it from the first element that is wanted to the last."""
     shard = tensor.shards[at]
+    first, end = 0, shard.nbytes
+    if wanted is not None:
+        places = np.flatnonzero(wanted)
+        first, end = int(places[0]) * tensor.itemsize, (int(places[-1]) + 1) * tensor.itemsize
     return MemoryReadMsg(
         src_sip=shard.sip,
         src_cube=shard.cube,
         src_pe=shard.pe,
-        src_pa=shard.pa,
-        nbytes=shard.nbytes,
+        src_pa=shard.pa + first,
+        nbytes=end - first,
         dst_kind="discard",  # contents are taken from memory directly, as values
         debug_label=tensor.name,
     )
+
+
+def _no_ops() -> Ops:
+    raise UsageError("this context computes nothing", hint="use tensors of a RuntimeContext")

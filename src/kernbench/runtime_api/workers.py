@@ -5,7 +5,10 @@ A program that belongs to no team is a main program: it starts teams, and is not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType
 from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent, greenlet
@@ -50,3 +53,18 @@ class Workers:
                 "a kernel asks the host which rank it is", hint="pass the rank to the kernel as an argument"
             )
         return self._of.get(getcurrent())
+
+
+def spawns_ranks(program: object) -> bool:
+    """Whether a host program calls `torch.multiprocessing.spawn`, by the names in its own code."""
+    while isinstance(program, partial):
+        program = program.func
+    code = getattr(program, "__code__", None)
+    return isinstance(code, CodeType) and {"multiprocessing", "spawn"} <= set(_names_in(code))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names_in(inner)

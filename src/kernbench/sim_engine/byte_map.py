@@ -1,11 +1,11 @@
 """Which value holds each byte of an address space.
 
-Extents are disjoint and sorted by address. An extent is a stretch of one value's bytes, or a band. A band is `rows`
-lines of `stride` bytes, one after another, cut into columns, each a block of one value: what tiles of a row-major
-matrix leave behind. So a tile written to a matrix is one entry, not one per row. Whatever does not fit a band's
-geometry splits it between rows, and a line that is written across becomes plain extents.
+Extents are disjoint and sorted by address. An extent is a contiguous range of one value's bytes, or a band. A band is
+`rows` consecutive lines of `stride` bytes, cut into columns, each a block of one value, as tiles of a row-major matrix
+are stored. So a tile written to a matrix is one entry, not one per row. A write that does not match a band's geometry
+splits the band between rows, and a line that is written across columns becomes plain extents.
 
-Finding a place is a bisection. Putting and clearing touch the extents they overlap.
+Lookup is a bisection. Inserting and clearing touch only the extents that overlap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernbench.values.graph import Value
 
 
 class StridedCopy(NamedTuple):
-    """Bytes of `source` for a part of what was asked: `rows` runs of `run` bytes, at the source and at the result."""
+    """Bytes of `source` for a part of the request: `rows` runs of `run` bytes, at the source and at the result."""
 
     source: Value
     src_offset: int
@@ -97,7 +97,7 @@ class ByteMap:
         self._lines = ExtentList()
 
     def __len__(self) -> int:
-        """How many entries there are: plain extents, and columns of bands."""
+        """The number of entries: plain extents, and columns of bands."""
         return sum(
             len(extent[1].columns.extents) if isinstance(extent[1], Band) else 1 for extent in self._lines.extents
         )
@@ -133,7 +133,7 @@ class ByteMap:
             row += self._put_some(addr + row * stride, rows - row, run, stride, source, offset + row * run)
 
     def _put_some(self, addr: int, rows: int, run: int, stride: int, source: Value, offset: int) -> int:
-        """Puts as many of the rows as fit one band; how many."""
+        """Insert as many of the rows as fit one band; returns their number."""
         lines = self._lines
         at = lines.find(addr)
         if at >= 0:
@@ -168,7 +168,7 @@ class ByteMap:
     def _carve(self, at: int, row: int, count: int) -> Band:
         """The lines [row, row + count) of the band at index `at`, as a band of their own."""
         base, band = self._lines.starts[at], self._lines.extents[at][1]
-        assert isinstance(band, Band)  # the caller looked
+        assert isinstance(band, Band)  # checked by the caller
         if row:
             self._split(at, row)
             at, base, band = at + 1, base + row * band.stride, self._lines.extents[at + 1][1]
@@ -181,7 +181,7 @@ class ByteMap:
         """Two bands of the band at index `at`: the lines before `row`, and the others."""
         lines = self._lines
         end, band, _, _ = lines.extents[at]
-        assert isinstance(band, Band)  # the caller looked
+        assert isinstance(band, Band)  # checked by the caller
         edge = lines.starts[at] + row * band.stride
         lower = band.below(row)
         band.rows = row
@@ -206,7 +206,7 @@ class ByteMap:
         """The band of one line at index `at` as plain extents."""
         lines = self._lines
         base, band = lines.starts[at], lines.extents[at][1]
-        assert isinstance(band, Band)  # the caller looked
+        assert isinstance(band, Band)  # checked by the caller
         columns = band.columns
         lines.starts[at : at + 1] = [base + start for start in columns.starts]
         lines.extents[at : at + 1] = [(base + hi, source, offset, 0) for hi, source, offset, _ in columns.extents]

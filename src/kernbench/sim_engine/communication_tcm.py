@@ -1,9 +1,9 @@
-"""TCM of PEs that is kept for communication: ring buffers, and the tensors of kernels of the communication streams.
+"""TCM reserved for communication: ring buffers, and the tensors of kernels in the communication streams.
 
-On every PE of a SIP it is one block, an ordinary allocation of the PE's one allocator, so kernels of the compute stream
-are lent that much less. The tensors come first, then the rings. A kernel is lent its stream's part of what is for
-tensors, as long as it runs: messages from one rank to another that are sent have an eighth of it, those that are
-received too, collectives the rest. Ring buffers are placed in the other part and stay until they are freed.
+On every PE of a SIP it is one block, an ordinary allocation of the PE's one allocator, so the lease of a compute kernel
+is smaller by that much. The block begins with the part for tensors, followed by the part for ring buffers. A kernel
+leases its stream's share of the tensor part while it runs: point-to-point sends have an eighth of it, receives another
+eighth, collectives the rest. Ring buffers are allocated in the second part and stay until they are freed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = "TCM for communication"
 
 
 def lease_of(work_bytes: int, stream: LaunchStream) -> TcmLease:
-    """What kernels of a stream have of the part for tensors, counted from its start."""
+    """The share of the tensor part that kernels of a stream lease: offset from its start, and bytes."""
     message_bytes = work_bytes // 8 // LEASE_ALIGN_BYTES * LEASE_ALIGN_BYTES
     if stream == "communication":
         return TcmLease(0, work_bytes - 2 * message_bytes)
@@ -31,7 +31,7 @@ def lease_of(work_bytes: int, stream: LaunchStream) -> TcmLease:
 
 @dataclass(slots=True)
 class Reservation:
-    """What is kept on the PEs of one SIP."""
+    """What is reserved on the PEs of one SIP."""
 
     ring_bytes: int
     work_bytes: int
@@ -68,7 +68,7 @@ class CommunicationTcm:
         except KernBenchError as error:
             for reservation in made.values():
                 self._free(reservation)
-            if not isinstance(error, AllocationError):  # say, a SIP that there is not
+            if not isinstance(error, AllocationError):  # for example, a SIP that does not exist
                 raise
             raise AllocationError(
                 f"{_NAME} cannot be reserved: {error.what}", where=error.where, hint=error.hint
@@ -112,7 +112,7 @@ class CommunicationTcm:
             self._pe_memory(*key).free_tcm(block, reservation.nbytes)
 
     def bytes_of(self, sip: int) -> int:
-        """How much each PE of a SIP has."""
+        """How many bytes are reserved on each PE of a SIP."""
         return sum(self.parts_of(sip))
 
     def parts_of(self, sip: int) -> tuple[int, int]:
@@ -131,7 +131,7 @@ class CommunicationTcm:
         return found
 
     def lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
-        """Lend a kernel its stream's part for tensors; raises AllocationError where nothing is reserved."""
+        """Lease a kernel its stream's share of the tensor part; raises AllocationError where nothing is reserved."""
         key = (sip, cube, pe)
         reservation = self._of(sip, str(PeId(*key)))
         self._running[key, stream] = None
@@ -140,7 +140,7 @@ class CommunicationTcm:
         return TcmLease(offset + lease.offset, lease.nbytes)
 
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
-        """The kernel is over, if there was one."""
+        """End the lease of a PE's kernel, if there is one."""
         self._running.pop(((sip, cube, pe), stream), None)
 
     def _offset(self, reservation: Reservation, key: PeKey) -> int:

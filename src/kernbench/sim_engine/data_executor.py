@@ -1,10 +1,10 @@
-"""The second pass: compute what outputs need, outside the clock, and say whether they are right.
+"""The second pass: computes what outputs depend on, outside simulated time, and compares them with their references.
 
 Values are evaluated in dependency order, in batches, on threads (`values.evaluate`). A result is right when it
 differs from its reference by no more than atol + rtol * |reference|, by default the tolerances of its dtype; integers
 and bools must be equal. NaN agrees with NaN, infinity with itself. With `debug_ops` every intermediate op is also
-computed a second time, alone, in double precision and by definitions of its own (`values.plain`), from the inputs it
-had: what is wrong is named where it went wrong, and not again in everything that follows from it.
+computed a second time, in isolation, in double precision and by independent definitions (`values.plain`), from the
+inputs it had: an error is reported at the op that caused it, and not again for every op that depends on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Mismatch:
 
     @classmethod
     def of(cls, differs: Array, actual: Array, expected: Array) -> Mismatch | None:
-        """What differs; None where nothing does."""
+        """The elements that differ; None where none does."""
         wrong = int(np.count_nonzero(differs))
         if not wrong:
             return None
@@ -69,8 +69,8 @@ class Mismatch:
 
 @frozen
 class DataCheck:
-    """How one tensor compares with its reference. `max_abs_err` is infinite when NaN or infinity stand alone, and when
-    `reason` says why the two were not compared.
+    """How one tensor compares with its reference. `max_abs_err` is infinite when only one of the two is NaN or
+    infinite, and when `reason` states why the two were not compared.
     """
 
     tensor: str
@@ -83,7 +83,7 @@ class DataCheck:
     mismatch: Mismatch | None = None
 
     def as_json(self) -> dict[str, object]:
-        """JSON knows no infinity: an error without bound is "inf" there, and null where nothing was compared."""
+        """JSON has no infinity: an infinite error is "inf" there, and null where nothing was compared."""
         error = json_number(self.max_abs_err) if self.reason is None else None
         fields = {"tensor": self.tensor, "dtype": self.dtype, "ok": self.ok, "max_abs_err": error}
         why: dict[str, object] = {} if self.reason is None else {"reason": self.reason}
@@ -182,7 +182,7 @@ def _array(value: Value, unstored: Mapping[int, Array]) -> Array:
 
 
 def _below(outputs: Sequence[Value]) -> list[Value]:
-    """Every op that outputs rest on, inputs before results, as far as its inputs are still known."""
+    """Every op that outputs depend on, inputs before results, as long as its inputs have not been dropped."""
     found: dict[int, Value] = {}
     to_see = list(outputs)
     while to_see:

@@ -1,9 +1,9 @@
-"""Where a request enters the machine, and whether it may: every check that needs to know the machine.
+"""Where a request enters the machine, and the checks of a request against the machine.
 
 A PE's request enters at its DMA engine. A host request enters at the PCIe endpoint nearest to the memory it is for. A
 command enters at the one whose farthest target cube is nearest, since a command is as slow as its farthest cube; among
-equals at the one with the least distance to all of them together. Of equals still, the lowest IO chiplet is taken. A
-request whose fields disagree with each other or with the machine is refused here, before any time has passed.
+equals, at the one with the least total distance to its cubes; the last tie-break is the lowest IO chiplet. A request
+whose fields contradict each other or the machine is refused here, before any time has passed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kernbench.topology.graph import TopologyGraph
 
 
 def with_envelope(msg: HostMessage, number: int) -> HostMessage:
-    """The request with what its envelope left open filled in; raises MessageError for what is no request at all."""
+    """The request with the missing fields of its envelope filled in; raises MessageError for what is not a request."""
     if isinstance(msg, MemoryWriteMsg):
         sip = msg.dst_sip
     elif isinstance(msg, MemoryReadMsg | PeDmaMsg):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -65,5 +66,10 @@ def paused_gc() -> Iterator[None]:
 
 def end_without_gc() -> None:
     """Let the process end without a last search for cycles in all that it still holds: a tenth of a small run."""
-    atexit.unregister(gc.freeze)  # once, however many commands it ran
-    atexit.register(gc.freeze)
+    atexit.unregister(_freeze)  # once, however many commands it ran
+    atexit.register(_freeze)
+
+
+def _freeze() -> None:
+    if "duckdb" not in sys.modules:  # it reports every object that is alive when the process ends
+        gc.freeze()

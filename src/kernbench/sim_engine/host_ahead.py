@@ -1,6 +1,6 @@
 """Whether host programs may be run ahead of the clock by worker processes, and whether this process is such a worker.
 
-A worker finds out what is launched next, so that courses of launches are known when the machine comes to them
+A worker finds out what is launched next, so that recordings of launches exist when the machine comes to them
 (`memo/record_ahead.py`). It is a copy of this process and runs the host's own code. So the host says where that
 does no harm: all programs that run must be within such a scope, and a worker ends where one of them leaves it.
 """

@@ -1,7 +1,7 @@
-"""What a request to move bytes leaves in memory, or finds there: the same for the host, a PE's DMA and an M_CPU's.
+"""The contents of raw transfers: what a request of the host, a PE's DMA or an M_CPU writes or reads.
 
-A write leaves the value that it was submitted with, or its pattern, at every address that it is for; a read finds what
-those bytes hold, zeros where nothing was ever written. Either happens at the instant at which the request is done.
+A write stores the value that it was submitted with, or its pattern, at each of its addresses; a read returns what the
+bytes hold, zeros where nothing has been written. Both take effect at the instant at which the request is done.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DataMessage = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg | CubeDmaMsg
 
 
 def is_write(msg: HostMessage) -> bool:
-    """Whether a request leaves bytes in memory."""
+    """Whether a request writes memory."""
     return isinstance(msg, MemoryWriteMsg) or (isinstance(msg, PeDmaMsg | CubeDmaMsg) and msg.is_write)
 
 
@@ -56,7 +56,7 @@ def addresses_of(spec: MachineSpec, msg: DataMessage) -> list[int]:
 
 
 def value_to_write(values: ValueGraph, msg: DataMessage, given: Value | None) -> Value:
-    """What a write leaves at each of its addresses."""
+    """The value that a write stores at each of its addresses."""
     if given is not None:
         return given
     assert not isinstance(msg, MemoryReadMsg)
@@ -65,7 +65,7 @@ def value_to_write(values: ValueGraph, msg: DataMessage, given: Value | None) ->
 
 
 def read_contents(memory: MemoryStore, spec: MachineSpec, msg: DataMessage) -> tuple[Value, ...]:
-    """What a read finds now, as bytes, at each of its addresses; nothing where the host does not want it."""
+    """What a read returns now, as bytes, for each of its addresses; nothing where the host did not ask for contents."""
     if isinstance(msg, MemoryReadMsg) and msg.dst_kind == "discard":
         return ()
     return tuple(memory.read(pa, (msg.nbytes,), I8, zero_fill=True) for pa in addresses_of(spec, msg))

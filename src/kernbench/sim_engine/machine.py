@@ -7,6 +7,7 @@ their context (`components.base.Context`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -16,11 +17,14 @@ from kernbench.common.errors import ComponentError
 from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import KernelLaunchMsg, LaunchStream, RequestId
 from kernbench.common.writers import Writers
-from kernbench.components.base import ActiveComponent, Component, Listener, MemoryPort, Packet
+from kernbench.components.base import ActiveComponent, Component, Packet
+from kernbench.components.builtin.ipcq_trace import traces_messages
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
+from kernbench.components.memory_port import Listener, MemoryPort
 from kernbench.components.replays import LaunchReplayer
 from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
+from kernbench.policy.address.channel_map import channel_path, channel_requests
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.communication_tcm import CommunicationTcm
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
@@ -78,7 +82,7 @@ class Machine:
         self._wiring = wiring
         self._components: dict[str, Component] = {}
         self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
-        self._leases: set[tuple[int, int, int]] = set()  # PEs whose kernel has all TCM, and no allocator is made yet
+        self._leases: set[tuple[int, int, int]] = set()  # PEs whose kernel leases all TCM, before an allocator exists
         self._whole_tcm = TcmLease(0, wiring.sizes.tcm_allocatable_bytes)
         self._communication_tcm = CommunicationTcm(graph.spec.sip.n_cubes, graph.spec.cube.n_pes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
@@ -118,6 +122,8 @@ class Machine:
             return "fast paths are off"
         if self.activity is not None:
             return "every flit is watched"
+        if traces_messages():
+            return "messages are traced"
         if self.log is not None and self.log.lines:
             return "the op log keeps lines"
         return ""
@@ -160,13 +166,13 @@ class Machine:
         return self._whole_tcm
 
     def tcm_for(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
-        """What `lease_tcm` would lend now."""
+        """What `lease_tcm` would lease now."""
         lease = self.lease_tcm(sip, cube, pe, stream)
         self.end_lease(sip, cube, pe, stream)
         return lease
 
     def tcm_holders(self, sip: int, cube: int, pe: int) -> list[tuple[str, int]]:
-        """What of a PE's TCM is not for its kernels, and how many bytes each takes, in the order of their size."""
+        """The holders of a PE's TCM other than its kernels, with their bytes, largest first."""
         rings, work = self._communication_tcm.parts_of(sip)
         memory = self._pe_memories.get((sip, cube, pe))
         placed = 0 if memory is None else memory.tcm.used_bytes - rings - work
@@ -179,7 +185,7 @@ class Machine:
         return sorted(((name, nbytes) for name, nbytes in found if nbytes), key=lambda holder: -holder[1])
 
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:
-        """The kernel is over, if there was one."""
+        """End the lease of a PE's kernel, if there is one."""
         if stream != "compute":
             self._communication_tcm.end_lease(sip, cube, pe, stream)
             return
@@ -189,7 +195,7 @@ class Machine:
             found.end_lease()
 
     def reserve_communication_tcm(self, sips: Sequence[int], ring_bytes: int, work_bytes: int) -> None:
-        """Keep TCM on every PE of some SIPs for communication: `ring_bytes` for ring buffers, `work_bytes` for the
+        """Reserve TCM on every PE of some SIPs for communication: `ring_bytes` for ring buffers, `work_bytes` for the
         tensors of its kernels. SIPs that have the same already stay as they are.
 
         Raises AllocationError, and reserves nothing, where a kernel runs, where there is no room, and where other sizes
@@ -198,13 +204,13 @@ class Machine:
         self._communication_tcm.reserve(sips, ring_bytes, work_bytes)
 
     def release_communication_tcm(self, sips: Sequence[int]) -> None:
-        """Give back what `reserve_communication_tcm` keeps on some SIPs. Raises AllocationError, and gives back
-        nothing, where nothing is kept, a communication kernel runs, or ring buffers are left.
+        """Release what `reserve_communication_tcm` reserved on some SIPs. Raises AllocationError, and releases nothing,
+        where nothing is reserved, a communication kernel runs, or ring buffers are left.
         """
         self._communication_tcm.release(sips)
 
     def communication_tcm_bytes(self, sip: int) -> int:
-        """How much TCM is kept for communication on each PE of a SIP; 0 where none is."""
+        """The TCM reserved for communication on each PE of a SIP, in bytes; 0 where none is."""
         return self._communication_tcm.bytes_of(sip)
 
     def communication_rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
@@ -239,6 +245,15 @@ class Machine:
             port = self._ports[path] = make_port(self, self._wiring, path)
         return port
 
+    def requests_of(
+        self, path: tuple[str, ...], address: int, nbytes: int
+    ) -> Sequence[tuple[tuple[str, ...], int, int]]:
+        cube = self.graph.spec.cube
+        if path[-1] not in self._wiring.with_channels or not cube.has_channel_routers:
+            return ((path, address, nbytes),)
+        parts = channel_requests(address, nbytes, cube.hbm_channels_per_pe, cube.hbm_burst_bytes)
+        return [(channel_path(path, channel), start, size) for channel, start, size in parts]
+
     def sequence_of(self, node: str) -> Iterator[int]:
         """Sequence numbers for a node's transfers, which break ties among simultaneous ones: nodes in machine order."""
         sequence = self._sequences.get(node)
@@ -251,12 +266,13 @@ class Machine:
         return self.listeners.add(memory, address, nbytes, listener)
 
     def send(self, packet: Packet) -> None:
-        """Let a packet travel to the next block on its path that takes packets, and hand it over there."""
+        """Send a packet to the next block on its path that accepts packets, and deliver it there."""
         path, place = packet.path, packet.place
         leg = self._legs.get((path, place))
         if leg is None:
             leg = self._legs[path, place] = self._leg(path, place)
         stop, route = leg
+        is_whole_path = stop - place == len(path) - 1
         # An address matters where there are channels: at the end of a write, at the start of a read's reply.
         read_from = write_to = None
         if packet.nbytes:
@@ -264,15 +280,16 @@ class Machine:
                 read_from = packet.address if path[place] in self._wiring.with_channels else None
             elif path[stop] in self._wiring.with_channels:
                 write_to = packet.address
-            if stop - place < len(path) - 1 and read_from is not None:
+            if not is_whole_path and read_from is not None:
                 self._hbm_traffic.count_leg(packet)
+        slot = packet.slot if is_whole_path else None  # a block that stores and forwards takes one after the other
         packet.place = stop
         trace = packet.legs is not None
-        on_left, packet.on_left = packet.on_left, None  # of the first leg
+        on_left = None if packet.on_left is None else partial(packet.on_left, path[place])
         now, arrived = self.env.now, self._arrived
         self.fabric.inject(
             route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, on_left=on_left,
-            trace=trace, tag=packet,
+            trace=trace, tag=packet, slot=slot,
         )  # fmt: skip
 
     def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:
@@ -292,12 +309,13 @@ class Machine:
             assert packet.answer is not None
             packet.answer(packet)
             return
+        if packet.at_end and packet.on_arrival is not None:
+            packet.on_arrival()
         if packet.nbytes and packet.at_end and packet.address is not None:
             if packet.node in self._wiring.with_channels and self._legs[packet.path, 0][0] < len(packet.path) - 1:
                 self._hbm_traffic.count_leg(packet)
-            if packet.on_arrival is not None:
-                packet.on_arrival()
-            self.listeners.notify(packet.node, packet.address, packet.nbytes, packet.payload)
+            if packet.on_arrival is None:
+                self.listeners.notify(packet.node, packet.address, packet.nbytes, packet.payload)
         component = self.component(packet.node)
         if not isinstance(component, ActiveComponent):
             raise ComponentError(
@@ -309,16 +327,16 @@ class Machine:
         if process is not None:
             self.env.process(process)
 
-    # ---- who waits
+    # ---- blocked kernels
 
     def blocked_kernels(self) -> tuple[BlockedKernel, ...]:
-        """The kernels that wait now, by PE, and what for: for the report when nothing can happen any more."""
+        """The kernels that wait now, by PE, and what each waits for: for the deadlock report."""
         if self.launch_replayer is not None:
             self.launch_replayer.interrupt()
         return self.standing_kernels()
 
     def standing_kernels(self) -> tuple[BlockedKernel, ...]:
-        """The same without those of launches that are replayed: it changes nothing, so it may be asked at any time."""
+        """The same without kernels of replayed launches. It changes nothing, so it may be called at any time."""
         cpus = [component for component in self._components.values() if isinstance(component, PeCpuComponent)]
         return tuple(kernel for cpu in sorted(cpus, key=lambda cpu: cpu.key) for kernel in cpu.blocked())
 
@@ -327,7 +345,7 @@ class Machine:
     def simulation_stats(self) -> SimulationStats:
         """What was replayed so far, what was simulated, and why."""
         engine, stats = self.fabric.engine, self.stats
-        stats.is_compiled = stats.is_compiled or engine.queues is not None
+        stats.is_compiled = stats.is_compiled or engine.is_compiled
         if not self.fast_paths.compiled:
             stats.not_compiled = OFF
         elif engine.lacks_numba:

@@ -1,5 +1,6 @@
 """How a DMA engine reaches a memory: one `MemoryPort`, directly by the fabric or by packets. Both take the same times;
-only simultaneous requests of several PEs may be served in another order.
+only simultaneous requests of several PEs may be served in another order. Where each channel of HBM has a router, a port
+consists of one such port for each channel.
 
 A built-in memory without active blocks on the path is reached directly by the fabric: the request of a read, and the
 acknowledgement of a write, are control messages, which never wait, so their times can be added up. Transfers of several
@@ -8,14 +9,19 @@ engines that depart at one instant are ordered by engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from kernbench.components.base import Context, Initiator, MemoryComponent, MemoryPort, OnArrival, OnLeft, Packet
+from kernbench.common.last_of import LastOf
+from kernbench.components.base import Context, MemoryComponent, Packet
+from kernbench.components.memory_port import Arrival, Initiator, MemoryAccess, MemoryPort, OnArrival, OnLeft
+from kernbench.policy.address.channel_map import ChannelRequest, channel_path, channel_requests
 from kernbench.sim_engine.fabric import Fabric, Transfer
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
+
+OnLanded = Callable[[], object]
 
 
 class PortOwner(Context, Protocol):
@@ -31,13 +37,31 @@ class PortOwner(Context, Protocol):
 def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> MemoryPort:
     """The memory at the end of `path`."""
     node = path[-1]
+    if node in wiring.with_channels and machine.graph.spec.cube.has_channel_routers:
+        paths = [channel_path(path, channel) for channel in range(machine.graph.spec.cube.hbm_channels_per_pe)]
+        return ChannelPort(machine, path, [_port_to(machine, wiring, each) for each in paths])
+    return _port_to(machine, wiring, path)
+
+
+def _port_to(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> DirectPort | PacketPort:
+    node = path[-1]
     kind = wiring.classes[node]
     burst_bytes = machine.fabric.network.flit_bytes if node in wiring.with_channels else 0
     if not (issubclass(kind, MemoryComponent) and wiring.stops.isdisjoint(path[1:-1])):
-        return PacketPort(machine, path, burst_bytes)
+        return PacketPort(machine, path, burst_bytes, _exit_node(machine, wiring, path))
     if kind.accept is not MemoryComponent.accept or kind.handle is not MemoryComponent.handle:
-        return PacketPort(machine, path, burst_bytes)  # a class of the user's, which may do anything with a packet
+        # a class of the user's, which may do anything with a packet
+        return PacketPort(machine, path, burst_bytes, _exit_node(machine, wiring, path))
     return DirectPort(machine, path, burst_bytes)
+
+
+def _exit_node(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> str:
+    """The block from which packets leave the SIP that they come from; their sender, where they stay on it."""
+    sips = [machine.graph.node(node).place.sip for node in path]
+    if sips[-1] == sips[0]:
+        return path[0]
+    inside = next(at for at, sip in enumerate(sips) if sip != sips[0])
+    return next((node for node in reversed(path[:inside]) if node in wiring.stops), path[0])
 
 
 class DirectPort:
@@ -53,36 +77,44 @@ class DirectPort:
         self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
         self._sequence = machine.sequence_of(path[0])
 
-    def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
+    @property
+    def exit_node(self) -> str:
+        return self.path[0]
+
+    def read(self, access: MemoryAccess) -> None:
+        nbytes, address, at_ns, done, tag, *_ = access
         where = address if self.burst_bytes else None
         at_ns, seq = at_ns + self._there.control_ns, next(self._sequence)
         self._fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, seq=seq)
 
-    def write(
-        self,
-        nbytes: int,
-        address: int,
-        at_ns: float,
-        done: OnArrival | None,
-        tag: Initiator,
-        payload: object = None,
-        on_left: OnLeft | None = None,
-    ) -> None:
+    def write(self, access: MemoryAccess) -> None:
+        notify = self._machine.listeners.notify
+        self.put(access, partial(notify, self.path[-1], access.address, access.nbytes, access.payload))
+
+    def put(self, access: MemoryAccess, landed: OnLanded) -> None:
+        """Write bytes; `landed` is called when the last one is in memory."""
+        nbytes, address, at_ns, done, tag, _, on_left, slot = access
+
         def arrived(transfer: Transfer) -> None:
-            machine = self._machine
             if done is not None:
-                machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
-            machine.listeners.notify(self.path[-1], address, nbytes, payload)
+                self._machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
+            landed()
 
         where = address if self.burst_bytes else None
+        left = None if on_left is None else partial(on_left, self.path[0])
         seq = next(self._sequence)
         self._fabric.inject(
-            self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=on_left, tag=tag, seq=seq
+            self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=left, tag=tag, seq=seq, slot=slot
         )
 
-    def update(
-        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
-    ) -> None:
+    def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
+        arrives_ns = at_ns + self._there.control_ns
+        arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes)
+        self._machine.at(arrives_ns, arrived, payload)
+        return arrives_ns
+
+    def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
+        nbytes, address, at_ns, done, tag, *_ = access
         where = address if self.burst_bytes else None
 
         def arrived(transfer: Transfer) -> None:
@@ -104,39 +136,130 @@ class _Arrived(NamedTuple):
 class PacketPort:
     """By packets, which active blocks on the path take and pass on."""
 
-    __slots__ = ("_machine", "burst_bytes", "path")
+    __slots__ = ("_machine", "burst_bytes", "exit_node", "path")
 
-    def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int) -> None:
+    def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int, exit_node: str) -> None:
         self.path = path
+        self.exit_node = exit_node
         self.burst_bytes = burst_bytes
         self._machine = machine
 
-    def read(self, nbytes: int, address: int, at_ns: float, done: OnArrival, tag: Initiator) -> None:
-        self._send(Packet(tag.request, self.path, wanted_bytes=nbytes, address=address), at_ns, done, tag)
+    def read(self, access: MemoryAccess) -> None:
+        request = access.tag.request
+        self._send(Packet(request, self.path, wanted_bytes=access.nbytes, address=access.address), access)
 
-    def write(
-        self,
-        nbytes: int,
-        address: int,
-        at_ns: float,
-        done: OnArrival | None,
-        tag: Initiator,
-        payload: object = None,
-        on_left: OnLeft | None = None,
-    ) -> None:
+    def write(self, access: MemoryAccess) -> None:
+        nbytes, address, _, _, tag, payload, on_left, _ = access
         packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=on_left)
-        self._send(packet, at_ns, done, tag)
+        self._send(packet, access)
 
-    def update(
-        self, nbytes: int, address: int, at_ns: float, apply: Callable[[], object], done: OnArrival, tag: Initiator
-    ) -> None:
-        packet = Packet(tag.request, self.path, nbytes, nbytes, address, on_arrival=apply)
-        self._send(packet, at_ns, done, tag)
+    def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
+        arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload)
+        packet = Packet(tag.request, self.path, address=address, payload=payload, on_arrival=arrived)
+        self._send(packet, MemoryAccess(nbytes, address, at_ns, None, tag))
+        return at_ns + self._machine.latency_ns(self.path)
 
-    def _send(self, packet: Packet, at_ns: float, done: OnArrival | None, tag: Initiator) -> None:
-        packet.answer = partial(_answered, done, tag)
-        packet.initiator = tag
-        self._machine.at(at_ns, self._machine.send, packet)
+    def put(self, access: MemoryAccess, landed: OnLanded) -> None:
+        """Write bytes; `landed` is called when the last one is in memory, instead of the listeners there."""
+        nbytes, address, _, _, tag, _, on_left, slot = access
+        packet = Packet(tag.request, self.path, nbytes, address=address, on_left=on_left, on_arrival=landed, slot=slot)
+        self._send(packet, access)
+
+    def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
+        nbytes, address, _, _, tag, *_ = access
+
+        def arrived() -> None:
+            apply()
+            self._machine.listeners.notify(self.path[-1], address, nbytes, None)
+
+        self._send(Packet(tag.request, self.path, nbytes, nbytes, address, on_arrival=arrived), access)
+
+    def _send(self, packet: Packet, access: MemoryAccess) -> None:
+        packet.answer = partial(_answered, access.done, access.tag)
+        packet.initiator = access.tag
+        self._machine.at(access.at_ns, self._machine.send, packet)
+
+
+class ChannelPort:
+    """The channels of an HBM slice, each over a path of its own. An access is one request for each channel that it
+    uses; they depart together, travel separately, and the access is done when the last of them is. The bursts of a
+    write leave the engine in the order of their addresses, so its requests alternate on the first link; those of a
+    posted write follow one another, because the time at which its last byte leaves must be known when it departs.
+    """
+
+    __slots__ = ("_machine", "_ports", "burst_bytes", "path")
+
+    def __init__(self, machine: PortOwner, path: tuple[str, ...], ports: Sequence[DirectPort | PacketPort]) -> None:
+        self.path = path
+        self.burst_bytes = ports[0].burst_bytes
+        self._machine = machine
+        self._ports = ports  # by channel
+
+    @property
+    def exit_node(self) -> str:
+        return self._ports[0].exit_node
+
+    def read(self, access: MemoryAccess) -> None:
+        requests = self._requests(access)
+        joined = _Joined(len(requests), access.done)
+        for channel, start, size in requests:
+            self._ports[channel].read(MemoryAccess(size, start, access.at_ns, joined, access.tag))
+
+    def write(self, access: MemoryAccess) -> None:
+        nbytes, address, at_ns, done, tag, payload, on_left, _ = access
+        requests = self._requests(access)
+        parts = len(requests)
+        landed = LastOf(parts, partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload))
+        joined = None if done is None else _Joined(parts, done)
+        left = None if on_left is None else _LastLeft(parts, on_left)
+        for place, (channel, start, size) in enumerate(requests):
+            part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, parts))
+            self._ports[channel].put(part, landed)
+
+    def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
+        channel = address // self.burst_bytes % len(self._ports)
+        return self._ports[channel].notify(address, nbytes, at_ns, tag, payload)
+
+    def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
+        requests = self._requests(access)
+        applied, joined = LastOf(len(requests), apply), _Joined(len(requests), access.done)
+        for channel, start, size in requests:
+            self._ports[channel].update(MemoryAccess(size, start, access.at_ns, joined, access.tag), applied)
+
+    def _requests(self, access: MemoryAccess) -> list[ChannelRequest]:
+        return channel_requests(access.address, access.nbytes, len(self._ports), self.burst_bytes)
+
+
+class _Joined:
+    """Called for the arrival of each part of an access; calls `done` for the last."""
+
+    __slots__ = ("_done", "_missing")
+
+    def __init__(self, parts: int, done: OnArrival | None) -> None:
+        self._missing = parts
+        self._done = done
+
+    def __call__(self, arrival: Arrival) -> None:
+        self._missing -= 1
+        if not self._missing and self._done is not None:
+            self._done(arrival)
+
+
+class _LastLeft:
+    """The same for departures from each node, of which the latest counts."""
+
+    __slots__ = ("_left_ns", "_parts", "_then")
+
+    def __init__(self, parts: int, then: OnLeft) -> None:
+        self._parts = parts
+        self._then = then
+        self._left_ns: dict[str, list[float]] = {}
+
+    def __call__(self, node: str, left_ns: float) -> None:
+        left = self._left_ns.setdefault(node, [])
+        left.append(left_ns)
+        if len(left) == self._parts:
+            self._then(node, max(left))
 
 
 def _answered(done: OnArrival | None, tag: Initiator, _: Packet) -> None:

@@ -11,10 +11,11 @@ were never written, or were freed, cannot be read unless the caller asks for zer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple, TypeAlias, cast
 
+from kernbench.common.access_observers import AccessObservers
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import DataError
 from kernbench.sim_engine.byte_map import ByteMap, StridedCopy
@@ -38,7 +39,7 @@ class MemoryStore:
         self._graph = graph
         self._map = ByteMap()
         self._layouts: dict[tuple[TensorType, tuple[int, ...]], StridedLayout] = {}
-        self.before_use: Callable[[int], object] | None = None  # called with the address before bytes are touched
+        self.access_observers = AccessObservers()  # called with the address before bytes are touched
 
     def __len__(self) -> int:
         """How many stretches of values memory holds."""
@@ -141,8 +142,8 @@ class MemoryStore:
     def _begin_use(self, addr: int) -> None:
         if addr < 0:
             raise DataError(f"address {addr} is negative", hint="addresses count from 0")
-        if self.before_use is not None:
-            self.before_use(addr)
+        if self.access_observers:
+            self.access_observers.notify(addr)
 
     def _layout(self, type_: TensorType, strides_bytes: Sequence[int]) -> StridedLayout:
         key = (type_, tuple(strides_bytes))

@@ -39,7 +39,7 @@ class RecordedRows:
     depends: array[int]  # as the log has them: of each row one record, or which of `several`, counted from -1 down
     several: list[tuple[int, ...]]
     row_tokens: array[int]
-    folded: list[FoldedRows]  # courses of composites
+    folded: list[FoldedRows]  # recordings of composites
 
     @property
     def nbytes(self) -> int:
@@ -62,8 +62,8 @@ class RecordedRows:
                 self.firsts[row],
             )
             cause = cause_end
-        for course in self.folded:
-            yield from course.unfolded()
+        for recording in self.folded:
+            yield from recording.unfolded()
 
 
 class RowsCopy(NamedTuple):

@@ -20,8 +20,9 @@ from typing import NamedTuple
 from kernbench.common.messages import LaunchStream
 from kernbench.common.work_units import BYTES
 from kernbench.components.recording import NO_REF, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, Release
+from kernbench.sim_engine.op_columns import OpColumns
 from kernbench.sim_engine.op_copies import RecordedRows, RowsCopy, copied_rows
-from kernbench.sim_engine.op_rows import CompositeRows, FoldedRows, RecordIds, Rows, natural
+from kernbench.sim_engine.op_rows import CompositeRows, FoldedRows, Rows
 
 _RELEASES = tuple(release.name.lower() for release in Release)
 _CAUSE = 4  # numbers per entry of `Causes`
@@ -47,31 +48,19 @@ class OpRecord(NamedTuple):
     released_by: int | None
 
 
-class OpLog:
+class OpLog(OpColumns):
     """Every record of a run, in memory. With `lines`, params say which line of the kernel asked for the op."""
 
     def __init__(self, *, lines: bool = False) -> None:
+        super().__init__()
         self.lines = lines
         self._next = 0  # number of the next record
-        self._describers: list[OpDescriber] = []
-        self._subjects: list[object] = []
-        self._firsts = array("q")  # of each row, that of its first record: an id once it is in order, else a number
-        self._starts = array("q")  # of each row: which of `_times` is its first record's
-        self._times = array("d")
-        self._causes = array("d")  # of all rows, see `Causes`
-        self._cause_ends = array("q")  # of each row: where its causes end there
-        self._depends = array("q")  # the one record that a row waited for, or which of `_several`, counted from -1 down
-        self._several: list[tuple[int, ...]] = []
-        self._token_firsts = array("q")  # number of each token's first record; -1, or none yet: it is not recorded
         self._tokens = 0
         self._single: dict[tuple[str, ...], OneOp] = {}  # by stream, unit and head of what came through `record`
         self._folded: list[FoldedRows] = []
         self._copies: list[tuple[RowsCopy, int, int]] = []  # and the numbers of their first record and first token
         self._taken = self._taken_tokens = 0  # records and tokens that have left with `take_rows`
-        self._ids = RecordIds()
-        self._ordered = 0  # rows, the first ones, that are in order for good
         self.before_read: Callable[[], None] | None = None  # makes sure that all that has happened is written down
-        self.before_order: Callable[[], None] | None = None  # the last moment at which rows are as they came
 
     def __len__(self) -> int:
         """How many ops were recorded."""
@@ -129,36 +118,6 @@ class OpLog:
         self._next += len(times) // 2
         self._append(describer, subject, times, dependency_ids, token, causes, first)
         return self._next - 1
-
-    def _append(
-        self,
-        describer: OpDescriber,
-        subject: object,
-        times: Sequence[float],
-        dependency_ids: tuple[int, ...],
-        token: int,
-        causes: Causes,
-        first: int,
-    ) -> None:
-        self._describers.append(describer)
-        self._subjects.append(subject)
-        self._starts.append(len(self._times) // 2)
-        self._times.extend(times)
-        self._causes.extend(causes)
-        self._cause_ends.append(len(self._causes))
-        if len(dependency_ids) == 1:
-            self._depends.append(dependency_ids[0])
-        else:
-            several = self._several  # tiles of one command have the same
-            if not several or several[-1] is not dependency_ids:
-                several.append(dependency_ids)
-            self._depends.append(-len(several))
-        if token >= 0:
-            known = self._token_firsts
-            if token >= len(known):
-                known.extend([NO_REF] * (token + 1 - len(known)))
-            known[token] = first
-        self._firsts.append(first)
 
     def new_token(self) -> int:
         """A number for a token whose stages will be recorded."""
@@ -297,53 +256,6 @@ class OpLog:
             for row in copied_rows(copy, first, first_token):
                 self._append(*row)
 
-    def _put_in_order(self, until_ns: float) -> None:
-        """Give ids to the rows that end before `until_ns`: no other will."""
-        done, rows = self._ordered, len(self._firsts)
-        if done == rows:
-            return
-        if self.before_order is not None:
-            self.before_order()
-        ends = array("q", [*self._starts[done + 1 :], len(self._times) // 2])
-        keys = [
-            (self._times[2 * end - 1], natural(self._describers[done + at].pe), self._firsts[done + at])
-            for at, end in enumerate(ends)
-        ]
-        places = [at for at, key in enumerate(keys) if key[0] < until_ns]
-        final, places = len(places), sorted(places, key=keys.__getitem__)
-        self._ordered += final
-        if final < len(keys):
-            places += [at for at, key in enumerate(keys) if key[0] >= until_ns]
-        following = self._ids.given
-        firsts = [self._firsts[done + at] for at in places]
-        sizes = [ends[at] - self._starts[done + at] for at in places]
-        for at in range(final):
-            self._ids.give(firsts[at], sizes[at])
-            firsts[at], following = following, following + sizes[at]
-        if places != list(range(len(places))):
-            self._move_rows(done, places, ends)
-        self._firsts[done:] = array("q", firsts)
-
-    def _move_rows(self, done: int, places: list[int], ends: array[int]) -> None:
-        """Put the rows from `done` on in another order."""
-        starts, times = self._starts[done:], array("d")
-        causes, cause_ends = array("d"), array("q")
-        cause_base = self._cause_ends[done - 1] if done else 0
-        time_base = starts[0]
-        new_starts = array("q")
-        for at in places:
-            row = done + at
-            new_starts.append(time_base + len(times) // 2)
-            times += self._times[2 * starts[at] : 2 * ends[at]]
-            causes += self._causes[self._cause_ends[row - 1] if row else 0 : self._cause_ends[row]]
-            cause_ends.append(cause_base + len(causes))
-        self._times[2 * time_base :] = times
-        self._causes[cause_base:] = causes
-        self._starts[done:], self._cause_ends[done:] = new_starts, cause_ends
-        self._describers[done:] = [self._describers[done + at] for at in places]
-        self._subjects[done:] = [self._subjects[done + at] for at in places]
-        self._depends[done:] = array("q", [self._depends[done + at] for at in places])
-
     # ---- what records say
 
     def _row(self, row: int) -> list[OpRecord]:
@@ -398,19 +310,3 @@ class OpLog:
         if token >= len(known) or known[token] < 0:
             return None
         return self._ids.id_of(known[token] + (who & (1 << STAGE_BITS) - 1))
-
-    def _drop(self, rows: int) -> None:
-        """Forget the records of the first `rows` rows; their ids stay taken."""
-        records = self._starts[rows] if rows < len(self._starts) else len(self._times) // 2
-        causes = self._cause_ends[rows - 1]
-        self._ordered -= rows
-        kept = [self._several[-one - 1] if one < 0 else None for one in self._depends[rows:]]
-        del self._times[: 2 * records], self._causes[:causes], self._several[:]
-        for column in (self._describers, self._subjects, self._firsts, self._starts, self._cause_ends, self._depends):
-            del column[:rows]
-        for row, several in enumerate(kept):
-            self._cause_ends[row] -= causes
-            self._starts[row] -= records
-            if several is not None:
-                self._several.append(several)
-                self._depends[row] = -len(self._several)

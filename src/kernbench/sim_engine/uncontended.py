@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernbench.sim_engine.fabric import Fabric, Transfer
-from kernbench.sim_engine.fabric.activity import Errand, Piece
+from kernbench.sim_engine.fabric.activity import Piece, TransferGroup
 from kernbench.sim_engine.fabric.model import Network
 
 
@@ -20,31 +20,51 @@ class Uncontended:
         self._fabric = Fabric(network)
         self._measured: dict[tuple[object, ...], float] = {}
 
-    def queue_ns(self, errand: Errand) -> float:
+    def queue_ns(self, group: TransferGroup) -> float:
         """By how much contention prolonged a group. Transfers that depart after all before have ended are separate."""
-        return sum(max(0.0, _lasted_ns(batch) - self._uncontended_ns(batch)) for batch in _batches(errand.pieces))
+        return sum(max(0.0, _lasted_ns(batch) - self._uncontended_ns(batch)) for batch in _batches(group.pieces))
 
-    def transfer_ns(self, errand: Errand) -> float:
-        """How long its bytes take over the narrowest link, or memory channels, of their path."""
+    def transfer_ns(self, group: TransferGroup) -> float:
+        """How long its bytes take over the narrowest link, or memory channels, of their path. The pieces of an access
+        that is split over channels use channels, and links to them, together.
+        """
         network, total = self._network, 0.0
-        for piece in errand.pieces:
-            rates = [rate for rate in (network.bw_gbs[link] for link in piece.route.links) if rate is not None]
-            if piece.reads or piece.writes:
-                channels, burst_bytes, burst_ns, _ = network.channel_specs[_memory_of(piece)]
-                rates.append(channels * burst_bytes / burst_ns)
+        for piece in group.pieces:
+            memory = _memory_of(piece) if piece.reads or piece.writes else -1
+            spec = network.channel_specs.get(memory)
+            at_once = spec[0] if spec is not None and spec[4] else 1  # channels that pieces use together
+            rates = [] if spec is None else [spec[0] * spec[1] / spec[2]]
+            for link in piece.route.links:
+                rate = network.bw_gbs[link]
+                if rate is not None:
+                    rates.append(rate * at_once if memory in network.link_ends[link] else rate)
             total += piece.nbytes / min(rates)
         return total
 
     def _uncontended_ns(self, batch: Sequence[Piece]) -> float:
         begin = batch[0].at_ns
         key = tuple(
-            (id(piece.route), piece.nbytes, piece.reads, piece.writes, piece.block % 4096, piece.at_ns - begin)
+            (
+                id(piece.route),
+                piece.nbytes,
+                piece.reads,
+                piece.writes,
+                self._place_of(piece),
+                piece.at_ns - begin,
+                piece.slot,
+            )
             for piece in batch
         )
         cached = self._measured.get(key)
         if cached is None:
             cached = self._measured[key] = self._measured_ns(batch, begin)
         return cached
+
+    def _place_of(self, piece: Piece) -> int:
+        """The channel that a piece begins on; 0 for one that uses none."""
+        if not (piece.reads or piece.writes):
+            return 0
+        return self._fabric.engine.groups[_memory_of(piece)].channel_of(piece.block)
 
     def _measured_ns(self, batch: Sequence[Piece], begin: float) -> float:
         fabric = self._fabric
@@ -53,10 +73,11 @@ class Uncontended:
         for piece in batch:
             if piece.reads or piece.writes:  # earlier measurements must cause no turnaround
                 group = fabric.engine.groups[_memory_of(piece)]
-                group.turn_to([0] * (group.mask + 1))
+                group.turn_to([0] * group.channels)
         for piece in batch:
-            shift = self._network.flit_bytes.bit_length() - 1
-            address = piece.block << shift
+            address = (
+                fabric.engine.groups[_memory_of(piece)].address_of(piece.block) if piece.reads or piece.writes else 0
+            )
             fabric.inject(
                 piece.route,
                 piece.nbytes,
@@ -64,6 +85,7 @@ class Uncontended:
                 read_from=address if piece.reads else None,
                 write_to=address if piece.writes else None,
                 on_done=done.append,
+                slot=piece.slot,
             )
         fabric.run()
         return max(transfer.done_ns for transfer in done) - now

@@ -1,7 +1,7 @@
 """From a compiled machine to a network: nodes with what they charge, links with their times, memory channels.
 
-What depends on the machine only is made once and shared by all engines on it: routes, names, and the network too
-unless some block brings a delay rule of its own, which may keep state.
+What depends on the machine alone is built once and shared by all engines on it: routes, names, and the network, unless
+a block has its own delay rule, which may keep state.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.table import BUILTIN, component_class, make_component
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
+from kernbench.sim_engine.buffer_layers import layers_of_machine
 from kernbench.sim_engine.fabric import BETWEEN, DelayRule, Network
 from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.plain_network import buffers_of
 from kernbench.topology.graph import TopologyGraph
 
 CONNECTION_KINDS = frozenset({"ucie_conn", "io_ucie_conn"})
 PORT_KINDS = frozenset({"ucie", "io_ucie"})
+SERIES_KINDS = CONNECTION_KINDS | PORT_KINDS | {"channel_router"}
 
 LegTable = dict[tuple[tuple[str, ...], int], tuple[int, Route]]  # by path and place: up to which stop, and how
 
@@ -38,17 +41,17 @@ class Wiring:
     classes: dict[str, type[Component]]  # by node
     stops: frozenset[str]  # nodes that store and forward
     with_channels: frozenset[str]  # nodes with memory channels
-    eager: tuple[str, ...]  # nodes whose block must exist before time begins
-    ranks: dict[str, int]  # of nodes that ask for transfers, from 1 up
+    eager: tuple[str, ...]  # nodes whose block is created before time 0
+    ranks: dict[str, int]  # of nodes that inject transfers, from 1 up
     network: Network | None = None
     legs: LegTable = field(default_factory=dict)  # of packets on that network
     command_endpoints: dict[tuple[int, Targets], str] = field(default_factory=dict)  # by SIP and target cubes
 
 
-@lru_cache(maxsize=4)  # a sweep goes from machine to machine and must not keep them all
+@lru_cache(maxsize=4)  # bounded: a sweep has many machines
 def wiring_of(graph: TopologyGraph) -> Wiring:
-    """The machine's shared part, made at the first call; raises ComponentError for an impl that cannot be loaded, and
-    for engines that declare what cannot be.
+    """The shared part of a machine, built at the first call; raises ComponentError for an impl that cannot be loaded,
+    and for engines whose declarations contradict each other.
     """
     classes: dict[str, type[Component]] = {}
     for node in graph.nodes.values():
@@ -76,7 +79,7 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
         return wiring.network
     network = Network(graph.spec.system.flit_bytes)
     rules = False
-    alike: dict[tuple[str, int], Component] = {}  # blocks of ours with the same attrs charge the same
+    alike: dict[tuple[str, int], Component] = {}  # builtin blocks with equal attrs have equal costs
     for node in graph.nodes.values():
         component = components.get(node.id) or alike.get((node.impl, id(node.attrs)))
         if component is None:
@@ -89,11 +92,14 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
         network.add_node(node.id, component.entry_ns, rule, node.place.sip if node.place.sip >= 0 else BETWEEN)
         if isinstance(component, HbmCtrlComponent):
             spec = component.channels
-            network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns)
+            network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns, separate=spec.separate)
     ns_per_mm = graph.spec.system.ns_per_mm
     network.add_links((src, dst, bw_gbs, distance_mm * ns_per_mm) for src, dst, _, bw_gbs, distance_mm in graph.edges)
     for src, via, dst in _series(graph, wiring):
         network.add_series(src, via, dst)
+    if graph.spec.fabric.buffers is not None:
+        layers, layer_rule = layers_of_machine(graph, wiring.router, wiring.stops, network)
+        network.set_buffers(buffers_of(graph.spec.fabric.buffers, layers), layer_rule)
     if not rules:
         wiring.network = network
     return network
@@ -102,11 +108,11 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
 def _series(graph: TopologyGraph, wiring: Wiring) -> Iterator[tuple[str, str, str]]:
     """Links in series, as three nodes: all bytes from the second to the third come from the first.
 
-    They are at UCIe ports and their connections, where a route goes in at one side and out at the other
-    (`policy.routing.routing_graph`), and nothing begins or ends.
+    They are at UCIe ports and their connections and at channel routers, where a route goes in at one side and out at
+    the other (`policy.routing.routing_graph`), and nothing begins or ends.
     """
     kinds = {node.id: node.kind for node in graph.nodes.values()}
-    vias = [node for node, kind in kinds.items() if kind in PORT_KINDS | CONNECTION_KINDS and _passes(node, wiring)]
+    vias = [node for node, kind in kinds.items() if kind in SERIES_KINDS and _passes(node, wiring)]
     into: dict[str, list[str]] = {via: [] for via in vias}
     out_of: dict[str, list[str]] = {via: [] for via in vias}
     for src, dst, _, bw_gbs, _ in graph.edges:

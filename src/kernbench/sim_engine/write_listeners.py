@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernbench.components.base import Landed, Listener
+from kernbench.components.memory_port import Landed, Listener
 
 
 class WriteListeners:

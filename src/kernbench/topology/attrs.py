@@ -21,6 +21,7 @@ from kernbench.topology.layers import shipped
 from kernbench.topology.readers import (
     Scalar,
     closest,
+    read_choice,
     read_number,
     read_power_of_two,
     read_scalar,
@@ -105,6 +106,8 @@ def known_attrs(kind: str, impl: str) -> tuple[dict[str, Attribute], bool]:
 def _read(attribute: Attribute, value: object) -> Scalar:
     if attribute.form == "number":
         return read_number(value, attribute.low, attribute.high)
+    if attribute.form == "choice":
+        return read_choice(value, attribute.choices)
     read = read_whole if attribute.form == "whole" else read_power_of_two
     return read(value, int(attribute.low), int(attribute.high))
 

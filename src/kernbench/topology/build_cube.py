@@ -13,7 +13,7 @@ from kernbench.topology.build_pe import add_pe, pe_parts
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import SIDES, Mesh
 from kernbench.topology.spec_cube import CubeSpec
-from kernbench.topology.template import Template, part_of
+from kernbench.topology.template import Template, component_data
 
 PointMm = tuple[float, float]
 
@@ -23,12 +23,12 @@ def manhattan_mm(a: PointMm, b: PointMm) -> float:
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
 
 
-def cube_template(cube: CubeSpec, mesh: Mesh) -> Template:
+def cube_template(cube: CubeSpec, mesh: Mesh, *, has_mmu: bool) -> Template:
     """One cube as a template."""
     me = CubeId(0, 0)
     template = Template(str(me))
     _add_mesh(template, me, cube, mesh)
-    parts = pe_parts(cube)
+    parts = pe_parts(cube, has_mmu=has_mmu)
     for pe, slot in enumerate(mesh.pes):
         add_pe(template, PeId(0, 0, pe), me.router(*slot), mesh.position(slot), parts, cube)
     _add_hbm(template, me, cube, mesh)
@@ -38,7 +38,7 @@ def cube_template(cube: CubeSpec, mesh: Mesh) -> Template:
 
 
 def _add_mesh(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
-    router = part_of(cube.components.router)
+    router = component_data(cube.components.router)
     for slot in mesh.routers:
         template.add(me.router(*slot), router, mesh.position(slot))
     for a, b, mm in mesh.links():
@@ -47,27 +47,44 @@ def _add_mesh(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> Non
 
 def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
     channels, bw_gbs = cube.hbm_channels_per_pe, cube.hbm_link_bw_gbs
-    part = part_of(
-        cube.components.hbm_ctrl, num_pcs=channels, pc_bw_gbs=bw_gbs / channels, slice_bytes=cube.hbm_slice_bytes
+    part = component_data(
+        cube.components.hbm_ctrl,
+        num_pcs=channels,
+        pc_bw_gbs=bw_gbs / channels,
+        slice_bytes=cube.hbm_slice_bytes,
+        **({"one_to_one": True} if cube.has_channel_routers else {}),
     )
     for pe, slot in enumerate(mesh.pes):
         template.add(me.hbm_ctrl(pe), part, mesh.position(slot))
-        template.link(me.router(*slot), me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, bw_gbs)
+        if cube.has_channel_routers:
+            _add_channel_routers(template, PeId(me.sip, me.cube, pe), me, cube, mesh)
+        else:
+            template.link(me.router(*slot), me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, bw_gbs)
+
+
+def _add_channel_routers(template: Template, pe: PeId, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
+    """The PE's router is divided: a small router for each channel of the slice, with a link as wide as the channel."""
+    slot, part = mesh.pes[pe.pe], component_data(cube.components.channel_router)
+    for channel in range(cube.hbm_channels_per_pe):
+        name = pe.channel_router(channel)
+        template.add(name, part, mesh.position(slot), pe.pe)
+        template.link(me.router(*slot), name, EdgeKind.ROUTER_TO_CHANNEL, cube.links.router_bw_gbs)
+        template.link(name, me.hbm_ctrl(pe.pe), EdgeKind.ROUTER_TO_HBM, cube.hbm_link_bw_gbs / cube.hbm_channels_per_pe)
 
 
 def _add_m_cpu_and_sram(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
     at = cube.placement.m_cpu.pos_mm
-    template.add(me.m_cpu(), part_of(cube.components.m_cpu), at)
+    template.add(me.m_cpu(), component_data(cube.components.m_cpu), at)
     mm = manhattan_mm(at, mesh.position(mesh.m_cpu))
     template.link(me.m_cpu(), me.router(*mesh.m_cpu), EdgeKind.COMMAND, cube.links.m_cpu_to_router_bw_gbs, mm)
     at = cube.placement.sram.pos_mm
-    template.add(me.sram(), part_of(cube.components.sram, size_bytes=cube.sram_bytes), at)
+    template.add(me.sram(), component_data(cube.components.sram, size_bytes=cube.sram_bytes), at)
     mm = manhattan_mm(at, mesh.position(mesh.sram))
     template.link(me.router(*mesh.sram), me.sram(), EdgeKind.ROUTER_TO_SRAM, cube.links.sram_to_router_bw_gbs, mm)
 
 
 def _add_ucie(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
-    ucie, conn = part_of(cube.components.ucie), part_of(cube.components.ucie_conn)
+    ucie, conn = component_data(cube.components.ucie), component_data(cube.components.ucie_conn)
     bw_gbs = cube.ucie.per_connection_bw_gbs
     for side in SIDES:
         port_at = mesh.port_position(side)

@@ -12,8 +12,9 @@ from kernbench.common.ids import PeId
 from kernbench.topology.declarations import wires_of
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.spec_cube import CubeSpec, PeComponents
-from kernbench.topology.template import Part, Template, part_of
+from kernbench.topology.template import ComponentData, Template, component_data
 
+MMU = "pe_mmu"
 CONTROL_LINKS: tuple[tuple[str, str], ...] = (
     ("pe_cpu", "pe_scheduler"),
     ("pe_scheduler", "pe_dma"),
@@ -33,29 +34,30 @@ DATA_LINKS: tuple[tuple[str, str], ...] = (
 )
 
 
-def pe_links(components: PeComponents) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The pairs of parts that are wired: control links, then data links."""
+def pe_links(components: PeComponents, *, has_mmu: bool) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The pairs of parts that are wired: control links, then data links. Logical addresses need no MMU."""
     further = wires_of(components)
     control = [(wire.src, wire.dst) for wire in further if wire.carries == "control"]
     data = [(wire.src, wire.dst) for wire in further if wire.carries == "data"]
-    return [*CONTROL_LINKS, *control], [*DATA_LINKS, *data]
+    control = [link for link in (*CONTROL_LINKS, *control) if has_mmu or MMU not in link]
+    return control, [*DATA_LINKS, *data]
 
 
-def pe_parts(cube: CubeSpec) -> dict[str, Part]:
+def pe_parts(cube: CubeSpec, *, has_mmu: bool) -> dict[str, ComponentData]:
     """The components of a PE, with the sizes that the memory map gives them."""
     components = cube.pe_template.components
-    parts = {name: part_of(part) for name, part in components.parts.items()}
-    parts["pe_tcm"] = part_of(components.pe_tcm, size_bytes=cube.tcm_bytes)
+    parts = {name: component_data(part) for name, part in components.parts.items() if has_mmu or name != MMU}
+    parts["pe_tcm"] = component_data(components.pe_tcm, size_bytes=cube.tcm_bytes)
     return parts
 
 
 def add_pe(
-    template: Template, pe: PeId, router: str, at: tuple[float, float], parts: dict[str, Part], cube: CubeSpec
+    template: Template, pe: PeId, router: str, at: tuple[float, float], parts: dict[str, ComponentData], cube: CubeSpec
 ) -> None:
     """Add one PE and its links to its router."""
     for name, part in parts.items():
         template.add(pe.part(name), part, at, pe.pe)
-    control, data = pe_links(cube.pe_template.components)
+    control, data = pe_links(cube.pe_template.components, has_mmu=MMU in parts)
     for a, b in control:
         template.link(pe.part(a), pe.part(b), EdgeKind.PE_INTERNAL, None)
     ports = cube.pe_template.links
@@ -65,4 +67,5 @@ def add_pe(
         )
     template.link(pe.part("pe_dma"), router, EdgeKind.PE_TO_ROUTER, cube.links.pe_dma_to_router_bw_gbs)
     template.link(router, pe.part("pe_cpu"), EdgeKind.COMMAND, None)
-    template.link(router, pe.part("pe_mmu"), EdgeKind.COMMAND, None)
+    if MMU in parts:
+        template.link(router, pe.part(MMU), EdgeKind.COMMAND, None)

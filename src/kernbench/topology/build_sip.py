@@ -14,7 +14,7 @@ from kernbench.topology.graph import Edge, EdgeKind, Node
 from kernbench.topology.mesh import snap_mm
 from kernbench.topology.ports import Chiplet
 from kernbench.topology.spec import IoChipletSpec, MachineSpec
-from kernbench.topology.template import Template, part_of
+from kernbench.topology.template import Template, component_data
 
 
 def io_template(io: IoChipletSpec, chiplet: Chiplet) -> Template:
@@ -24,13 +24,13 @@ def io_template(io: IoChipletSpec, chiplet: Chiplet) -> Template:
     parts, links = io.components, io.links
     w, h = io.size_mm.w, io.size_mm.h
     noc_at, ep_at, cpu_at = (w / 2, h / 2), (w / 2, 0.0), (w / 4, h / 2)
-    template.add(me.pcie_ep(), part_of(parts.pcie_ep), ep_at)
-    template.add(me.io_cpu(), part_of(parts.io_cpu), cpu_at)
-    template.add(me.io_noc(), part_of(parts.io_noc), noc_at)
+    template.add(me.pcie_ep(), component_data(parts.pcie_ep), ep_at)
+    template.add(me.io_cpu(), component_data(parts.io_cpu), cpu_at)
+    template.add(me.io_noc(), component_data(parts.io_noc), noc_at)
     internal = EdgeKind.IO_INTERNAL
     template.link(me.pcie_ep(), me.io_noc(), internal, links.pcie_ep_to_noc_bw_gbs, manhattan_mm(ep_at, noc_at))
     template.link(me.io_cpu(), me.io_noc(), internal, links.io_cpu_to_noc_bw_gbs, manhattan_mm(cpu_at, noc_at))
-    ucie, conn = part_of(parts.io_ucie), part_of(parts.conn)
+    ucie, conn = component_data(parts.io_ucie), component_data(parts.conn)
     bw_gbs = links.per_connection_bw_gbs
     phy_w = w / len(chiplet.ports)
     for n, port in enumerate(chiplet.ports):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
+from kernbench.topology.check_network import check_buffers
 from kernbench.topology.declarations import check_ops, check_part, is_part_name
 from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
@@ -40,6 +41,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *_check_flit(spec),
         *check_fit(spec.cube),
         *_check_coefficients(spec),
+        *(check_buffers(spec.fabric.buffers) if spec.fabric.buffers is not None else ()),
     ]
 
 

@@ -1,7 +1,8 @@
 """Compiles a checked spec to the frozen graph: host and switch first, then one SIP after another.
 
 Cubes and IO chiplets are laid out once as templates and instantiated. The order of nodes and edges depends on the spec
-alone, so equal descriptions compile to the same graph, edge for edge.
+alone, so equal descriptions compile to the same graph, edge for edge. The graphs of the last machines are kept: what is
+derived of a graph (routes, the network) is shared by all runs on equal machines, in sweeps and in tests.
 """
 
 from __future__ import annotations
@@ -9,24 +10,33 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from kernbench.common.ids import HOST, SWITCH, IoId, Place
+from kernbench.common.impls import BUILTIN
 from kernbench.topology.build_cube import cube_template
 from kernbench.topology.build_sip import add_sip, io_template
 from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph
 from kernbench.topology.layers import Overrides, Source
-from kernbench.topology.load import check_spec, load_spec
+from kernbench.topology.load import check_spec, load_network, load_spec
 from kernbench.topology.mesh import build_mesh, snap_mm
+from kernbench.topology.network import NetworkTopology
 from kernbench.topology.ports import Chiplet, resolve_chiplets
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import LinkSpec
-from kernbench.topology.template import part_of
+from kernbench.topology.template import component_data
+
+_KEPT = 4  # as many as `sim_engine.wiring` keeps
+_recent: dict[str, TopologyGraph] = {}  # by all that a spec holds, in its order: the last one is the latest
 
 
 def load_topology(source: Source = None, overrides: Overrides | None = None) -> TopologyGraph:
     """The machine of a YAML file, a mapping, a spec, or the one shipped (None or "default").
 
+    A description with the key `network` is a plain network, and becomes a `NetworkTopology`.
     `overrides` maps key paths to values or YAML text, as `--set` does: {"system.sips.count": 4}.
     Raises TopologyError with every fault found.
     """
+    description = load_network(source, overrides)
+    if description is not None:
+        return NetworkTopology(description)
     return _compile(load_spec(source, overrides))
 
 
@@ -37,9 +47,19 @@ def compile_spec(spec: MachineSpec) -> TopologyGraph:
 
 
 def _compile(spec: MachineSpec) -> TopologyGraph:
+    key = repr(spec)  # equality would not do: 1 == 1.0, and the order of keys is the order of nodes
+    graph = _recent.pop(key, None) or _built(spec)
+    if all(node.impl in BUILTIN for node in graph.nodes.values()):  # a user's class may be another one next time
+        _recent[key] = graph
+    if len(_recent) > _KEPT:
+        del _recent[next(iter(_recent))]
+    return graph
+
+
+def _built(spec: MachineSpec) -> TopologyGraph:
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
-    cube = cube_template(spec.cube, build_mesh(spec.cube))
+    cube = cube_template(spec.cube, build_mesh(spec.cube), has_mmu=spec.system.has_mmu)
     resolved = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)
     chiplets = tuple((chiplet, io_template(spec.io_chiplet, chiplet)) for chiplet in resolved)
     _add_tray(spec, nodes, edges)
@@ -51,7 +71,7 @@ def _compile(spec: MachineSpec) -> TopologyGraph:
 
 def _add_tray(spec: MachineSpec, nodes: dict[str, Node], edges: list[Edge]) -> None:
     for name, component in ((HOST, spec.system.host), (SWITCH, spec.system.switch)):
-        part = part_of(component)
+        part = component_data(component)
         nodes[name] = Node(name, part.kind, part.impl, part.attrs, 0.0, 0.0, Place())
     _pcie(HOST, SWITCH, spec.system.links.host_to_switch, edges)
 

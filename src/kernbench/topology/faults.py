@@ -85,26 +85,26 @@ def _user_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
     return loc if node.mark.source != inherited else None
 
 
-def findings_of(error: RecordError) -> list[tuple[Loc, Finding]]:
-    """Every problem of a description, with its location."""
-    return [(problem.loc, _finding(problem)) for problem in error.problems]
+def findings_of(error: RecordError, whole: type[Record] = MachineSpec) -> list[tuple[Loc, Finding]]:
+    """Every problem of a description, with its location. `whole` is the record that was read."""
+    return [(problem.loc, _finding(problem, whole)) for problem in error.problems]
 
 
-def _finding(problem: Problem) -> Finding:
+def _finding(problem: Problem, whole: type[Record]) -> Finding:
     kind, loc, value = problem.kind, problem.loc, problem.value
     key, last = key_path(loc), str(loc[-1]) if loc else ""
     if kind == "unknown_key":
-        known = _keys_at(loc[:-1])
+        known = _keys_at(loc[:-1], whole)
         hint = f"known keys here: {', '.join(known)}" if known else "delete it"
         return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
     if kind == "unknown_part":
-        known = _keys_at(loc[:-1])
+        known = _keys_at(loc[:-1], whole)
         hint = f"known keys here: {', '.join(known)}; a part of your own needs `impl: package.module:Class`"
         return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
     if kind == "missing":
         return Finding(key, f"the key '{last}' is missing", f"add `{last}: ...` here")
     if kind == "no_mapping":
-        known = _keys_at(loc)
+        known = _keys_at(loc, whole)
         hint = f"give some of the keys {', '.join(known)}, or delete this one to inherit" if known else "give keys"
         return Finding(key, f"expected keys and values, got {show(value)}", hint)
     if kind == "no_list":
@@ -114,9 +114,9 @@ def _finding(problem: Problem) -> Finding:
     return Finding(key, problem.what, problem.hint)
 
 
-def _keys_at(loc: Loc) -> list[str]:
+def _keys_at(loc: Loc, whole: type[Record]) -> list[str]:
     """The keys of the record at a location."""
-    record: type[Record] | None = MachineSpec
+    record: type[Record] | None = whole
     for part in loc:
         if not isinstance(part, int):
             record = record.at_key(part) if record else None

@@ -28,6 +28,7 @@ class EdgeKind(StrEnum):
     PE_TO_ROUTER = "pe_to_router"
     ROUTER_MESH = "router_mesh"
     ROUTER_TO_HBM = "router_to_hbm"
+    ROUTER_TO_CHANNEL = "router_to_channel"
     ROUTER_TO_SRAM = "router_to_sram"
     COMMAND = "command"
     ROUTER_TO_UCIE_CONN = "router_to_ucie_conn"
@@ -90,6 +91,14 @@ class TopologyGraph:
     @cached_property
     def edge_map(self) -> Mapping[tuple[str, str], Edge]:
         return {(edge.src, edge.dst): edge for edge in self.edges}
+
+    def access_gbs(self, edge: Edge) -> float | None:
+        """The bandwidth of an edge for one access: where an access is split over channels, that of all of them."""
+        if edge.kind is EdgeKind.ROUTER_TO_HBM:
+            return self.spec.cube.hbm_link_bw_gbs
+        if edge.kind is EdgeKind.ROUTER_TO_CHANNEL and edge.bw_gbs is not None:
+            return edge.bw_gbs * self.spec.cube.hbm_channels_per_pe
+        return edge.bw_gbs
 
     def node(self, node_id: str) -> Node:
         """The node of that name; raises RoutingError when the machine has none."""

@@ -32,6 +32,19 @@ def stacked(source: Source, overrides: Overrides) -> Marked:
     return _override(_stack(source), overrides)
 
 
+def network_tree(source: Source, overrides: Overrides) -> Marked | None:
+    """The description of a plain network, which inherits nothing; None where the source describes a machine."""
+    if isinstance(source, str | Path) and source != SHIPPED:
+        tree = _read(Path(source), SourceMark(str(source)))
+    elif isinstance(source, Mapping):
+        tree = _marked(source, SourceMark("the mapping given"))
+    else:
+        return None
+    if not isinstance(tree.value, dict) or "network" not in tree.value:
+        return None
+    return _override(tree, overrides)
+
+
 def _stop(mark: SourceMark | str, key: str, what: str, hint: str) -> NoReturn:
     raise TopologyError([Fault(what, str(mark), key, hint)])
 

@@ -11,10 +11,12 @@ import copy
 
 from kernbench.common.errors import TopologyError
 from kernbench.topology.check import check_machine
+from kernbench.topology.check_network import check_network
 from kernbench.topology.faults import Finding, findings_of, key_loc
-from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, shipped, stacked
+from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, network_tree, shipped, stacked
 from kernbench.topology.record import Loc, RecordError
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_network import NetworkDescription
 from kernbench.topology.yaml_marks import Marked, SourceMark
 
 
@@ -27,6 +29,22 @@ def load_spec(source: Source = None, overrides: Overrides | None = None) -> Mach
         check_spec(source)
         return source
     return _validated(stacked(source, overrides or {}))
+
+
+def load_network(source: Source, overrides: Overrides | None = None) -> NetworkDescription | None:
+    """The checked description of a plain network; None where the source describes a machine."""
+    tree = network_tree(source, overrides or {})
+    if tree is None:
+        return None
+    try:
+        description = NetworkDescription.model_validate(tree.plain())
+    except RecordError as error:
+        found = findings_of(error, NetworkDescription)
+        raise TopologyError([finding.fault(tree) for _, finding in found]) from None
+    findings = check_network(description)
+    if findings:
+        raise TopologyError([finding.fault(tree) for finding in findings])
+    return description
 
 
 def check_spec(spec: MachineSpec) -> None:

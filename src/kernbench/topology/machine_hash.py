@@ -10,5 +10,8 @@ from kernbench.topology.spec import MachineSpec
 
 def machine_hash(spec: MachineSpec) -> str:
     """SHA-256 of every value of the checked description, the name included, cut to 16 hex digits."""
-    text = json.dumps(spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    values = spec.model_dump(mode="json")
+    if spec.fabric.buffers is None:
+        del values["fabric"]  # as before there were buffers
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16]

@@ -25,6 +25,7 @@ from kernbench.topology.spec_base import (
 )
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 from kernbench.topology.spec_energy import AreaSpec, EnergySpec
+from kernbench.topology.spec_fabric import FabricSpec
 
 # ---------------------------------------------------------------------------------------------------------- the tray
 
@@ -63,11 +64,21 @@ class SystemSpec(Record):
     name: Name
     ns_per_mm: Annotated[float, number(0.0, 1e3)]
     flit_bytes: Annotated[int, power_of_two(16, 65536)]
-    address_model: Annotated[Literal["va", "pa"], choice("va", "pa")]
+    address_model: Annotated[Literal["va", "pa", "la"], choice("va", "pa", "la")]
     sips: SipsSpec
     host: ComponentSpec
     switch: ComponentSpec
     links: SystemLinks
+
+    @property
+    def has_mmu(self) -> bool:
+        """Whether PEs have an MMU: with logical addresses the segment table of pe_dma takes its place."""
+        return self.address_model != "la"
+
+    @property
+    def has_tensor_ranges(self) -> bool:
+        """Whether a tensor has one range of addresses, virtual or logical, wherever its parts lie."""
+        return self.address_model != "pa"
 
 
 # ----------------------------------------------------------------------------------------------------------- the SIP
@@ -156,6 +167,7 @@ class MachineSpec(Record):
     cube: CubeSpec
     energy: EnergySpec
     area: AreaSpec
+    fabric: FabricSpec = FabricSpec()
 
     @property
     def n_sips(self) -> int:

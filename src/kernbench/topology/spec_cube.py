@@ -57,7 +57,7 @@ class PlacementSpec(Record):
 
 
 class MemoryMapSpec(Record):
-    hbm_mapping_mode: Annotated[Literal["n_to_one"], choice("n_to_one")]
+    hbm_mapping_mode: Annotated[Literal["n_to_one", "one_to_one"], choice("n_to_one", "one_to_one")]
     hbm_total_gb_per_cube: Annotated[int, whole(1, MAX_HBM_GB)]
     hbm_slices_per_cube: Annotated[int, whole(1, MAX_PES_PER_CUBE)] | None = None
     hbm_pseudo_channels: Annotated[int, whole(1, 16384)] | None = None
@@ -75,6 +75,7 @@ class UcieSpec(Record):
 
 class CubeComponents(Record):
     router: ComponentSpec
+    channel_router: ComponentSpec
     ucie: ComponentSpec
     ucie_conn: ComponentSpec
     m_cpu: ComponentSpec
@@ -159,6 +160,11 @@ class CubeSpec(Record):
         return memory.hbm_channels_per_pe or (memory.hbm_pseudo_channels or 0) // self.hbm_slices
 
     @property
+    def has_channel_routers(self) -> bool:
+        """Whether an access is split into one request for each channel, over a router and a link of its own."""
+        return self.memory_map.hbm_mapping_mode == "one_to_one"
+
+    @property
     def hbm_pseudo_channels(self) -> int:
         return self.memory_map.hbm_pseudo_channels or self.hbm_slices * self.hbm_channels_per_pe
 
@@ -186,7 +192,7 @@ class CubeSpec(Record):
 
     @property
     def hbm_link_bw_gbs(self) -> float:
-        """The link from router to hbm_ctrl: as wide as all channels of one PE together."""
+        """All channels of one PE together: the link from router to hbm_ctrl, or those of its channels."""
         return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
 
     @property

@@ -22,7 +22,7 @@ Attrs = Mapping[str, Scalar]
 
 
 @frozen
-class Part:
+class ComponentData:
     """The data that all nodes of one component entry share."""
 
     kind: str
@@ -30,10 +30,10 @@ class Part:
     attrs: Attrs
 
 
-def part_of(component: ComponentSpec, **derived: Scalar) -> Part:
+def component_data(component: ComponentSpec, **derived: Scalar) -> ComponentData:
     """The shared data of a component entry, with parameters derived from other keys."""
     attrs = read_attrs(component.kind, component.impl, component.attrs, [])  # the checks have read them already
-    return Part(component.kind, component.impl, MappingProxyType({**attrs, **derived}))
+    return ComponentData(component.kind, component.impl, MappingProxyType({**attrs, **derived}))
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Template:
     _edges: list[tuple[int, int, EdgeKind, float | None, float]] = field(default_factory=list)
     _index: dict[str, int] = field(default_factory=dict)
 
-    def add(self, name: str, part: Part, at: tuple[float, float], pe: int = -1) -> None:
+    def add(self, name: str, part: ComponentData, at: tuple[float, float], pe: int = -1) -> None:
         self._index[name] = len(self._nodes)
         tail = name[len(self.prefix) :]
         self._nodes.append((tail, part.kind, part.impl, part.attrs, snap_mm(at[0]), snap_mm(at[1]), pe))

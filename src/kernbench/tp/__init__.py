@@ -1,7 +1,7 @@
 """Tensor parallelism as in Megatron: layers whose weights are partitioned over SIPs, and their building blocks."""
 
 from kernbench.tp.blocks import LayerNorm, ParallelAttention, ParallelMLP, ParallelTransformerLayer, RMSNorm
-from kernbench.tp.layers import ColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding
+from kernbench.tp.layers import ColumnParallelLinear, Linear, RowParallelLinear, VocabParallelEmbedding
 from kernbench.tp.mappings import (
     copy_to_tensor_model_parallel_region,
     copy_to_tp_region,
@@ -32,6 +32,7 @@ __all__ = [
     "ColumnParallelLinear",
     "Grid",
     "LayerNorm",
+    "Linear",
     "ParallelAttention",
     "ParallelMLP",
     "ParallelTransformerLayer",

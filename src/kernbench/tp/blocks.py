@@ -14,6 +14,8 @@ import numpy as np
 
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.device_mesh import DeviceMesh
+from kernbench.runtime_api.dtensor_api import ParallelStyle, SequenceParallel
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.tp import launches
 from kernbench.tp.layers import ALL, ColumnParallelLinear, ParallelLayer, RowParallelLinear, own
@@ -46,6 +48,13 @@ class LayerNorm(ParallelLayer):
         self.hidden, self.eps = hidden, eps
         self.weight = self._everywhere(init, hidden, "weight")
         self.bias = self._everywhere(bias_init, hidden, "bias") if self.has_bias else None
+
+    def parallelize(self, style: ParallelStyle, mesh: DeviceMesh | None) -> LayerNorm:
+        """The layer itself: with SequenceParallel it gets this rank's tokens, and rows are normed each by itself."""
+        self._check_mesh(mesh)
+        if not isinstance(style, SequenceParallel):
+            raise UsageError(f"{self.name}: a norm and {type(style).__name__}", hint="use SequenceParallel")
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         self._checked(x, self.hidden)

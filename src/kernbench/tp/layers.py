@@ -10,9 +10,14 @@ input, a row-parallel one reduce-scatters its output instead of an all-reduce.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.device_mesh import DeviceMesh
+from kernbench.runtime_api.dtensor_api import ColwiseParallel, ParallelStyle, RowwiseParallel
+from kernbench.runtime_api.dtensor_placement import Replicate, Shard
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.tp import launches
 from kernbench.tp.launches import ACTIVATIONS, Activation
@@ -48,6 +53,15 @@ class ParallelLayer:
         self.dtype = dtype
         self.name = name
 
+    def _check_mesh(self, mesh: DeviceMesh | None) -> None:
+        """Raise UsageError for a mesh of other ranks than those of the tensor-parallel group."""
+        ranks = self.group.ranks if mesh is None else tuple(mesh.mesh.reshape(-1).tolist())
+        if ranks != self.group.ranks:
+            raise UsageError(
+                f"{self.name}: {mesh!r}, and the tensor-parallel group has ranks {list(self.group.ranks)}",
+                hint="call initialize_model_parallel with the size of the mesh's dimension, and give mesh['tp']",
+            )
+
     def _columns(self, init: Init, shape: tuple[int, int], part: Part, local: tuple[int, int], name: str) -> Tensor:
         """A rank's part, of shape `local`, of a weight."""
         dp = self.grid.for_weight(*local, self.dtype).columns
@@ -77,6 +91,68 @@ class ParallelLayer:
         if sequence_parallel:
             return reduce_scatter_to_sequence_parallel_region(y, self.torch, self.grid)
         return reduce_from_tensor_model_parallel_region(y, self.torch)
+
+
+class Linear(ParallelLayer):
+    """y = activation(x @ weight + bias), all of it on every rank.
+    `torch.distributed.tensor.parallel.parallelize_module` replaces it by a parallel layer with the same weight.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = False,
+        activation: Activation | None = None,
+        dtype: str = "f16",
+        init: Init = "zeros",
+        bias_init: Init = "zeros",
+        torch: RuntimeContext | None = None,
+        grid: Grid | None = None,
+        name: str = "linear",
+    ) -> None:
+        super().__init__(dtype, torch, grid, name)
+        self.in_features, self.out_features, self.activation = in_features, out_features, activation
+        self._contents = (init, bias_init, bias)
+        shape = (in_features, out_features)
+        self.weight = self._columns(init, shape, (ALL, ALL), shape, "weight")
+        self.bias = None
+        if bias:
+            dp = self.weight.dp
+            self.bias = make_parameter(self.torch, bias_init, (out_features,), (ALL,), dtype, dp, f"{name}.bias")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(tokens, in_features) to (tokens, out_features)."""
+        self._checked(x, self.in_features)
+        return launches.linear(
+            self.torch, self.grid, x, self.weight, bias=self.bias, activation=self.activation, name=self.name
+        )
+
+    __call__ = forward
+
+    def parallelize(self, style: ParallelStyle, mesh: DeviceMesh | None) -> ColumnParallelLinear | RowParallelLinear:
+        """The same layer, divided among the ranks of a mesh."""
+        self._check_mesh(mesh)
+        init, bias_init, bias = self._contents
+        where: Any = {"dtype": self.dtype, "init": init, "bias_init": bias_init, "torch": self.torch, "grid": self.grid}
+        by_tokens = Shard(0) in (style.input_layouts, style.output_layouts)
+        sizes = (self.in_features, self.out_features)
+        if isinstance(style, ColwiseParallel):
+            whole = style.output_layouts == Replicate()
+            return ColumnParallelLinear(
+                *sizes, bias=bias, gather_output=whole, sequence_parallel=by_tokens, activation=self.activation,
+                name=self.name, **where,
+            )  # fmt: skip
+        if isinstance(style, RowwiseParallel) and self.activation is None:
+            is_split = style.input_layouts != Replicate()
+            return RowParallelLinear(
+                *sizes, bias=bias, input_is_parallel=is_split, sequence_parallel=by_tokens, name=self.name, **where
+            )
+        raise UsageError(
+            f"{self.name}: a linear layer{' with an activation' if self.activation else ''} and {type(style).__name__}",
+            hint="use ColwiseParallel, or RowwiseParallel without an activation",
+        )
 
 
 class ColumnParallelLinear(ParallelLayer):

@@ -40,7 +40,7 @@ def reduce_from_tensor_model_parallel_region(x: Tensor, torch: RuntimeContext | 
     """The sum over ranks, in x itself."""
     state = model_parallel(torch)
     if state.tensor.size > 1:
-        state.torch.distributed.all_reduce(x, group=state.tensor.handle)
+        state.torch.distributed.all_reduce(x, group=state.tensor.handle, per="sip")
     return x
 
 

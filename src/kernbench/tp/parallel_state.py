@@ -20,6 +20,7 @@ from greenlet import getcurrent, greenlet
 
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.current import current_context
 from kernbench.runtime_api.groups import GroupArg
 
 
@@ -62,10 +63,11 @@ def initialize_model_parallel(
     tensor_model_parallel_size: int | None = None, torch: RuntimeContext | None = None
 ) -> ModelParallel:
     """Form the groups; every rank calls it, after `torch.distributed.init_process_group`. Without a size, all ranks
-    share the model.
+    share the model; without `torch`, it is the context that runs the caller.
 
     Raises UsageError for a size that does not divide the world's, a context without process group, and a second call.
     """
+    torch = torch if torch is not None else current_context(RuntimeContext)
     if not isinstance(torch, RuntimeContext):
         raise UsageError("initialize_model_parallel: no torch", hint="pass the context: torch=torch")
     if model_parallel_is_initialized(torch):

@@ -37,7 +37,7 @@ class Grid:
         spec = torch.spec
         if spec.system.address_model != "va":
             raise UsageError(
-                "parallel layers need virtual addresses: their PEs read each other's parts of a tensor",
+                "parallel layers need virtual addresses: their PEs read blocks that span several parts of a tensor",
                 where="system.address_model",
                 hint="set system.address_model to va",
             )

@@ -1,8 +1,8 @@
 """Kernels whose meta-parameters are chosen by simulated time: configurations to try, and what each of them took.
 
 A configuration gives some parameters of the kernel by name. Which one is best is found once for each key: the machine,
-the types of all tensors, and the values of the key's parameters. How configurations are timed is for those who launch
-kernels (`runtime_api.autotuning`).
+the types of all tensors, and the values of the key's parameters. Configurations are timed by the
+launcher (`runtime_api.autotuning`).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Autotuned:
         self._last: Hashable = None
 
     def __call__(self, *args: object, **named: object) -> object:
-        """The kernel itself, for one that calls it: all parameters are to be given."""
+        """Call the kernel directly, as a kernel does: all parameters must be given."""
         return self.kernel(*args, **named)
 
     @property
     def best_config(self) -> Config | None:
-        """What the latest launch was run with; None before the first."""
+        """The configuration of the latest launch; None before the first."""
         return None if self._last is None else self.best(self._last)
 
     def best(self, key: Hashable) -> Config:

@@ -13,9 +13,9 @@ import numpy as np
 
 from kernbench.common.errors import KernelError
 from kernbench.common.launch import TensorArg
+from kernbench.triton_emu.kernel_env import TensorRange
 from kernbench.triton_emu.names import constexpr
 from kernbench.triton_emu.pointer import Address
-from kernbench.triton_emu.tl_core import TensorRange
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _KERNELS = 16  # remembered: few run at a time, and what they hold must not stay alive for long

@@ -1,10 +1,10 @@
-"""From a block of elements to runs of bytes, and from runs to what a DMA engine is asked for.
+"""Maps a block of elements to runs of bytes, and runs to requests of the DMA engine.
 
 A block is an address and a shape, and maybe strides, a mask, or rows given by their numbers. Its *lanes* are its
 elements in row-major order; a lane that is masked out touches no byte. The bytes touched, each once and in ascending
 order, make maximal *runs*: neither the order of lanes nor lanes at one place matter. Runs of one length at one distance
-are one request, as a descriptor with a stride says it; the runs are cut into requests from the lowest address on. Pure:
-no clock, no memory.
+are one request, like a strided descriptor; runs are cut into requests from the lowest address on. Pure functions: no
+clock, no memory.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class Lanes:
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """The first byte touched, and the end; nothing for no lanes."""
+        """The first byte touched, and the end; an empty range without lanes."""
         if not self.runs:
             return 0, 0
         return min(run.offset for run in self.runs), max(run.offset + run.nbytes for run in self.runs)
 
     @cached_property
     def touched_bytes(self) -> int:
-        """All runs together: a byte that two lanes touch counts twice."""
+        """The total of all runs: a byte that two lanes touch counts twice."""
         return sum([run.nbytes for run in self.runs])
 
     @cached_property
@@ -96,7 +96,7 @@ class Lanes:
 
     @cached_property
     def patches(self) -> tuple[Patch, ...]:
-        """The runs as what is copied in one go."""
+        """The runs, grouped into strided copies."""
         if len(self.runs) == 1:
             offset, nbytes, lane_offset = self.runs[0]
             return (Patch(offset, nbytes, lane_offset, nbytes, 1, nbytes),)
@@ -202,7 +202,7 @@ def of_rows(rows: Offsets, row_bytes: int, shape: tuple[int, ...], dtype: DType,
 
 
 def of_offsets(offsets: Offsets, dtype: DType, mask: Mask | None) -> Lanes:
-    """A block whose elements lie at these distances in bytes, as far as the mask lets them through."""
+    """A block whose elements lie at these distances in bytes, where the mask is true."""
     return _lanes_of(offsets.shape, dtype, lane_runs(offsets, dtype.itemsize, mask))
 
 
@@ -231,7 +231,7 @@ def placed(lanes: Lanes, address: int, translate: Translate) -> Block:
     first, end = lanes.span
     try:
         pieces = translate(address + first, end - first)
-    except KernBenchError:  # what lies between runs may belong to no tensor
+    except KernBenchError:  # the bytes between runs may belong to no tensor
         return _in_pieces(lanes, address, translate)
     if len(pieces) > 1:
         return _in_pieces(lanes, address, _within(pieces, address + first))

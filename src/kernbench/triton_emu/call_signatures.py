@@ -32,17 +32,21 @@ class IncomparableError(Exception):
     """There is no form of something."""
 
 
-class Pointer(NamedTuple):
-    """The parameter of a method of `tl` that is an address, whatever is given for it."""
+_ADDRESSES = frozenset(("ptr", "out_ptr", "src_addr", "dst", "dst_addr"))  # names of such parameters
 
-    at: int
-    name: str
+
+class Pointer(NamedTuple):
+    """The parameters of a method of `tl` that are addresses, whatever is given for them: by position and by name."""
+
+    at: frozenset[int]
+    names: frozenset[str]
 
 
 def pointer_of(method: Callable[..., object]) -> Pointer | None:
-    """The address that a method of `tl` takes, if it takes one."""
+    """The addresses that a method of `tl` takes, if it takes any."""
     names = [name for name in inspect.signature(method).parameters if name != "self"]
-    return next((Pointer(at, name) for at, name in enumerate(names) if name in ("ptr", "out_ptr")), None)
+    at = frozenset(at for at, name in enumerate(names) if name in _ADDRESSES)
+    return Pointer(at, _ADDRESSES.intersection(names)) if at else None
 
 
 class CallSignatures:
@@ -59,11 +63,11 @@ class CallSignatures:
             found = [x if type(x) in _ITSELF else self.of(x) for x in args]
         else:
             found = [
-                self._of_pointer(x) if at == pointer.at else x if type(x) in _ITSELF else self.of(x)
+                self._of_pointer(x) if at in pointer.at else x if type(x) in _ITSELF else self.of(x)
                 for at, x in enumerate(args)
             ]
         for name, x in named.items():
-            is_pointer = pointer is not None and name == pointer.name
+            is_pointer = pointer is not None and name in pointer.names
             found += (name, self._of_pointer(x) if is_pointer else x if type(x) in _ITSELF else self.of(x))
         return len(args), tuple(found)
 
@@ -126,14 +130,13 @@ class CallSignatures:
         return self.of(x)
 
     def _of_address(self, x: Address) -> Hashable:
-        """Where it is, and what of the pointer that it was counted from `tl` looks at. The part that it must lie in
-        begins so many bytes before it.
+        """Where it is, and what of the pointer that it was counted from `tl` looks at. That it lies in the PE's own
+        part where it must is known from that part's size (`LaunchRecording.can_be_at`).
         """
         base = x if type(x) is TensorPtr else getattr(x, "_base", None)
         at = int(x)
         place = self._place_of(at)
         if place is None or type(base) is not TensorPtr or base.grid is not None:
             raise IncomparableError
-        behind = at - int(base) if base.is_part else None
         local = self._place_of(int(base.local)) if base is x and not base.is_part else None  # what a load takes
-        return "at", place, behind, base is x, local, base.dtype, base.shape, base.local_shape
+        return "at", place, base.is_part, base is x, local, base.dtype, base.shape, base.local_shape

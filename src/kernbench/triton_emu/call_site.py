@@ -14,7 +14,7 @@ from types import FrameType
 from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.common.messages import KernelFailure
 
-_OURS = ("kernbench.triton_emu", "kernbench.values", "kernbench.components")
+_OURS = ("kernbench.triton", "kernbench.values", "kernbench.components", "triton.")
 
 _LIBRARIES = tuple(
     dict.fromkeys(f"{path}{os.sep}" for path in map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))

@@ -1,7 +1,7 @@
-"""What a kernel holds: tensors in its PE's TCM, references to tensors in memory, and composites under way.
+"""Handles of a kernel: tensors in its PE's TCM, references to tensors in memory, and commands in flight.
 
-A handle knows the `tl` it came from, so operators need no current context. It is a value that never changes; the TCM
-behind it is given back when the last handle on it is dropped. Looking at numbers (`numpy`, `float`, `int`, `bool`)
+A handle has a reference to the `tl` that created it, so operators need no current context. It is immutable; its TCM is
+freed when the last handle on it is dropped. Reading numbers (`numpy`, `float`, `int`, `bool`)
 evaluates what they depend on, on the spot, and costs no simulated time.
 """
 
@@ -25,7 +25,7 @@ from kernbench.values.op import Array
 
 Scalar: TypeAlias = bool | int | float
 Index: TypeAlias = int | slice | EllipsisType | None
-_SHOWN = 64  # elements of a tensor that is printed; of more, those at the ends
+_SHOWN = 64  # elements printed of a tensor; of a larger one, those at its ends
 
 
 class TensorOps(Protocol):
@@ -63,6 +63,17 @@ class Origin:
 
     def __del__(self) -> None:
         self._dropped.append(self.key)
+
+
+class TcmAddress(int):
+    """The address of a tensor in TCM, which knows the tensor."""
+
+    tensor: TensorHandle
+
+    def __new__(cls, tensor: TensorHandle) -> TcmAddress:
+        made = super().__new__(cls, tensor.address)
+        made.tensor = tensor
+        return made
 
 
 class TensorHandle:
@@ -115,7 +126,7 @@ class TensorHandle:
         return prod(self.shape) if self.value is None else self.value.type.size
 
     def operand(self) -> Operand:
-        """As a command names it."""
+        """The operand as commands refer to it."""
         operand = self._operand
         if operand is None:
             pinned = self.value is not None
@@ -123,6 +134,15 @@ class TensorHandle:
                 self.address, self.shape, self.dtype, self.space, self.transposed, pinned, self.segments
             )
         return operand
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * dtype_of(self.dtype).itemsize
+
+    @property
+    def addr(self) -> TcmAddress | int:
+        """Its address, as `tl.send(src_addr=)` takes it."""
+        return self.address if self.is_reference else TcmAddress(self)
 
     @property
     def is_reference(self) -> bool:

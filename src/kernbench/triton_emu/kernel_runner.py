@@ -10,7 +10,7 @@ catches; what engines have been given they still do to the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from inspect import isgenerator
@@ -29,6 +29,7 @@ from kernbench.common.commands import (
     EngineCommand,
     RecvCmd,
     SendCmd,
+    SimpleCmd,
     WaitCmd,
 )
 from kernbench.common.errors import KernBenchError, KernelError
@@ -152,10 +153,11 @@ class KernelRunner:
             self._watch.answered(cmd)
         return reply
 
-    def issue(self, cmd: EngineCommand, done: Done) -> int:
+    def issue(self, cmd: EngineCommand, done: Done, after: Sequence[int] = ()) -> int:
         """Issue a command and return its number at once; `done` is called when it is finished. Raises the PE's error if
         it refuses the command, and KernelError outside the kernel. An error of `done` is raised where the kernel waits
-        for the command, see `take_failure`; without a wait, the kernel fails with it at its end.
+        for the command, see `take_failure`; without a wait, the kernel fails with it at its end. The PE gets the
+        command, which goes to one engine then, when the commands numbered `after` are finished.
         """
         self.check_inside()
         if self.is_aborted:  # it is ending: `_throw_out` counts how often it comes back here
@@ -178,12 +180,34 @@ class KernelRunner:
             del self._under_way[number]
             issued.finished.succeed(records)
 
-        self._pe.submit(cmd, finish, self._last_op)
+        awaited = [self._under_way[before].finished for before in after if before in self._under_way]
+        if awaited:
+            self._submit_after(awaited, cast(SimpleCmd, cmd), finish)
+        else:
+            self._pe.submit(cmd, finish, self._last_op)
         if watch is not None:  # the PE has taken it, and time has yet to pass
             watch.issued(number, cmd)
         self._count += 1
         self._under_way[number] = Issued(self._env.event(), cmd, done)
         return number
+
+    def _submit_after(self, awaited: Sequence[simpy.Event], cmd: SimpleCmd, finish: Done) -> None:
+        """Give a command to the PE when these events have happened: the ends of commands that it depends on."""
+        left = len(awaited)
+
+        def one_ended(event: simpy.Event) -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                return
+            made_by = [record for each in awaited for record in cast(Records, each.value)]
+            deps = tuple(dict.fromkeys((*cmd.deps, *made_by)))
+            last = cast(Records, event.value)
+            self._pe.submit(cmd._replace(deps=deps), finish, last[-1] if last else self._last_op)
+
+        for event in awaited:
+            assert event.callbacks is not None
+            event.callbacks.append(one_ended)
 
     def check_inside(self) -> None:
         """Raise KernelError unless the kernel itself asks: elsewhere no process could wait for it."""

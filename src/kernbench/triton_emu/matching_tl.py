@@ -24,6 +24,7 @@ from weakref import ref
 
 from kernbench.triton_emu.call_signatures import CallSignatures, IncomparableError, PlaceOf, Pointer
 from kernbench.triton_emu.handle import CompletionHandle, Origin, PendingHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.kernel_env import KernelIds
 from kernbench.triton_emu.recording_tl import (
     KEPT,
     NOT_FOR_KERNELS,
@@ -37,7 +38,6 @@ from kernbench.triton_emu.recording_tl import (
     kernel_methods,
 )
 from kernbench.triton_emu.tl_context import TLContext
-from kernbench.triton_emu.tl_core import KernelIds
 
 __all__ = ["MatchingTl", "RecordingTl", "Trace", "matches"]
 

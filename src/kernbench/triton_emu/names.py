@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I8, I16, I32, I64, U8, U16, U32
+from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64
 
 # What to use instead of names that kernels elsewhere know: of Triton, numpy and PyTorch.
 INSTEAD = {
@@ -24,8 +24,6 @@ INSTEAD = {
     "debug_barrier": "tl.barrier() waits for the PEs of the launch; within a PE, ops wait for each other by themselves",
     "make_block_ptr": "tl.load(x + offset, shape, strides=...)",
     "make_tensor_descriptor": "tl.load(x + offset, shape, strides=...)",
-    "float64": "tl.float32: there are no wider floats",
-    "uint64": "tl.int64: there are no wider unsigned integers than tl.uint32",
     "rand": "random numbers come from the host: torch.randn(...)",
     "randn": "random numbers come from the host: torch.randn(...)",
     "randint": "random numbers come from the host: torch.from_numpy(...)",
@@ -44,11 +42,11 @@ class constexpr:  # noqa: N801  # as Triton spells it
 class Names:
     """The names that are no ops."""
 
-    float32, float16, bfloat16 = F32, F16, BF16
+    float64, float32, float16, bfloat16 = F64, F32, F16, BF16
     float8e4m3, float8e4nv = F8E4M3, F8E4M3
     float8e5m2, float8e5 = F8E5M2, F8E5M2
     int64, int32, int16, int8, int1 = I64, I32, I16, I8, BOOL
-    uint32, uint16, uint8 = U32, U16, U8
+    uint64, uint32, uint16, uint8 = U64, U32, U16, U8
     constexpr = constexpr
 
     @staticmethod

@@ -26,9 +26,10 @@ from kernbench.triton_emu.call_signatures import (
     pointer_of,
 )
 from kernbench.triton_emu.handle import CompletionHandle, Origin, PendingHandle, TensorHandle
+from kernbench.triton_emu.kernel_env import KernelEnv
 from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_context import TLContext
-from kernbench.triton_emu.tl_core import KernelEnv
+from kernbench.triton_emu.tl_engines import TlEngines
 
 ANSWERED = ("program_id", "num_programs", "physical_id", "directions", "peer")  # from where a kernel runs
 NOT_FOR_KERNELS = ("close", "ended")
@@ -49,7 +50,7 @@ def kernel_methods() -> Iterator[TlMethod]:
     for name in dir(TLContext):
         method = inspect.getattr_static(TLContext, name)
         if not name.startswith("_") and isinstance(method, FunctionType) and name not in (*ANSWERED, *NOT_FOR_KERNELS):
-            is_comparable = name not in vars(TlAtomics) and name not in INCOMPARABLE
+            is_comparable = name not in vars(TlAtomics) and name not in vars(TlEngines) and name not in INCOMPARABLE
             yield TlMethod(name, method, pointer_of(method), is_comparable)
 
 

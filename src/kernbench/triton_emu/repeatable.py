@@ -16,7 +16,7 @@ _MARK = "__kernbench_repeatable__"
 
 def repeatable(kernel: AnyKernel) -> AnyKernel:
     """Marks a kernel whose `tl` calls depend on its arguments and its place in the grid only, and which leaves nothing
-    behind but what `tl` does: where the course of a launch is known already, it need not run on every PE.
+    behind but what `tl` does: where a launch repeats a recorded one, it need not run on every PE.
 
     Raises UsageError for what cannot be a kernel.
     """

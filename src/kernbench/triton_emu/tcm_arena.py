@@ -56,6 +56,11 @@ class TcmArena:
             self.peak_bytes = space.used_bytes
         return TcmBlock(self, self._base + at, size)
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a block of `nbytes` can be had now."""
+        space = self._space or self._opened()
+        return space.largest_free_bytes >= max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES
+
     def check_size(self, nbytes: int) -> None:
         """Raise the KernelError that `alloc` would, for a block that could not fit an empty TCM either."""
         if nbytes > self._capacity_bytes:

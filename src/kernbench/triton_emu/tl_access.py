@@ -1,4 +1,4 @@
-"""`tl`: between memory and TCM. Loads, stores and references; dense, strided, masked, or by row numbers.
+"""`tl`: transfers between memory and TCM: loads, stores and references; dense, strided, masked, or by row numbers.
 
 Strides are in elements, as PyTorch and Triton count them. A lane that is masked out touches no memory and costs
 nothing: a load gives `other` there (0 without it), a store leaves memory as it is. The bytes touched, each once, make
@@ -19,14 +19,27 @@ from kernbench.common.commands import DmaReadCmd, DmaWriteCmd, Operand
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError, KernelError
 from kernbench.common.whole_numbers import is_whole
-from kernbench.triton_emu.block_access import Block, Lanes, Mask, Offsets, dense, of_rows, on_shards, placed, strided
+from kernbench.triton_emu.block_access import (
+    Block,
+    Lanes,
+    Mask,
+    Offsets,
+    dense,
+    of_offsets,
+    of_rows,
+    on_shards,
+    placed,
+    strided,
+)
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import Scalar, TensorHandle, TransferHandle
+from kernbench.triton_emu.kernel_env import TensorRange
 from kernbench.triton_emu.kernel_runner import Done, Records
 from kernbench.triton_emu.pointer import Address, TensorPtr
-from kernbench.triton_emu.tl_core import SEQUENCES, TensorRange, TlCore
+from kernbench.triton_emu.tl_core import SEQUENCES, TlCore
 from kernbench.values.graph import Value
 
+OffsetsLike = TensorHandle | Offsets | Sequence[int]
 _FARTHEST = 1 << 56  # elements behind a pointer: no machine has as many
 _FEW_PATCHES = 16  # of a block, that memory is asked for one by one
 _SPARSE = 8  # bytes from the first to the last, for each one touched: more are not read around them
@@ -45,20 +58,22 @@ class TlAccess(TlCore):
         other: Scalar | None = None,
         strides: Sequence[int] | None = None,
         rows: TensorHandle | Sequence[int] | None = None,
+        offsets: OffsetsLike | None = None,
     ) -> TensorHandle:
-        """Bring a block from memory to TCM, and wait for it. It holds what the bytes are when the last one arrives.
+        """Load a block from memory into TCM and wait for it. It holds the bytes as they are when the last one arrives.
 
         `strides` are in elements, one per axis; `rows` are numbers of rows of the tensor that `ptr` points into,
-        counted from `ptr` on; `mask` says which lanes are touched, and `other` is what the rest hold. Shape: as given;
-        without, the local shape of the tensor, or with `rows` as many rows. dtype: the tensor's own, or `dtype`, as
-        which its bytes are read. Engine: DMA (read channel); none where nothing is touched. Waits for what this kernel
-        has yet to write there.
+        counted from `ptr` on; `offsets` are distances from `ptr` in elements, one per lane and in any order; `mask`
+        says which lanes are touched, and `other` is what the rest hold. Shape: as given; without, the local shape of
+        the tensor, with `rows` as many rows, with `offsets` theirs. dtype: the tensor's own, or `dtype`, as which its
+        bytes are read. Engine: DMA (read channel); none where nothing is touched. Waits for what this kernel has yet to
+        write there.
         """
-        source, block, fill = self._source("load", ptr, shape, dtype, mask, other, strides, rows)
+        source, block, fill = self._source("load", ptr, shape, dtype, mask, other, strides, rows, offsets)
         tcm = self._arena.alloc(source.nbytes)
         records: Records = ()
         if block.requests:
-            self._settle(block.segments)
+            self._wait_for_pending(block.segments)
             records = self._call(DmaReadCmd(source, self._next_name(), block.requests, self._writers_of(block)))
         value = self._filled(self._read_block(block), fill)
         return self._handle(source.shape, source.dtype, "tcm", tcm.address, value, tcm, records)
@@ -73,9 +88,10 @@ class TlAccess(TlCore):
         other: Scalar | None = None,
         strides: Sequence[int] | None = None,
         rows: TensorHandle | Sequence[int] | None = None,
+        offsets: OffsetsLike | None = None,
     ) -> TransferHandle:
         """As `load`, without waiting for it: `tl.wait` does, and returns the tensor. Its place in TCM is taken now."""
-        source, block, fill = self._source("load_async", ptr, shape, dtype, mask, other, strides, rows)
+        source, block, fill = self._source("load_async", ptr, shape, dtype, mask, other, strides, rows, offsets)
         tcm = self._arena.alloc(source.nbytes)
         handle, line = TransferHandle(self), kernel_line()
         command = handle.command
@@ -92,7 +108,7 @@ class TlAccess(TlCore):
         if not block.requests:
             arrived(())
             return handle
-        self._settle(block.segments)
+        self._wait_for_pending(block.segments)
         cmd = DmaReadCmd(source, self._next_name(), block.requests, self._writers_of(block))
         self._under_way.begin_reading(command, block.segments)
         command.number = self._issue_command(cmd, arrived)
@@ -106,16 +122,17 @@ class TlAccess(TlCore):
         mask: TensorHandle | bool | None = None,
         strides: Sequence[int] | None = None,
         rows: TensorHandle | Sequence[int] | None = None,
+        offsets: OffsetsLike | None = None,
     ) -> None:
-        """Write a tensor to memory and wait for the acknowledgement; memory holds it from then on.
+        """Write a tensor to memory and wait for the acknowledgement; memory has the new contents from then on.
 
-        Shape: any; with `rows` the first axis has as many. dtype: the tensor's that `ptr` points into. Engine: DMA
-        (write channel); none where nothing is touched. Of two lanes at one place the later one stays. Waits for what
-        this kernel has yet to write or read there.
+        Shape: any; with `rows` the first axis has as many, `offsets` have the same. dtype: the tensor's that `ptr`
+        points into. Engine: DMA (write channel); none where nothing is touched. Of two lanes at one place the later one
+        stays. Waits for what this kernel has yet to write or read there.
         """
-        cmd, block, known = self._target_of("store", ptr, value, mask, strides, rows)
+        cmd, block, known = self._target_of("store", ptr, value, mask, strides, rows, offsets)
         if cmd is not None:
-            # Written when the engine is done: a kernel that is thrown out meanwhile does not come back here.
+            # Written when the engine is done, even if the kernel has been aborted by then.
             self._call(cmd, partial(self._write_block, block, known))
 
     def store_async(
@@ -126,9 +143,10 @@ class TlAccess(TlCore):
         mask: TensorHandle | bool | None = None,
         strides: Sequence[int] | None = None,
         rows: TensorHandle | Sequence[int] | None = None,
+        offsets: OffsetsLike | None = None,
     ) -> TransferHandle:
         """As `store`, without waiting for it: `tl.wait` does. What is written is what `value` holds now."""
-        cmd, block, known = self._target_of("store_async", ptr, value, mask, strides, rows)
+        cmd, block, known = self._target_of("store_async", ptr, value, mask, strides, rows, offsets)
         handle = TransferHandle(self, (value,))
         command = handle.command
 
@@ -160,7 +178,7 @@ class TlAccess(TlCore):
         except KernBenchError as error:
             raise at_kernel_line(error) from None
 
-    # ---- what is asked for
+    # ---- requests
 
     def _source(
         self,
@@ -172,8 +190,12 @@ class TlAccess(TlCore):
         other: Scalar | None = None,
         strides: Sequence[int] | None = None,
         rows: TensorHandle | Sequence[int] | None = None,
+        offsets: OffsetsLike | None = None,
     ) -> tuple[Operand, Block, tuple[Value, Scalar] | None]:
-        """What a load reads: as a command names it, where it lies, and what masked lanes hold."""
+        """The source of a load: its operand, its block, and what masked lanes hold."""
+        distances = self._distances(op, offsets)
+        if shape is None and distances is not None:
+            shape = distances.shape
         if shape is None and rows is None and isinstance(ptr, TensorPtr):
             ptr = ptr.local
         address = self._address(op, ptr)
@@ -182,16 +204,16 @@ class TlAccess(TlCore):
         if shape is None:
             shape = self._own_shape(op, ptr, element, numbers)
         dims = self._shape(op, shape)
-        if mask is None and strides is None and rows is None:
+        if mask is None and strides is None and rows is None and distances is None:
             ptr = self._on_shard(op, ptr, dims, streams=op == "ref")
         tensor = self._tensor_at(op, ptr, not prod(dims))
         element = element or dtype_of(tensor.dtype)
-        if mask is not None or strides is not None:
+        if mask is not None or strides is not None or distances is not None:
             self._arena.check_size(prod(dims) * element.itemsize)  # before its lanes are listed
         lanes_mask = self._mask(op, mask, dims)
         if other is not None and lanes_mask is None:
             self._fail(f"{op}: other= without mask=", "other is what lanes hold that the mask leaves out: give a mask")
-        lanes = self._lanes(op, ptr, dims, element, strides, numbers, lanes_mask)
+        lanes = self._lanes(op, ptr, dims, element, strides, numbers, lanes_mask, distances)
         block = self._placed(op, ptr, tensor, lanes)
         source = Operand(address, dims, element.name, tensor.space, segments=block.segments)
         fill = None
@@ -208,11 +230,13 @@ class TlAccess(TlCore):
         mask: TensorHandle | bool | None,
         strides: Sequence[int] | None,
         rows: TensorHandle | Sequence[int] | None,
+        offsets: OffsetsLike | None = None,
     ) -> tuple[DmaWriteCmd | None, Block, Value]:
-        """The command of a store, where its lanes lie, and what they hold; no command where nothing is touched."""
+        """The command of a store, its block and its value; no command where nothing is touched."""
         x = self._local(op, value, "value")
         known = self._known(x)
-        if mask is None and strides is None and rows is None:
+        distances = self._distances(op, offsets)
+        if mask is None and strides is None and rows is None and distances is None:
             ptr = self._on_shard(op, ptr, x.shape)
         tensor = self._tensor_at(op, ptr, not x.size)
         if tensor.dtype != x.dtype:
@@ -220,12 +244,13 @@ class TlAccess(TlCore):
                 f"{op}: '{tensor.name}' holds {tensor.dtype}, got {x.dtype}", f"tl.cast(value, '{tensor.dtype}') first"
             )
         numbers = self._row_numbers(op, ptr, rows)
-        lanes = self._lanes(op, ptr, x.shape, known.dtype, strides, numbers, self._mask(op, mask, x.shape))
+        lanes_mask = self._mask(op, mask, x.shape)
+        lanes = self._lanes(op, ptr, x.shape, known.dtype, strides, numbers, lanes_mask, distances)
         block = self._placed(op, ptr, tensor, lanes)
         if not block.requests:
             return None, block, known
         target = Operand(self._address(op, ptr), x.shape, x.dtype, tensor.space)
-        deps = tuple(dict.fromkeys((*x.records, *self._settle(block.segments, writing=True))))
+        deps = tuple(dict.fromkeys((*x.records, *self._wait_for_pending(block.segments, writing=True))))
         return DmaWriteCmd(x.operand(), target, self._next_name(), block.requests, deps), block, known
 
     def _next_name(self) -> str:
@@ -233,7 +258,7 @@ class TlAccess(TlCore):
         return f"t{self._tensors_made}"
 
     def _own_shape(self, op: str, ptr: int, element: DType | None, rows: Offsets | None) -> tuple[int, ...]:
-        """The shape of a load that gives none."""
+        """The default shape of a load."""
         if not isinstance(ptr, TensorPtr):
             self._fail(f"{op}: no shape", "give one; only a tensor argument itself knows its shape")
         if element is not None and element.itemsize != dtype_of(ptr.dtype).itemsize:
@@ -243,7 +268,7 @@ class TlAccess(TlCore):
         return ptr.local_shape if rows is None else (len(rows), *ptr.shape[1:])
 
     def _mask(self, op: str, mask: TensorHandle | bool | None, dims: tuple[int, ...]) -> Mask | None:
-        """The lanes that are let through, as numbers; None for all of them."""
+        """The mask as an array of bools; None where all lanes are active."""
         if mask is None or mask is True:
             return None
         if mask is False:
@@ -272,6 +297,21 @@ class TlAccess(TlCore):
             self._fail(f"{op}: rows is {numbers.dtype}{list(numbers.shape)}", "give whole numbers along one axis")
         return numbers.astype(np.int64)
 
+    def _distances(self, op: str, offsets: OffsetsLike | None) -> Offsets | None:
+        """`offsets=` as whole numbers of elements."""
+        if offsets is None:
+            return None
+        if isinstance(offsets, TensorHandle):
+            numbers = self._local(op, offsets, "offsets").numpy()
+        else:
+            try:
+                numbers = np.asarray(offsets)
+            except ValueError:
+                self._fail(f"{op}: offsets has lists of several lengths", "give whole numbers in the block's shape")
+        if numbers.dtype.kind not in "iu":
+            self._fail(f"{op}: offsets is {numbers.dtype}{list(numbers.shape)}", "give whole numbers of elements")
+        return numbers.astype(np.int64, copy=False)
+
     def _lanes(
         self,
         op: str,
@@ -281,7 +321,14 @@ class TlAccess(TlCore):
         strides: Sequence[int] | None,
         rows: Offsets | None,
         mask: Mask | None,
+        offsets: Offsets | None = None,
     ) -> Lanes:
+        if offsets is not None:
+            if strides is not None or rows is not None:
+                self._fail(f"{op}: both offsets= and {'rows' if rows is not None else 'strides'}=", "give one of them")
+            if offsets.shape != dims:
+                self._fail(f"{op}: offsets of shape {offsets.shape} for a block of {dims}", "give one per lane")
+            return of_offsets(offsets * element.itemsize, element, mask)
         if rows is not None:
             if strides is not None:
                 self._fail(f"{op}: both rows= and strides=", "give one of them")
@@ -378,7 +425,7 @@ class TlAccess(TlCore):
         """A number as a single element of a type that can hold it."""
         number = self._number(op, x)
         try:
-            return self._values.full((), number, element)
+            return self._values.scalar(number, element)
         except DataError as error:
             self._fail(f"{op}: {number} does not fit {element}", error.hint or "use another number")
 
@@ -418,7 +465,7 @@ class TlAccess(TlCore):
             return None
 
     def _write_block(self, block: Block, value: Value, records: Records) -> None:
-        """Leave the lanes of a value in memory."""
+        """Write the lanes of a value to memory."""
         values, memory, lanes, patches = self._values, self._env.memory, block.lanes, block.patches
         self._note_writers(block.segments, records)
         if block.is_whole and len(patches) == 1 and patches[0].rows == 1:

@@ -1,8 +1,8 @@
-"""`tl`: ops along an axis. Each waits for the MATH engine, which goes through x's elements once, whatever the op: a
-sort, a scan or a softmax is one pass too (see `kernbench fidelity`).
+"""`tl`: ops along an axis. Each waits for the MATH engine, which processes x's elements once, whatever the op: a
+sort, a scan or a softmax is one pass, too (see `kernbench fidelity`).
 
-A reduced axis stays, at size 1, unless `keep_dims=False`: `x - tl.max(x, 1)` is every row less its largest. Without an
-axis everything is reduced, to a tensor whose sizes are all 1, or with `keep_dims=False` to a single number.
+A reduced axis is kept with size 1, unless `keep_dims=False`: `x - tl.max(x, 1)` is every row less its largest. Without
+an axis everything is reduced, to a tensor whose sizes are all 1, or with `keep_dims=False` to a single number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kernbench.triton_emu.tl_math import TlMath
 
 
 class TlAxis(TlMath):
-    """Reductions, softmax, orders, sums that run along an axis, and what moves elements along one."""
+    """Reductions, softmax, sorting, scans, and ops that move elements along an axis."""
 
     # ---- reductions
 
@@ -48,7 +48,7 @@ class TlAxis(TlMath):
         """Where the smallest is, as argmax. Shape: as sum. dtype: i32. Engine: MATH, x's elements."""
         return self._math("argmin", [x], axis=axis, keep_dims=keep_dims)
 
-    # ---- along it
+    # ---- along an axis
 
     def softmax(self, x: TensorHandle, axis: int = -1) -> TensorHandle:
         """exp(x - max) over its sum along `axis`, charged as one op. Shape: x's. dtype: float kept, integer gives f32.
@@ -56,17 +56,17 @@ class TlAxis(TlMath):
         return self._math("softmax", [x], axis=axis)
 
     def cumsum(self, x: TensorHandle, axis: int = 0) -> TensorHandle:
-        """The sums so far along `axis`, added in f32 one after the other and rounded once each. Shape: x's. dtype: as
+        """Cumulative sums along `axis`, accumulated in f32 in order and each rounded once. Shape: x's. dtype: as
         sum. Engine: MATH, x's elements.
         """
         return self._math("cumsum", [x], axis=axis)
 
     def sort(self, x: TensorHandle, axis: int = -1, descending: bool = False) -> TensorHandle:
-        """In order along `axis`, NaN as the largest. Shape and dtype: x's. Engine: MATH, x's elements."""
+        """Sorted along `axis`, NaN as the largest. Shape and dtype: x's. Engine: MATH, x's elements."""
         return self._math("sort", [x], axis=axis, descending=bool(descending))
 
     def argsort(self, x: TensorHandle, axis: int = -1, descending: bool = False) -> TensorHandle:
-        """Where along `axis` the elements lie that `sort` gives, equals in their order. Shape: x's. dtype: i32. Engine:
+        """The indices along `axis` of the elements that `sort` gives, stable. Shape: x's. dtype: i32. Engine:
         MATH, x's elements.
         """
         return self._math("argsort", [x], axis=axis, descending=bool(descending))

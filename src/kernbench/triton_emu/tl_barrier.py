@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kernbench.common.commands import BarrierCmd, RecvCmd, WaitCmd
 from kernbench.triton_emu.call_site import kernel_line
-from kernbench.triton_emu.tl_core import KernelEnv, TlCore
+from kernbench.triton_emu.kernel_env import KernelEnv
+from kernbench.triton_emu.tl_core import TlCore
 
 
 class TlBarrier(TlCore):
@@ -15,13 +16,13 @@ class TlBarrier(TlCore):
         self._barriers = 0
 
     def barrier(self) -> None:
-        """Wait until all PEs of this launch, on all its cubes and SIPs, have come to their barrier of the same number;
-        before that, for all that this kernel has under way except receives. What a PE did before a barrier is seen by
-        every PE after it.
+        """Wait until all PEs of this launch, on all its cubes and SIPs, have reached their barrier of the same number;
+        before that, for all commands of this kernel in flight except receives. What a PE did before a barrier is
+        visible to every PE after it.
 
         Engine: none; takes the time of control messages from PE_CPU to M_CPU, for several cubes on to IO_CPU, for
-        several SIPs to that of the first, and back, from when the last PE comes. A PE that never comes is a deadlock,
-        and named in its report.
+        several SIPs to that of the first, and back, from the arrival of the last PE. A PE that never arrives is a
+        deadlock, and is named in its report.
         """
         running = tuple(n for n, cmd in self._runner.under_way.items() if not isinstance(cmd, RecvCmd))
         if running:

@@ -1,9 +1,9 @@
-"""`tl`: reductions and scans with a function of the user's, of two elements a and b that stand in this order.
+"""`tl`: reductions and scans with a user's function of two elements a and b, in this order.
 
-They are trees of that function's own ops, each charged as it is called: a reduction of n elements combines neighbours
-in log2(n) rounds, over n - 1 pairs together; a scan takes log2(n) rounds over what is left of the axis, and moves the
-axis once per round. The function must be associative. It is called with tensors and gives tensors of their shape and
-dtype; for a tuple of k tensors it is called with 2 k and gives k.
+They are trees of calls of that function, whose ops are charged as usual: a reduction of n elements combines neighbours
+in log2(n) rounds, a total of n - 1 pairs; a scan takes log2(n) rounds over the rest of the axis, and moves the axis
+once per round. The function must be associative. It is called with tensors and returns tensors of their shape and
+dtype; for a tuple of k tensors it is called with 2 k and returns k.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Combine: TypeAlias = Callable[..., TensorHandle | Sequence[TensorHandle]]
 
 
 class TlCombine(TlAxis, TlMemory):
-    """`reduce`, `associative_scan` and what is made of them."""
+    """`reduce`, `associative_scan`, and ops made of them."""
 
     @overload
     def reduce(
@@ -65,7 +65,7 @@ class TlCombine(TlAxis, TlMemory):
         at = self._place("associative_scan", axis, tensors[0])
         size, step = tensors[0].shape[at], 1
         while step < size:
-            ends = (size - step, size) if reverse else (0, step)  # that have all they need already
+            ends = (size - step, size) if reverse else (0, step)  # these are complete already
             done = [self._cut_along(each, at, *ends) for each in tensors]
             first = tuple(self._cut_along(each, at, 0, size - step) for each in tensors)
             second = tuple(self._cut_along(each, at, step, size) for each in tensors)
@@ -77,7 +77,7 @@ class TlCombine(TlAxis, TlMemory):
         return tensors if several else tensors[0]
 
     def cumprod(self, x: TensorHandle, axis: int = 0, reverse: bool = False) -> TensorHandle:
-        """The products so far along `axis`, each rounded to x's type. Shape and dtype: x's. Engine: MATH, as
+        """Cumulative products along `axis`, each rounded to x's type. Shape and dtype: x's. Engine: MATH, as
         associative_scan of a product.
         """
         return self.associative_scan(x, axis, self.mul, reverse)

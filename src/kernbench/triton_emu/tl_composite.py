@@ -25,7 +25,7 @@ Ready = tuple[OpSpec, list[TensorHandle | Scalar]]  # an epilogue, and its opera
 
 
 class TlComposite(TlCore):
-    """Composites and waiting."""
+    """Composites, and waiting for commands."""
 
     def composite(
         self,
@@ -39,11 +39,12 @@ class TlComposite(TlCore):
         tile_shape: Sequence[int] | str | None = None,
         out_dtype: object = None,
     ) -> CompletionHandle:
-        """Set a tiled op going and go on; `tl.wait` waits for it. References are streamed, tensors in TCM are pinned.
+        """Start a tiled op and return; `tl.wait` waits for it. References are streamed, tensors in TCM are pinned.
 
         op "gemm": (M, K) by (K, N). op "math": `math_op` of a, or of a and b broadcast. References are read when this
-        is called, and the result goes to `out_ptr` when all is done; where an earlier composite has yet to write any
-        of these bytes, the call waits for it first. Without `out_ptr` the result stays in TCM and `tl.wait` returns it.
+        is called, and the result is written to `out_ptr` when all tiles are done; if an earlier composite has yet to
+        write any of these bytes, the call waits for it first. Without `out_ptr` the result stays in TCM, and
+        `tl.wait` returns it.
         `epilogue` is a list of steps (see epilogues.py), computed in `acc_dtype` (f32, or i32 for integers);
         `tile_shape` is (m, k, n), or (m, n) for math; "auto" is the fastest tile by the model of the pipeline, and
         without it the PE's native tile is taken. Shape: (M, N), or the inputs' broadcast. dtype: the output tensor's;
@@ -64,7 +65,7 @@ class TlComposite(TlCore):
         used = (*inputs, *(x for _, operands in steps for x in operands if isinstance(x, TensorHandle)))
         pieces = list(out.segments) if out is not None else []
         streamed = [piece for x in used for piece in x.segments]
-        waited = (*self._settle(pieces, writing=True), *self._settle(streamed))
+        waited = (*self._wait_for_pending(pieces, writing=True), *self._wait_for_pending(streamed))
         value = self._result(op, math_op, inputs, steps, acc, dtype)
         result = self._new(value) if out is None else None
         handle = CompletionHandle(inputs[0].tl, used, result)
@@ -82,7 +83,7 @@ class TlComposite(TlCore):
         return handle
 
     def _issue(self, cmd: CompositeCmd, handle: CompletionHandle, pieces: list[Segment], value: Value) -> None:
-        """Hand a composite to the PE; what it writes to memory is there when it is done."""
+        """Issue a composite to the PE; memory has its result when it is done."""
         command = handle.command
 
         def done(records: Records) -> None:
@@ -101,10 +102,10 @@ class TlComposite(TlCore):
             handle.out.composite = command
 
     def wait(self, handle: PendingHandle | None = None) -> TensorHandle | None:
-        """Wait for a composite, a load, a store, a send or a receive, or for all under way. Engine: none.
+        """Wait for a composite, a load, a store, a send or a receive, or for all that are in flight. Engine: none.
 
-        Returns the tensor that it left in TCM, if it did, and again when asked again, as long as the kernel has kept
-        it: once returned it is the kernel's, and its TCM is free when the kernel drops it.
+        Returns the tensor that the command left in TCM, if any, and the same tensor when called again, as long as the
+        kernel holds it: once returned it belongs to the kernel, and its TCM is freed when the kernel drops it.
         """
         if handle is None:
             self._call(WaitCmd())

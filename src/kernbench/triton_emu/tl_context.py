@@ -15,13 +15,13 @@ from kernbench.common.nearest import nearest
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import kernel_line
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorOps
+from kernbench.triton_emu.kernel_env import KernelEnv, TensorRange
 from kernbench.triton_emu.names import INSTEAD, Names
 from kernbench.triton_emu.pointer import TensorPtr
-from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_barrier import TlBarrier
 from kernbench.triton_emu.tl_composite import TlComposite
-from kernbench.triton_emu.tl_core import KernelEnv, TensorRange
 from kernbench.triton_emu.tl_debug import TlDebug
+from kernbench.triton_emu.tl_engines import TlEngines
 from kernbench.triton_emu.tl_ipcq import TlIpcq
 from kernbench.triton_emu.tl_triton import TlTriton
 
@@ -30,10 +30,10 @@ __all__ = ["CompletionHandle", "KernelEnv", "TLContext", "TensorHandle", "Tensor
 _AXES = "0 (PE), 1 (cube) or 2 (SIP)"
 
 
-class TLContext(TlAtomics, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Names):
+class TLContext(TlEngines, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Names):
     """What a kernel gets as `tl`."""
 
-    if not TYPE_CHECKING:  # a checker finds unknown names by itself
+    if not TYPE_CHECKING:  # type checkers report unknown names themselves
 
         def __getattr__(self, name: str) -> NoReturn:
             """Called for unknown names: raises an error at the kernel's line, with the nearest existing name."""
@@ -68,7 +68,7 @@ class TLContext(TlAtomics, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Na
     # ---- scalar work
 
     def cycles(self, n: int) -> None:
-        """Let PE_CPU be busy for `n` cycles. Engine: none; takes n cycles of the kernel's time."""
+        """Keep PE_CPU busy for `n` cycles. Engine: none; takes n cycles of the kernel's time."""
         if not is_whole(n) or n < 0:
             self._fail(f"cycles({n!r})", "give a whole number of 0 or more")
         if n:
@@ -107,7 +107,7 @@ class TLContext(TlAtomics, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Na
         return out
 
     def _accumulator(self, acc: object) -> TensorHandle:
-        """A tensor to add to. A type here was meant for `out_dtype`, which comes after it."""
+        """The accumulator. A dtype in its place is an error that names `out_dtype`, the next parameter."""
         if not isinstance(acc, TensorHandle):
             try:
                 named = dtype_of(acc)

@@ -4,96 +4,29 @@ PE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from math import prod
-from typing import NamedTuple, NoReturn, Protocol, cast
+from typing import NoReturn, cast
 
 import numpy as np
 
 from kernbench.common.commands import Command, Segment, Space, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
-from kernbench.common.frozen import frozen
-from kernbench.common.ids import PeKey
-from kernbench.common.ipcq import Communicator
-from kernbench.common.launch import KernelLaunchMsg
 from kernbench.common.whole_numbers import is_whole
-from kernbench.common.writers import Writers
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import PendingCommand, PendingHandle, Scalar, TensorHandle, TensorOps
-from kernbench.triton_emu.kernel_runner import Done, KernelRunner, Records
+from kernbench.triton_emu.kernel_env import KernelEnv, TensorRange
+from kernbench.triton_emu.kernel_runner import Done, Records
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
 from kernbench.triton_emu.under_way import UnderWay
-from kernbench.values.graph import Value, ValueGraph
+from kernbench.values.graph import Value
 
 _NUMBERS = (bool, int, float)
 SEQUENCES = (list, tuple)
-
-
-class KernelMemory(Protocol):
-    """Bytes of the machine as values."""
-
-    def read(self, address: int, shape: tuple[int, ...], dtype: DType | str) -> Value:
-        """What the bytes hold now."""
-
-    def read_strided(
-        self, address: int, shape: tuple[int, ...], strides_bytes: tuple[int, ...], dtype: DType | str
-    ) -> Value:
-        """What strided bytes hold now."""
-
-    def write(self, address: int, value: Value) -> None:
-        """Put a value there."""
-
-    def write_strided(self, address: int, value: Value, strides_bytes: tuple[int, ...]) -> None:
-        """Put the elements of a value there, so far apart."""
-
-    def is_unknown(self, value: Value) -> bool:
-        """Whether a value depends on bytes with unknown contents."""
-
-
-@frozen
-class TensorRange:
-    """Addresses that belong to a tensor argument: all of it, or with physical addresses one of its parts."""
-
-    name: str
-    start: int
-    end: int
-    dtype: str
-    space: Space = "hbm"
-    is_one_of_several: bool = False
-
-
-class KernelIds(NamedTuple):
-    """Where a kernel runs: (PE, cube, SIP) as its launch counts them, how many there are, and as the machine counts;
-    and whose directions it means.
-    """
-
-    program: tuple[int, int, int]
-    grid: tuple[int, int, int]
-    place: PeKey
-    communicator: Communicator | None = None
-
-
-@frozen
-class KernelEnv:
-    """What a kernel runs in. `program` and `grid` are (PE, cube, SIP)."""
-
-    runner: KernelRunner
-    values: ValueGraph
-    memory: KernelMemory
-    translate: Callable[[int, int], list[Segment]]
-    tensors: tuple[TensorRange, ...]
-    tcm_base: Callable[[], int]
-    tcm_bytes: int
-    launch: KernelLaunchMsg
-    program: tuple[int, int, int] = (0, 0, 0)
-    grid: tuple[int, int, int] = (1, 1, 1)
-    writers: Writers | None = None  # where there is an op log
-    place: PeKey = (0, 0, 0)  # SIP, cube and PE as the machine counts them
-    communicator: Communicator | None = None  # whose directions the kernel means
-    tcm_holders: Callable[[], Sequence[tuple[str, int]]] = tuple  # what of the PE's TCM is not for its kernels
+BUFFER = "buffer"  # the op of a value that has a type and no numbers
 
 
 class TlCore:
@@ -104,12 +37,12 @@ class TlCore:
         self._runner = env.runner
         self._values = env.values
         self._arena = TcmArena(env.tcm_base, env.tcm_bytes, env.tcm_holders)
-        self._has_pending = False  # whether anything was ever under way that the kernel did not wait for
+        self._has_pending = False  # whether any command was issued without waiting for it
         self._tensors_made = 0
         self._receives: dict[int, str] = {}  # lines of those that the kernel has not waited for, by command
 
     def close(self) -> int:
-        """The kernel is over; returns the most TCM that its tensors took at one time."""
+        """End the kernel; returns the peak TCM of its tensors in bytes."""
         self._arena.close()
         return self._arena.peak_bytes
 
@@ -146,7 +79,7 @@ class TlCore:
         return plain
 
     def _apply(self, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
-        """A value op whose complaints are at the user's line."""
+        """Apply a value op; errors name the user's line."""
         return self._apply_at(None, op, inputs, **params)
 
     def _apply_at(self, line: str | None, op: str, inputs: Sequence[Value | Scalar], **params: object) -> Value:
@@ -183,7 +116,7 @@ class TlCore:
         return self._handle(type_.shape, type_.dtype.name, "tcm", block.address, value, block, records)
 
     def _alias(self, x: TensorHandle, value: Value) -> TensorHandle:
-        """The same bytes of TCM, seen another way."""
+        """A view of the same bytes of TCM."""
         return self._handle(value.shape, value.dtype.name, "tcm", x.address, value, x.block, x.records)
 
     def _handle(
@@ -267,9 +200,9 @@ class TlCore:
         except KernBenchError as error:
             raise at_kernel_line(error) from None
 
-    def _settle(self, segments: Sequence[Segment], *, writing: bool = False) -> Records:
-        """Wait for what this kernel has yet to write there, and before writing for what it has yet to read; returns the
-        op-log ids of the writers.
+    def _wait_for_pending(self, segments: Sequence[Segment], *, writing: bool = False) -> Records:
+        """Wait for this kernel's writes in flight to these bytes, and before writing also for its reads; returns
+        the op-log ids of the writers.
         """
         records: Records = ()
         if not self._has_pending:

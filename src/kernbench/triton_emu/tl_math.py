@@ -1,5 +1,5 @@
-"""`tl`: math on tensors in TCM. Every op waits for the MATH engine, which goes through the largest of inputs and
-result once, at the lanes of the slowest type among them. A result without elements is there at once.
+"""`tl`: math on tensors in TCM. Every op waits for the MATH engine, which processes the largest of inputs and
+result once, at the rate of the slowest type among them. A result without elements takes no time.
 
 Shapes follow numpy's broadcasting. dtypes, if an op does not say otherwise: mixed inputs give the smallest type that
 holds both, a Python number takes the tensor's type, and functions of real numbers turn integers into f32.
@@ -18,7 +18,7 @@ Tensorish = TensorHandle | Scalar
 
 
 def _work(touched: Sequence[TensorType]) -> tuple[int, str]:
-    """How many elements the lanes go through, and the slowest type among them; of equals the first."""
+    """The number of elements to process, and the slowest type among them; the first of equals."""
     elements, slowest = 0, touched[0].dtype
     for type_ in touched:
         if type_.size > elements:
@@ -117,11 +117,11 @@ class TlMath(TlCore):
         return self._math("neg", [x])
 
     def floor(self, x: TensorHandle) -> TensorHandle:
-        """The next whole number below, or x. Shape: x's. dtype: x's; an integer is as it was. Engine: MATH."""
+        """The next whole number below, or x. Shape: x's. dtype: x's; integers are unchanged. Engine: MATH."""
         return self._math("floor", [x])
 
     def ceil(self, x: TensorHandle) -> TensorHandle:
-        """The next whole number above, or x. Shape: x's. dtype: x's; an integer is as it was. Engine: MATH."""
+        """The next whole number above, or x. Shape: x's. dtype: x's; integers are unchanged. Engine: MATH."""
         return self._math("ceil", [x])
 
     def isnan(self, x: TensorHandle) -> TensorHandle:
@@ -129,7 +129,7 @@ class TlMath(TlCore):
         return self._math("isnan", [x])
 
     def bit_not(self, x: TensorHandle) -> TensorHandle:
-        """`~x`: every bit turned; of a bool, not. Shape: x's. dtype: x's, no float. Engine: MATH."""
+        """`~x`: every bit inverted; for bools, not. Shape: x's. dtype: x's, no float. Engine: MATH."""
         return self._math("bit_not", [x])
 
     def logical_not(self, x: TensorHandle) -> TensorHandle:
@@ -201,7 +201,7 @@ class TlMath(TlCore):
         return self._math("fma", [a, b, c])
 
     def clamp(self, x: TensorHandle, min: Tensorish, max: Tensorish) -> TensorHandle:  # names of the contract
-        """x held between min and max. Shape: broadcast. dtype: mixed. Engine: MATH."""
+        """x limited to the range from min to max. Shape: broadcast. dtype: mixed. Engine: MATH."""
         return self._math("clamp", [x, min, max])
 
     def where(self, cond: TensorHandle, a: Tensorish, b: Tensorish) -> TensorHandle:

@@ -1,4 +1,4 @@
-"""`tl`: making tensors, and looking at them another way."""
+"""`tl`: constants, and views of tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kernbench.common.errors import DataError
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.handle import Index, Scalar, TensorHandle
-from kernbench.triton_emu.tl_core import TlCore
+from kernbench.triton_emu.tl_core import BUFFER, TlCore
 from kernbench.values.evaluate import evaluate
 from kernbench.values.op import Array
 
@@ -47,7 +47,7 @@ class TlMemory(TlCore):
         """Ones. Shape: x's. dtype: x's unless given. Engine: none."""
         return self.full_like(x, 1, dtype)
 
-    # ---- the same bytes, seen another way
+    # ---- views: the same bytes
 
     def trans(self, x: TensorHandle) -> TensorHandle:
         """Swap the last two axes. Shape: (..., N, M) of (..., M, N). dtype: kept. Engine: none; a reference stays
@@ -128,15 +128,20 @@ class TlMemory(TlCore):
         except (TypeError, ValueError) as error:  # a bound that is no whole number, or a step of 0
             self._fail(f"{item}: {error}", "use whole numbers")
 
-    # ---- looking at numbers
+    # ---- reading numbers
 
     def known_numbers(self, x: TensorHandle) -> Array | None:
         """What `x.numpy()` is, where the run keeps contents; else None."""
-        return None if self._env.memory.is_unknown(self._known(self._local("print", x))) else self.evaluate(x)
+        value = self._known(self._local("print", x))
+        return None if value.op == BUFFER or self._env.memory.is_unknown(value) else self.evaluate(x)
 
     def evaluate(self, x: TensorHandle) -> Array:
         """What `x.numpy()` is."""
         tensor = self._local("numpy()", x)
+        if self._known(tensor).op == BUFFER:
+            self._fail(
+                "a look at the numbers of a buffer, which has none", "its maker computes them outside the machine"
+            )
         if self._env.memory.is_unknown(self._known(tensor)):
             self._fail("a look at numbers that were loaded, in a run that keeps none", "leave torch.timing_only() out")
         try:

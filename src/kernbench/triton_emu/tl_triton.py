@@ -1,4 +1,4 @@
-"""`tl`: further names of Triton's for what there is already, so that kernel source need not change."""
+"""`tl`: aliases with Triton's names for existing functions, so that kernel source need not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class TlTriton(TlCombine, TlViews):
-    """Aliases, and hints to a compiler that there is none of."""
+    """Aliases, and compiler hints, which have no effect here."""
 
     range = static_range = range
 
@@ -39,8 +39,8 @@ class TlTriton(TlCombine, TlViews):
         return self.cat([self.expand_dims(each, -1) for each in self.broadcast(a, b)], axis=-1)
 
     def interleave(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
-        """Elements of a and b in turn along the last axis. Shape: twice the last size. dtype: mixed. Engine: MATH, the
-        result's elements.
+        """Elements of a and b alternately along the last axis. Shape: twice the last size. dtype: mixed. Engine: MATH,
+        the result's elements.
         """
         joined = self.join(a, b)
         return self.reshape(joined, (*joined.shape[:-2], 2 * joined.shape[-2]))
@@ -59,11 +59,11 @@ class TlTriton(TlCombine, TlViews):
 
     @staticmethod
     def multiple_of(x: T, values: object) -> T:
-        """x; a hint to a compiler. Engine: none."""
+        """Returns x; a compiler hint without effect. Engine: none."""
         return x
 
     max_contiguous = max_constancy = multiple_of
 
     @staticmethod
     def assume(cond: object) -> None:
-        """Nothing; a hint to a compiler. Engine: none."""
+        """No effect; a compiler hint. Engine: none."""

@@ -1,5 +1,5 @@
-"""`tl`: further views, the same bytes of TCM seen another way. None moves data, so none costs an engine; what moves it,
-`tl.flip` and `tl.cat`, goes through MATH.
+"""`tl`: further views of the same bytes of TCM. A view moves no data and uses no engine; `tl.flip` and `tl.cat` move
+data and use MATH.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kernbench.triton_emu.tl_core import TlCore
 
 
 class TlViews(TlCore):
-    """Axes turned, added and cut."""
+    """Axes permuted, added and split."""
 
     def permute(self, x: TensorHandle, *axes: object) -> TensorHandle:
         """Axis i of the result is axis axes[i] of x; the axes as numbers or as one tuple. dtype: kept. Engine: none."""

@@ -3,7 +3,8 @@
 float -> float   nearest, ties to even; f16, bf16 and f8e5m2 overflow to infinity, f8e4m3 (which has none) saturates at
                  448; NaN stays NaN
 float -> int     towards zero, saturating; NaN gives 0
-int -> float     by way of f32, to nearest
+int -> float     by way of f32, to nearest; f64 directly
+f64 -> float     f32 and f16 directly, the others by way of f32
 int -> int       wraps
 any -> bool      true unless zero
 """
@@ -11,11 +12,12 @@ any -> bool      true unless zero
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F32, I32, I64, INT_RANGE, DType, dtype_of
+from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I32, I64, INT_RANGE, U64, DType, dtype_of
 from kernbench.values.op import Array
 
 E4M3_MAX = 448.0
@@ -45,16 +47,22 @@ def _wide_table(dtype: DType) -> NDArray[np.float32]:
 
 
 def work_type(dtypes: Sequence[DType], real: bool = False) -> DType:
-    """The type in which an op on these types is computed: f32 with a float input and for functions of real numbers, i64
-    if an integer may exceed i32, else i32.
+    """The type in which an op on these types is computed: f64 with an input of f64, f32 with another float input and
+    for functions of real numbers, i64 or u64 if an integer may exceed i32, else i32.
     """
+    if F64 in dtypes:
+        return F64
     if real or any(dtype.is_float for dtype in dtypes):
         return F32
+    if U64 in dtypes:
+        return U64
     return I64 if any(dtype.work is I64 for dtype in dtypes) else I32
 
 
 def to_work(array: Array, dtype: DType, work: DType) -> Array:
     """`array` of `dtype` converted to a result of `work_type`."""
+    if work is F64 and dtype not in (F64, F32, F16) and dtype.is_float:
+        return to_f32(array, dtype).astype(np.float64)
     return to_f32(array, dtype) if work is F32 else array.astype(work.numpy, copy=False)
 
 
@@ -63,9 +71,15 @@ def cast(array: Array, source: DType, target: DType) -> Array:
     if source is target:
         return array
     if target is BOOL:
-        truth: Array = np.not_equal(to_f32(array, source) if source.is_float else array, 0)
+        truth: Array = np.not_equal(to_f32(array, source) if source.is_float and source is not F64 else array, 0)
         return truth
     with np.errstate(over="ignore", invalid="ignore"):
+        if target is F64:
+            return to_work(array, source, F64)
+        if source is F64 and not target.is_float:
+            return _whole(array.astype(np.float64, copy=False), target)
+        if source is F64 and target is F16:
+            return array.astype(np.float16)
         if not source.is_float:
             return _narrow(to_f32(array, source), target) if target.is_float else array.astype(target.numpy)
         wide = to_f32(array, source)
@@ -74,13 +88,14 @@ def cast(array: Array, source: DType, target: DType) -> Array:
         return _whole(wide, target)
 
 
-def _whole(wide: NDArray[np.float32], target: DType) -> Array:
+def _whole(wide: NDArray[np.floating], target: DType) -> Array:
     low, high = INT_RANGE[target]
     # f32 cannot hold 2**31 - 1, so the clip is done in f64, which holds every i32 and u32. It cannot hold 2**63 - 1.
     double = np.nan_to_num(wide.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
-    if target is I64:
-        within = np.clip(double, low, np.nextafter(2.0**63, 0)).astype(np.int64)
-        return np.where(double >= 2.0**63, np.int64(high), within)
+    if target is I64 or target is U64:
+        beyond = float(high)  # rounds up to the first whole number that does not fit
+        within = np.clip(double, low, np.nextafter(beyond, 0)).astype(target.numpy)
+        return np.where(double >= beyond, target.numpy.type(high), within)
     return np.clip(double, low, high).astype(target.numpy)
 
 
@@ -94,4 +109,7 @@ def _narrow(wide: NDArray[np.float32], target: DType) -> Array:
 
 def from_work(array: Array, target: DType) -> Array:
     """A computed result rounded to `target`."""
-    return cast(array, dtype_of(array.dtype), target)
+    return cast(array, _type_of_array(array.dtype), target)
+
+
+_type_of_array = cache(dtype_of)

@@ -107,8 +107,6 @@ class ValueGraph:
     def constant(self, array: ArrayLike, dtype: DType | str | None = None) -> Value:
         """A constant: a copy of `array`, converted to `dtype` if given."""
         held = np.array(array, order="C")
-        if held.dtype.kind in "fu" and held.dtype.itemsize == 8 and dtype is not None:
-            held = held.astype(np.float32 if held.dtype.kind == "f" else np.int64)
         source = dtype_of(held.dtype)
         target = source if dtype is None else dtype_of(dtype)
         held = cast(held, source, target)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from kernbench.common.errors import UsageError
 from kernbench.common.whole_numbers import whole_number
-from kernbench.web.answers import arrays_answer
+from kernbench.web.answers import arrays_answer, bytes_answer
 from kernbench.web.flows import flows, message_totals
 from kernbench.web.heat import heat
 from kernbench.web.machine_map import TRAY, Json, MachineMap
@@ -22,6 +22,7 @@ from kernbench.web.results_view import ResultsView
 from kernbench.web.run_view import RunView
 from kernbench.web.shelf import Damaged, Shelf
 from kernbench.web.source_view import SEARCH_HITS, search, sources
+from kernbench.web.tensor_view import tensors
 from kernbench.web.tiles import MARKED, group_rows, tiles
 
 Handler = Callable[[Shelf, Request], "Response | Json | list[Json]"]
@@ -100,7 +101,8 @@ def _heat(shelf: Shelf, request: Request) -> Response:
     view = _view(shelf, request)
     t0, t1 = _window(request, view)
     root = request.query_params.get("root", TRAY)
-    header, arrays = heat(view, root, t0, t1, int(_number(request, "bins", 512)))
+    bins = int(_number(request, "bins", 512))
+    header, arrays = view.keep("heat", (root, t0, t1, bins), 8, lambda: heat(view, root, t0, t1, bins))
     return arrays_answer(request, header, arrays)
 
 
@@ -147,7 +149,23 @@ def _path(shelf: Shelf, request: Request) -> Json:
 
 
 def _answer(shelf: Shelf, request: Request) -> Json:
-    return answer(_view(shelf, request), request.query_params.get("scope"))
+    view = _view(shelf, request)
+    found = answer(view, request.query_params.get("scope"))
+    return {**found, "command": shelf.next_command(view, str(found["cause"]))}
+
+
+def _tensors(shelf: Shelf, request: Request) -> Json:
+    return tensors(_view(shelf, request), request.query_params.get("scope"))
+
+
+def _measurements(shelf: Shelf, request: Request) -> Json:
+    return {"schema": 1, "measurements": shelf.measurements.of(_view(shelf, request).id)}
+
+
+def _measure(shelf: Shelf, request: Request) -> Json:
+    """Start a measurement: the only request that changes something."""
+    shelf.measurements.start(_view(shelf, request), _text(request, "name"), request.query_params.get("scope"))
+    return _measurements(shelf, request)
 
 
 def _explain(shelf: Shelf, request: Request) -> Json:
@@ -171,13 +189,24 @@ def _diff(shelf: Shelf, request: Request) -> Json:
     return difference(a, b, request.query_params.get("scope"))
 
 
-def _results(shelf: Shelf, request: Request) -> Json:
+def _results_view(shelf: Shelf, request: Request) -> ResultsView:
     entry = shelf.find(request.path_params["r"])
     if isinstance(entry, Damaged):
         raise entry.error
     if not isinstance(entry, ResultsView):
         raise NotThere(f"there are no results '{request.path_params['r'][:20]}' here", hint="/api/runs lists them")
-    return entry.as_json()
+    return entry
+
+
+def _results(shelf: Shelf, request: Request) -> Json:
+    return _results_view(shelf, request).as_json()
+
+
+def _figure(shelf: Shelf, request: Request) -> Response:
+    found = _results_view(shelf, request).figure(request.path_params["name"])
+    if found is None:
+        raise NotThere(f"there is no figure '{request.path_params['name'][:60]}'", hint="/api/results/ID lists them")
+    return bytes_answer(request, found, "image/svg+xml")
 
 
 ROUTES: Final[Mapping[str, Handler]] = {
@@ -198,11 +227,15 @@ ROUTES: Final[Mapping[str, Handler]] = {
     "/runs/{r}/path": _path,
     "/runs/{r}/answer": _answer,
     "/runs/{r}/explain": _explain,
+    "/runs/{r}/measurements": _measurements,
+    "/runs/{r}/tensors": _tensors,
     "/runs/{r}/totals": _totals,
     "/runs/{r}/source": _sources,
     "/diff": _diff,
     "/results/{r}": _results,
+    "/results/{r}/figure/{name}": _figure,
 }
+STARTS: Final[Mapping[str, Handler]] = {"/runs/{r}/measurements": _measure}  # by POST
 
 
 # ---------------------------------------------------------------------------------------------------------- questions

@@ -204,7 +204,7 @@ class MachineMap:
         nodes_ns = sum(self.graph.node(node).overhead_ns for node in path)
         wire_ns = sum(edge.distance_mm for edge in links) * ns_per_mm
         data = [edge for edge in links if edge.bw_gbs is not None]
-        narrowest = min(data, key=lambda edge: edge.bw_gbs or 0.0) if data else None
+        narrowest = min(data, key=lambda edge: self.graph.access_gbs(edge) or 0.0) if data else None
         return {
             "schema": 1,
             "from": start,
@@ -218,7 +218,9 @@ class MachineMap:
             "ns": nodes_ns + wire_ns,
             "nodes_ns": nodes_ns,
             "wire_ns": wire_ns,
-            "narrowest": None if narrowest is None else {"id": link_id(narrowest), "gbs": narrowest.bw_gbs},
+            "narrowest": None
+            if narrowest is None
+            else {"id": link_id(narrowest), "gbs": self.graph.access_gbs(narrowest)},
         }
 
     def _end_node(self, block: str, is_source: bool) -> str:
@@ -278,8 +280,8 @@ class MachineMap:
 
 
 def owner_of(node: str, owners: set[str]) -> str | None:
-    """The smallest drawn box that a node is in, or None."""
-    name = node
+    """The smallest drawn box that a node is in, or None. The channel routers of a PE may be one box."""
+    name = node.rstrip("0123456789") if ".ch_r" in node and node not in owners else node
     while name:
         if name in owners:
             return name

@@ -7,15 +7,23 @@ from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.common.whole_numbers import whole_number
+from kernbench.report.runs.files import ReplacedRunError
 from kernbench.report.runs.layout import KINDS
 from kernbench.web.heat import places_of, totals_of_link
 from kernbench.web.machine_map import Json
 from kernbench.web.path_view import of_class
 from kernbench.web.run_view import LETTERS, RunView
-from kernbench.web.tiles import label_of
 
 MOST = 20  # ops that are named in a list
 MOST_ROWS = 500  # of a table
+
+
+def _params(view: RunView, row: int) -> Json:
+    """The other fields of an op; none if the run was replaced since it was opened: they are read when asked for."""
+    try:
+        return view.run.ops.params(row)
+    except ReplacedRunError:
+        return {}
 
 
 def op_details(view: RunView, op: int) -> Json:
@@ -53,7 +61,7 @@ def op_details(view: RunView, op: int) -> Json:
         "released": [brief(view, int(r)) for r in released[:MOST]],
         "released_count": len(released),
         "tensors": [str(t) for t in ops.tensors.of(row)],
-        "params": ops.params(row),
+        "params": _params(view, row),
         "before": _neighbour(view, row, -1),
         "after": _neighbour(view, row, 1),
         "route": route_of(view, row),
@@ -70,7 +78,7 @@ def brief(view: RunView, row: int) -> Json:
         "kind": ops.kind[row],
         "kind_name": KINDS[ops.kind[row]],
         "name": ops.name[row],
-        "label": label_of(view, row),
+        "label": ops.label(row),
         "t0": float(ops.t_start[row]),
         "t1": float(ops.t_end[row]),
         "line": line_json(view, line),

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
-from kernbench.report.explain.classes import CLASSES
+from kernbench.report.explain.classes import CLASSES, LABELS
 from kernbench.report.explain.diff import difference as compare
 from kernbench.report.explain.diff import differences, same_launch
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.path import Scope
-from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.explain.stalls import stalls_of
+from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.explain.what_if import TARGETS, machine_with, what_ifs
 from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.saved_run import Manifest
@@ -27,19 +28,18 @@ from kernbench.web.run_view import RunView
 from kernbench.web.tiles import ON_PATH
 
 MOST_SEGMENTS = 20_000
-# The letter (and colour) of a class, and its label.
-STYLE = {
-    "gemm": ("G", "GEMM"),
-    "math": ("M", "Math"),
-    "transfer": ("R", "Transfer"),
-    "fetch and store": ("F", "Fetch, store"),
-    "communication": ("C", "Communication"),
-    "latency": ("L", "Latency"),
-    "queue": ("Q", "Queue"),
-    "issue": ("I", "Issue"),
-    "credit": ("Q", "Credit"),
-    "launch": ("I", "Launch"),
-    "host": ("I", "Host"),
+LETTER = {  # and colour
+    "gemm": "G",
+    "math": "M",
+    "transfer": "R",
+    "fetch and store": "F",
+    "communication": "C",
+    "latency": "L",
+    "queue": "Q",
+    "issue": "I",
+    "credit": "Q",
+    "launch": "I",
+    "host": "I",
 }
 
 
@@ -128,14 +128,14 @@ def path(view: RunView, scope: str | None, t0: float, t1: float, px: int) -> Jso
 
 
 def classes() -> list[Json]:
-    return [{"id": name, "letter": STYLE[name][0], "label": STYLE[name][1]} for name in CLASSES]
+    return [{"id": name, "letter": LETTER[name], "label": LABELS[name]} for name in CLASSES]
 
 
 def class_sums(numbers: NDArray[np.int64], ns: NDArray[np.float64]) -> list[Json]:
     """Parts of a bar, largest first."""
     sums = np.bincount(numbers, ns, minlength=len(CLASSES))
     order = sorted(np.flatnonzero(sums), key=lambda n: (-sums[n], n))
-    return [{"id": CLASSES[n], "letter": STYLE[CLASSES[n]][0], "label": STYLE[CLASSES[n]][1], "ns": float(sums[n])}
+    return [{"id": CLASSES[n], "letter": LETTER[CLASSES[n]], "label": LABELS[CLASSES[n]], "ns": float(sums[n])}
             for n in order]  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def line_shares(view: RunView, scope: str | None, t0: float, t1: float) -> dict[
 def answer(view: RunView, scope: str | None) -> Json:
     """The answer strip: total, sentence, what to try, the bar."""
     found = explained(view, scope)
-    bound = bound_of(found)
+    bound = view.keep("verdict", scope or "run", 16, lambda: verdict_of(found))
     path_columns = columns(view, scope)
     finish = view.keep("finish", scope or "run", 16, lambda: finish_of(found))
     return {
@@ -195,6 +195,7 @@ def answer(view: RunView, scope: str | None) -> Json:
         "try": bound.hint,
         "sentence": bound.sentence,
         "cls": bound.cls,
+        "cause": bound.cause,
         "sums": class_sums(path_columns.cls, path_columns.t1 - path_columns.t0),
         "lane": _main_lane(view, path_columns),
         "lines": [{"i": line.index, "name": line.name, "text": line.text} for line in view.run.lines],
@@ -218,7 +219,7 @@ def explanation(view: RunView, scope: str | None, others: Sequence[RunView] = ()
     return {
         **answer(view, scope),
         "tables": {
-            "class": _rows({STYLE[name][1]: ns for name, ns in found.by_class.items()}, _class_letters()),
+            "class": _rows({LABELS[name]: ns for name, ns in found.by_class.items()}, _class_letters()),
             "lane": _rows(found.by_lane, {name: letter for letter, name in KINDS.items()}),
             "link": _rows(found.by_link, {}),
             "place": _rows(found.by_place, {}),
@@ -268,7 +269,7 @@ def same_scope(a: RunView, b: RunView, scope: str) -> str:
 
 
 def _class_letters() -> dict[str, str]:
-    return {label: letter for letter, label in STYLE.values()}
+    return {LABELS[name]: letter for name, letter in LETTER.items()}
 
 
 def _rows(sums: dict[str, float], letters: dict[str, str]) -> list[Json]:

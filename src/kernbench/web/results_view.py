@@ -9,11 +9,12 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.common.plain_json import parse_json
-from kernbench.common.regular_files import read_regular
+from kernbench.common.regular_files import is_regular, read_regular
 from kernbench.web.machine_map import Json
 
 RESULTS_FILES = ("results.json", "sweep.json")
 _MOST_ROWS = 20_000
+_MOST_FIGURES = 24
 _SETTING = "machine:"  # prefix of a machine value that an evaluation set
 
 
@@ -28,6 +29,22 @@ class ResultsView:
     @property
     def title(self) -> str:
         return str(self.data.get("title") or self.data.get("bench") or self.data.get("name") or self.path.name)
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of its pictures, in the order of the evaluation."""
+        found = sorted(file.name for file in self.path.glob("*.svg") if is_regular(file))
+        return found[:_MOST_FIGURES]
+
+    def figure(self, name: str) -> bytes | None:
+        """A picture of the folder; None if it has none of that name."""
+        return read_regular(self.path / name) if name in self.figures else None
+
+    def _figures_json(self) -> list[Json]:
+        return [
+            {"name": name, "title": _title(self.path / f"{name.removesuffix('.svg')}.md", name)}
+            for name in self.figures
+        ]
 
     def listed(self) -> Json:
         rows = self.data["rows"]
@@ -62,6 +79,7 @@ class ResultsView:
             "best": self.data.get("best", []),
             "base": self._base(),
             "table": rows,
+            "figures": self._figures_json(),
         }
 
     def _base(self) -> list[Any]:
@@ -73,6 +91,15 @@ class ResultsView:
             as_given = _as_given(rows, machine)
             return [row.get("point") for row in rows if row.get("machine_hash") in as_given]
         return [row.get("point") for row in rows if row.get("machine_hash") == machine]
+
+
+def _title(text: Path, name: str) -> str:
+    """The heading of a figure's text, or its name."""
+    try:
+        first = read_regular(text).decode("utf-8", "replace").partition("\n")[0] if is_regular(text) else ""
+    except (OSError, UsageError):
+        first = ""
+    return first.removeprefix("# ").strip() or name.removesuffix(".svg")
 
 
 def _as_given(rows: list[dict[str, Any]], machine: dict[str, Any]) -> list[Any]:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from kernbench.common.errors import UsageError
 from kernbench.common.whole_numbers import whole_number
 from kernbench.report.explain.headline import all_launches, main_scope
-from kernbench.report.runs.layout import KINDS
+from kernbench.report.runs.layout import KINDS, OP_COLUMNS
 from kernbench.report.runs.parts import Floats
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.web.machine_map import Json, MachineMap
 
 Made = TypeVar("Made")
+MOST_HELD = 200_000  # ops
 LETTERS = "".join(KINDS)  # the number of a kind in binary responses is its index here
 
 
@@ -28,6 +29,7 @@ class RunView:
 
     def __init__(self, run: SavedRun) -> None:
         self.run = run
+        self.is_held = False
         self._locks: defaultdict[str, RLock] = defaultdict(RLock)
         self._kept: defaultdict[str, dict[object, Any]] = defaultdict(dict)
 
@@ -57,6 +59,16 @@ class RunView:
     def machine(self) -> MachineMap:
         with self._locks["machine"]:
             return MachineMap(self.run.graph)
+
+    def hold(self) -> None:
+        """Read what views of a run show, so that they work when its folder is written again; not of a large run."""
+        if self.is_held or len(self.run.ops) > MOST_HELD:
+            return
+        with self._locks["held"]:
+            for name in OP_COLUMNS:
+                getattr(self.run.ops, name)
+            _ = self.run.lanes, self.run.launches, self.run.places, self.run.activity, self.run.lines, self.run.graph
+            self.is_held = True
 
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""The server: the files of the page and the data interface, by GET only.
+"""The server: the files of the page and the data interface, by GET; a measurement is started by POST.
 
 It listens on 127.0.0.1 by default, and accepts only its own names in the Host header: a page of another site whose name
 resolves to this address is rejected (DNS rebinding). Files of the package are read once, by name; nothing else on the
@@ -26,7 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.web.answers import bytes_answer, error_answer, json_answer
-from kernbench.web.api import ROUTES, Handler, NotThere
+from kernbench.web.api import ROUTES, STARTS, Handler, NotThere
+from kernbench.web.machine_map import Json
 from kernbench.web.shelf import Shelf
 
 _TYPES = {
@@ -43,6 +44,7 @@ _SAFE = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )  # fmt: skip
 _WORKERS = 4  # concurrent responses: each may hold its own columns for a while
+START_HEADER = "x-kernbench-start"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -111,12 +113,29 @@ def make_app(shelf: Shelf, host: str = "127.0.0.1") -> Starlette:
     routes = [
         Route(f"/api{path}", _answering(shelf, handler, workers), methods=["GET"]) for path, handler in ROUTES.items()
     ]
+    routes += [
+        Route(f"/api{path}", _answering(shelf, _from_this_page(handler, host), workers), methods=["POST"])
+        for path, handler in STARTS.items()
+    ]
     routes += [Route("/", page, methods=["GET"]), Route("/{name}", page, methods=["GET"])]
     return Starlette(
         routes=routes,
         middleware=[Middleware(KnownHosts, host=host)],
         exception_handlers={HTTPException: _not_found, Exception: _failed},
     )
+
+
+def _from_this_page(handler: Handler, host: str) -> Handler:
+    """A handler that refuses other pages, which cannot set the header, and other machines."""
+
+    def checked(shelf: Shelf, request: Request) -> Response | Json | list[Json]:
+        if host not in _LOOPBACK:
+            raise UsageError("other machines cannot start a run here", hint="use the command that Explain shows")
+        if request.headers.get(START_HEADER) != "1":
+            raise UsageError("only the page of this server starts a run", hint="press Measure in Explain")
+        return handler(shelf, request)
+
+    return checked
 
 
 def _answering(shelf: Shelf, handler: Handler, workers: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
@@ -155,7 +174,7 @@ def static_files() -> dict[str, bytes]:
     """The files of the page in the package, by name."""
     folder = files("kernbench.web") / "static"
     pages = {
-        entry.name: entry.read_bytes()
+        entry.name: _without_comments(entry.read_bytes())
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
         if entry.is_file() and entry.name.rpartition(".")[2] in _TYPES
     }
@@ -163,6 +182,12 @@ def static_files() -> dict[str, bytes]:
     links = "\n".join(f'<link rel="modulepreload" href="{name}">' for name in pages if name.endswith(".js"))
     pages["index.html"] = pages["index.html"].replace(b"<!-- modules -->", links.encode())
     return pages
+
+
+def _without_comments(text: bytes) -> bytes:
+    """A file without indentation and comment lines, which a browser does not need; lines keep their numbers."""
+    lines = (line.lstrip() for line in text.split(b"\n"))
+    return b"\n".join(b"" if line.startswith(b"//") else line for line in lines)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -182,9 +207,17 @@ def bind(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"cannot listen on {host}:{port}: {error.strerror or error}",
             where="--host, --port",
-            hint="leave --port out, and a free one is taken",
+            hint="leave --port out, and one that is free is taken",
         ) from error
     return sock
+
+
+def bind_usual(host: str, port: int) -> socket.socket:
+    """A socket bound to that port, or to a free one where it is taken; raises UsageError for an invalid host."""
+    try:
+        return bind(host, port)
+    except UsageError:
+        return bind(host, 0)
 
 
 def serve(shelf: Shelf, sock: socket.socket, host: str, ready: Callable[[], None]) -> None:
@@ -201,6 +234,7 @@ def serve(shelf: Shelf, sock: socket.socket, host: str, ready: Callable[[], None
         return
     finally:
         sock.close()
+        shelf.measurements.close()
 
 
 class _Server(uvicorn.Server):

@@ -1,6 +1,7 @@
 """The folders given to the server: runs, sweeps and evaluations, and a machine for the case without runs.
 
-Folders are scanned each time the page requests the list, so newly saved runs are found. A folder that cannot be read is
+Folders are scanned each time the page requests the list, so newly saved runs are found. A run that was shown stays in
+memory when its folder is written again, so that the two can be compared. A folder that cannot be read is
 an entry with an error; the others work. Nothing outside the given folders can be requested: requests use ids, and only
 entries found here have ids.
 """
@@ -8,7 +9,9 @@ entries found here have ids.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,10 +19,11 @@ from threading import RLock
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.runs.layout import MANIFEST
-from kernbench.report.runs.saved_run import folders_in, open_run
+from kernbench.report.runs.saved_run import SavedRun, folders_in, open_run
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.web.machine_map import Json, MachineMap
+from kernbench.web.measure import FREE, Measurements
 from kernbench.web.results_view import RESULTS_FILES, ResultsView
 from kernbench.web.run_view import RunView
 
@@ -43,7 +47,12 @@ Entry = RunView | ResultsView | Damaged
 class Shelf:
     """Entries by id. Raises UsageError for a folder that does not exist."""
 
-    def __init__(self, folders: Sequence[Path], machine: TopologyGraph) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        machine: TopologyGraph,
+        next_command: Callable[[SavedRun, str], str] | None = None,
+    ) -> None:
         for folder in folders:
             if not folder.exists():
                 raise UsageError(
@@ -53,7 +62,10 @@ class Shelf:
         self._folders = tuple(folders)
         self._lock = RLock()
         self._seen: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        self._former: dict[str, RunView] = {}  # runs that were shown and whose folders were written again, by id
         self._used: list[RunView] = []  # most recently used last
+        self._next_command = next_command
+        self.measurements = Measurements()
         self.machine = MachineMap(machine)
         self.machine_id = machine_hash(machine.spec)[:12]
         self._entries: list[Entry] = []
@@ -66,8 +78,18 @@ class Shelf:
             for folder in self._folders:
                 for path in _folders_to_open(folder, _DEEPEST):
                     found.setdefault(path, self._entry(path))
+                beside = folder.with_name(folder.name + FREE)  # what was measured of a run
+                if (folder / MANIFEST).is_file() and beside.is_dir():
+                    for path in _folders_to_open(beside, 1):
+                        found.setdefault(path, self._entry(path))
             self._entries = list(found.values())
             return self._entries
+
+    def next_command(self, view: RunView, cause: str) -> str:
+        """What to run next, for the cause that the verdict names."""
+        if self._next_command is None:
+            return f"kernbench explain {shlex.quote(str(view.run.path))}"
+        return self._next_command(view.run, cause)
 
     def _entry(self, path: Path) -> Entry:
         mark = _mark(path)
@@ -79,6 +101,10 @@ class Shelf:
             entry.listed()
         except Exception as error:  # an error in one folder must not hide the others
             return Damaged(sha256(os.fsencode(path)).hexdigest()[:12], path, _as_error(error, path))
+        if seen is not None and isinstance(seen[1], RunView) and seen[1].is_held and seen[1].id != entry.id:
+            self._former[seen[1].id] = seen[1]
+            while len(self._former) > _COMPARED:
+                del self._former[next(iter(self._former))]
         self._seen[path] = (mark, entry)
         return entry
 
@@ -89,8 +115,10 @@ class Shelf:
         return [entry for entry in self._entries if isinstance(entry, RunView)]
 
     def find(self, entry_id: str) -> Entry | None:
-        found = next((entry for entry in self._entries if entry.id == entry_id), None)
+        found = next((entry for entry in self._entries if entry.id == entry_id), self._former.get(entry_id))
         if isinstance(found, RunView):
+            with suppress(KernBenchError):  # of a damaged file, which the response reports
+                found.hold()
             self._close_old_runs(found)
         return found
 

@@ -25,7 +25,7 @@ MOST_TILES = 4
 ON_PATH, MARKED = 1, 2
 
 Arrays = dict[str, NDArray[Any]]
-_SLICES = {"start": "f4", "dur": "f4", "id": "u4", "kind": "u1", "flags": "u1", "queue": "u1",
+_SLICES = {"start": "f4", "dur": "f4", "id": "u4", "kind": "u1", "flags": "u1", "queue": "u1", "latency": "u1",
            "text": "u2", "wait": "f4"}  # fmt: skip
 _BINNED = {"index": "u2", "busy": "u1", "bkind": "u1", "bflags": "u1"}
 
@@ -79,8 +79,9 @@ def _tile(view: RunView, k: int, number: int, lane: int, flags: NDArray[np.uint8
         "flags": flags[whole],
         "wait": ops.t_start[whole] - ops.t_asked[whole],
         "queue": np.rint(255 * np.clip(ops.queue_ns[whole] / lasts[is_whole], 0.0, 1.0)),
+        "latency": np.rint(255 * np.clip(ops.latency_ns[whole] / lasts[is_whole], 0.0, 1.0)),
         "text": np.array(
-            [texts.setdefault(label_of(view, int(row)), len(texts)) if last >= NAMED * width else 0
+            [texts.setdefault(view.run.ops.label(int(row)), len(texts)) if last >= NAMED * width else 0
              for row, last in zip(whole, lasts[is_whole], strict=True)], np.uint16
         ),
     }  # fmt: skip
@@ -119,15 +120,6 @@ def _bins(view: RunView, rows: NDArray[np.int64], begin: float, width: float, fl
         "bkind": most,
         "bflags": flagged[0, index] * ON_PATH + flagged[1, index] * MARKED,
     }
-
-
-def label_of(view: RunView, row: int) -> str:
-    """The label of a slice: `load k`, `exp`."""
-    ops = view.run.ops
-    name = ops.name[row].rpartition("/")[2].lower()
-    word = {"dma_read": "load", "dma_write": "store"}.get(name, name)
-    tensors = ops.tensors.of(row)
-    return f"{word} {tensors[0]}" if len(tensors) else word
 
 
 def group_rows(

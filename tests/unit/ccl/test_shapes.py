@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernbench.ccl.algorithms.parts import Lane, parts_of
+from kernbench.ccl.algorithms.parts import CollectiveChannel, parts_of
 from kernbench.ccl.algorithms.rings import mesh_cycle
 from kernbench.ccl.algorithms.trees import Neighbours, binomial, chain, cube_mesh
 
@@ -33,14 +33,14 @@ def test_parts_follow_one_another_and_begin_at_bursts(n: int, parts: int) -> Non
 )
 def test_a_chunk_sends_no_slot_with_little_in_it(live: int, expected: int) -> None:
     x = SimpleNamespace(dtype="i8", itemsize=1)
-    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=live, slot_size=4096)  # type: ignore[arg-type]  # a lane that moves nothing
-    assert lane.chunk == expected
+    channel = CollectiveChannel(None, x, chunk_bytes=16384, work_bytes=98304, live=live, slot_size=4096)  # type: ignore[arg-type]  # it moves nothing
+    assert channel.chunk == expected
 
 
 def test_a_chunk_of_a_sparse_direction_is_as_large_as_its_room() -> None:
     x = SimpleNamespace(dtype="i8", itemsize=1)
-    lane = Lane(None, x, chunk_bytes=16384, work_bytes=98304, live=20, slot_size=4096, is_sparse=True)  # type: ignore[arg-type]  # a lane that moves nothing
-    assert lane.chunk == 4864  # 4,915, in whole bursts of 256: a slot and a bit
+    channel = CollectiveChannel(None, x, chunk_bytes=16384, work_bytes=98304, live=20, slot_size=4096, is_sparse=True)  # type: ignore[arg-type]  # it moves nothing
+    assert channel.chunk == 4864  # 4,915, in whole bursts of 256: a slot and a bit
 
 
 @pytest.mark.parametrize(("w", "h"), [(1, 1), (4, 1), (1, 4), (2, 2), (4, 4), (3, 2), (2, 3), (3, 3), (5, 4)])

@@ -146,3 +146,18 @@ def test_results_that_are_none_are_refused_in_one_message(evaluated: Path, capsy
         code, _, err = call(capsys, "report", str(evaluated))
         assert (code, err.count("error:")) == (2, 1)
         assert message in err
+
+
+def test_variables_of_other_evaluations_are_answered_with_what_replaces_them(
+    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILESTONE_FAST", "1")
+    monkeypatch.setenv("GQA_VALIDATION", "1")
+    code, _, err = call(capsys, "run", "--bench", "mine.py", "--workers", "1", "--param", "most=1", *SMALL)
+    assert code == 0
+    assert err.splitlines()[:2] == [
+        "note: MILESTONE_FAST in the environment is not read: `--redraw` draws the results in --out again; without it, "
+        "points that are in --out are kept",
+        "note: GQA_VALIDATION in the environment is not read: points of the part 'validated' are compared with numpy "
+        "in every evaluation",
+    ]

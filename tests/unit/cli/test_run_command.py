@@ -261,7 +261,7 @@ def test_the_full_summary_says_time_bound_busy_engines_links_and_data(capsys):
     assert "\x1b" not in out
     for text in (
         "bench gemm-single-pe on machine default, sip:0",
-        "m=32, k=64, n=32, dtype=f16, seed=0",
+        "m=32, k=64, n=32, block_m=0, dtype=f16, seed=0",
         "memory bound (HBM)",
         "% of roofline",
         "slowest PE",
@@ -434,7 +434,7 @@ def test_a_bench_that_asks_nothing_of_the_device_is_a_failure(capsys, mine):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "Missing option '--bench'"),
+        ((), "give --bench BENCH, or --triton FILE.py"),
         (("--bench", "gem-single-pe"), "did you mean 'gemm-single-pe'?"),
         (("--bench", "77"), "no bench has number 77"),
         (("--bench", "nowhere.py"), "no file nowhere.py"),
@@ -451,7 +451,7 @@ def test_a_bench_that_asks_nothing_of_the_device_is_a_failure(capsys, mine):
         ((*GEMM, "--param", "m=9999"), "TCM overflow"),
         ((*GEMM, "--device", "sip:1"), "no device 'sip:1'"),
         ((*GEMM, "--set", "sip.cube_mesh.w=0"), "sip.cube_mesh.w"),
-        (("--bench", "va-offset-verify", "--set", "system.address_model=pa"), "needs virtual addresses"),
+        (("--bench", "va-offset-verify", "--set", "system.address_model=pa"), "needs virtual or logical addresses"),
         (("--bench", "softmax", "--param", "block_rows=0"), "block_rows is '0'"),
         (("--bench", "flash-attention", "--param", "pes=99"), "the machine has 8"),
     ],
@@ -637,8 +637,10 @@ def test_a_difference_ends_with_1_and_names_op_pe_and_line(
 def test_stats_say_what_was_reused(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     plain = printed([*steps, "--json"], capsys)
     found = printed([*steps, "--stats", "--json"], capsys)
-    simulation = found.pop("simulation")
+    simulation, verdict = found.pop("simulation"), found.pop("verdict")
     assert found == plain
+    assert list(verdict) == ["cause", "share", "gain", "sentence", "command"]
+    assert verdict["cause"] == "launch"  # one small kernel after the other
     assert " ".join(simulation) == "launches collectives composites compiled workers seconds"
     why = {"the kernel is not @repeatable": 1}
     assert simulation["launches"] == {"simulated": 2, "recorded": 1, "reused": 2, "given_up": why}

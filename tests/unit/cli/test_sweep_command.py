@@ -133,7 +133,7 @@ def test_a_failed_point_is_listed_whole_and_the_exit_code_is_1_unless_failures_a
     args = ["--bench", "gemm-single-pe", *SMALL, "--param", "k=64", "--param", "n=32", "--workers", "1", "--out", "s"]
     code, out, _ = sweep(capsys, *args, "--over", "m=0,32")
     assert code == 1
-    key = Point({"m": 0, "k": 64, "n": 32, "dtype": "f16", "seed": 0}, {}).key  # defaults too
+    key = Point({"m": 0, "k": 64, "n": 32, "block_m": 0, "dtype": "f16", "seed": 0}, {}).key  # defaults too
     at = out.splitlines().index("1 failed")
     assert out.splitlines()[at + 1 : at + 5] == [
         f"  0  key {key}  m=0",

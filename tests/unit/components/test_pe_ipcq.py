@@ -8,7 +8,7 @@ PE 0 and PE 1 of a cube stand at neighbouring routers, and wires take no time. W
     PE 1 wakes            if it was waiting                                           10
     slot is read          4096 / 512                                                   8
 
-A credit is 16 bytes: 3 links x 16 / 256, 16 / 512, and 2 routers x 2.
+A credit is a control message: 2 routers x 2, and no link is occupied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kernbench.topology import TopologyGraph, load_topology
 SLOT = 4096
 LEAVES, TRAVELS, WRITTEN, WAKES, READ = 16.0, 6.5, 8.0, 10.0, 8.0
 ARRIVES = LEAVES + TRAVELS + WRITTEN  # 30.5
-CREDIT = 3 * 16 / 256 + 16 / 512 + 2 * 2  # 4.21875
+CREDIT = 2 * 2.0
 
 
 @cache
@@ -132,6 +132,35 @@ def test_a_send_is_over_when_its_last_byte_has_left_and_a_receive_when_its_slot_
     assert one.recvs == [(ARRIVES + WAKES, ARRIVES + WAKES + READ)] == [(40.5, 48.5)]
 
 
+def test_a_send_to_another_sip_is_over_when_its_last_byte_has_left_the_senders_sip() -> None:
+    two = machine(system__sips__count=2, sip__cube_mesh__w=1)
+
+    def took(nbytes: int, slot_size: int) -> tuple[float, GraphEngine]:
+        def kernel(tl: Any) -> None:
+            if tl.physical_id(2) == 0:
+                tl.send("rank_1", tensor(tl, nbytes))
+            else:
+                tl.recv("rank_0", (nbytes,), "i8")
+
+        log = OpLog()
+        engine = GraphEngine(two, op_log=log)
+        with RuntimeContext(engine) as torch:
+            torch.install_ipcq(slot_size=slot_size, n_slots=2)
+            torch.launch(kernel, sips=(0, 1), target_cubes=(0,), target_pes=(0,))
+        sent = next(each for each in log.records if each.op_name == "ipcq_send")
+        return sent.t_end - sent.t_start, engine
+
+    # One flit: every link and node up to the endpoint, then the link of 128 GB/s that leaves the SIP.
+    one_flit, engine = took(256, 4096)
+    network, path = engine.fabric.network, engine.router.find_path("sip0.cube0.pe0", "sip1.cube0.pe0.pe_tcm")
+    exit_at = next(at for at, node in enumerate(path) if node.endswith("pcie_ep"))
+    inside = network.route(path[: exit_at + 1])
+    assert one_flit == sum(network.flit_ns[link] + network.tail_ns[link] for link in inside.links) + 256 / 128
+
+    whole, _ = took(1 << 18, 1 << 17)  # two slots of 128 KiB
+    assert whole > (1 << 18) / 128 == 2048
+
+
 def test_a_message_that_is_here_already_is_read_at_once() -> None:
     assert run(one_message(received_at=100)).recvs == [(100, 108)]
     assert run(one_message(received_at=31)).recvs == [(31, 39)]
@@ -161,7 +190,8 @@ def test_an_empty_message_is_as_long_as_a_credit_and_takes_a_slot() -> None:
 
     empty = run(kernel)
     assert empty.sends == [(0, 16 / 256)]
-    assert empty.recvs == [(CREDIT + 16 / 512 + WAKES, CREDIT + 2 * 16 / 512 + WAKES)]
+    travels = 3 * 16 / 256 + 16 / 512 + 2 * 2  # three links, the port of the TCM, two routers
+    assert empty.recvs == [(travels + 16 / 512 + WAKES, travels + 2 * 16 / 512 + WAKES)]
     assert [(op.params["nbytes"], op.params["chunks"]) for op in empty.ops("ipcq_send")] == [(0, 1)]
 
 
@@ -274,7 +304,7 @@ def test_slots_of_other_sizes_cut_otherwise() -> None:
 
 
 def test_with_one_slot_every_message_waits_for_the_credit_of_the_one_before() -> None:
-    # At 40.5 the first is noticed, at 48.5 taken; its credit is in 4.21875 later and wakes the sender 10 after that.
+    # At 40.5 the first is noticed, at 48.5 taken; its credit is in 4 later and wakes the sender 10 after that.
     one_by_one = run(messages(3), n_slots=1)
     period = ARRIVES + WAKES + READ + CREDIT + WAKES
     assert one_by_one.sends == [(k * period, k * period + LEAVES) for k in range(3)]
@@ -327,8 +357,8 @@ def test_the_credits_of_two_neighbours_do_not_mix() -> None:
     assert min(start for start, _ in both.times("ipcq_recv", "sip0.cube0.pe1")) == 2000
 
 
-def test_credits_take_the_receivers_communication_channel() -> None:
-    # PE 1 sends 64 KiB to PE 2 when it has taken a message: the credit of the next waits until a chunk has left.
+def test_credits_do_not_wait_for_what_their_pe_sends() -> None:
+    # PE 1 sends 16 KiB to PE 2 while it takes a message: its credit needs neither the channel nor the link.
     def kernel(tl: Any) -> None:
         me = tl.physical_id(0)
         if me == 0:
@@ -343,10 +373,27 @@ def test_credits_take_the_receivers_communication_channel() -> None:
         else:
             tl.recv("intra_1", (4 * SLOT,), "i8")
 
-    # Read by 108, but the communication channel of PE 1 has four chunks of 16 ns to send from 100 on.
+    # Read by 108, while the communication channel of PE 1 has four chunks of 16 ns to send from 100 on.
     stalled = run(kernel, pes=3, n_slots=1)
     second = stalled.times("ipcq_send", "sip0.cube0.pe0")[1][0]
-    assert second == 116 + CREDIT + WAKES
+    assert second == 100 + READ + CREDIT + WAKES
+
+
+def test_with_blocking_credits_a_receive_ends_when_its_credit_has_arrived() -> None:
+    blocking = machine(**{f"{IPCQ}credit": "blocking"})
+    assert run(one_message(), on=blocking).recvs == [(40.5, 48.5 + CREDIT)]
+    # Three chunks: they are read one after the other, and only the credit of the last is waited for.
+    three, posted = run(one_message(3 * SLOT), on=blocking), run(one_message(3 * SLOT))
+    assert three.recvs == [(start, end + CREDIT) for start, end in posted.recvs]
+    assert three.sends == posted.sends
+
+
+def test_with_blocking_credits_a_sender_that_stalls_is_released_by_the_same_receive() -> None:
+    blocking = machine(**{f"{IPCQ}credit": "blocking"})
+    stalled = run(messages(2), n_slots=1, on=blocking)
+    second, first_receive = stalled.ops("ipcq_send")[1], stalled.ops("ipcq_recv")[0]
+    assert (second.release, second.released_by) == ("credit", stalled.log.records.index(first_receive))
+    assert second.t_start == first_receive.t_end + WAKES
 
 
 # ---- waiting
@@ -366,9 +413,9 @@ def test_polling_notices_a_message_sooner_than_sleeping_does() -> None:
 
 
 def test_senders_poll_for_credits_too() -> None:
-    # Taken at 40, the credit is in at 44.21875; the sender looks since 16: at 48. And so on every 48 ns.
+    # Taken at 40, the credit is in at 44, when the sender, which looks since 16, looks again. And so on every 44 ns.
     polled = run(messages(3), n_slots=1, backpressure="poll")
-    assert [start for start, _ in polled.sends] == [0, 48, 96]
+    assert [start for start, _ in polled.sends] == [0, 44, 88]
 
 
 def test_how_long_waking_and_polling_take_is_the_machines() -> None:

@@ -36,7 +36,7 @@ def failing(changes, sweep=None):
 
 def test_all_hold_on_a_sound_machine():
     assert failing({}) == []
-    assert len(report().checks) == 14
+    assert len(report().checks) == 15
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,7 @@ def test_all_hold_on_a_sound_machine():
         ({"contention-all-to-slice-write": -120.0}, "bandwidth stays within the HBM peak"),
         ({"contention-2-to-slice": 1e4}, "makespan onto one slice grows with issuers"),
         ({"contention-3-to-slice-write": -60.0}, "a slice serves its issuers one after another"),
+        ({"contention-hot-channel-write": -60.0}, "a channel serves its bursts one after another"),
         ({"contention-sip-own-slice": 2**-20}, "own slices do not interfere"),
         ({"contention-cube-to-next-write": 2**-20}, "same input, same result"),
     ],

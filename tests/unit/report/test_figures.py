@@ -51,7 +51,8 @@ def report():
 
 def test_every_family_of_contention_has_a_chart_and_its_values(report, tmp_path):
     written = write_charts(report, tmp_path / "new" / "folder")
-    families = ["to-slice", "cube-to-next", "sip-own-slice", "sip-to-slice", "host-to-cube", "host-to-row"]
+    channels = ["hot-channel", "spread-channels"]
+    families = [*channels, "to-slice", "cube-to-next", "sip-own-slice", "sip-to-slice", "host-to-cube", "host-to-row"]
     assert [path.name for path in written] == [
         f"contention-{family}.{suffix}" for family in families for suffix in ("png", "svg", "json")
     ]

@@ -72,9 +72,12 @@ def test_the_page_in_the_docs_is_the_generated_one() -> None:
     assert PAGE.read_text(encoding="utf-8") == rates_page(load_topology()) + "\n"
 
 
-@pytest.mark.parametrize("changed", [{}, OTHER], ids=["shipped", "other"])
+CHANNELS = {"system.address_model": "la", "cube.memory_map.hbm_mapping_mode": "one_to_one"}
+
+
+@pytest.mark.parametrize("changed", [{}, OTHER, CHANNELS], ids=["shipped", "other", "channels"])
 @pytest.mark.parametrize("name", [*KERNELS, "a message"])
-def test_worked_examples_take_what_the_page_says(name: str, changed: dict[str, float]) -> None:
+def test_worked_examples_take_what_the_page_says(name: str, changed: dict[str, object]) -> None:
     machine = load_topology(None, {**SMALL, **changed})
     (example,) = [each for each in examples_of(machine) if each.name == name]
     result = kernbench.run(partial(bench, name=name), machine)

@@ -10,7 +10,7 @@ import pytest
 
 import kernbench
 from kernbench import repeatable
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import FastCheckError, UsageError
 from kernbench.sim_engine.fast_paths import ALL, EXACT
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
@@ -128,6 +128,17 @@ def test_an_error_of_one_run_only_is_a_difference_and_of_both_is_the_error() -> 
 
     with pytest.raises(UsageError, match="always"):
         run(always, check_fast=True)
+
+
+def test_two_runs_that_fail_in_different_ways_are_a_difference_and_both_are_reported() -> None:
+    def fails(torch: Any) -> None:
+        raise UsageError("as usual" if torch.engine.fast_paths.trains else "exactly")
+
+    with pytest.raises(FastCheckError) as found:
+        run(fails, check_fast=True)
+    assert "expected: UsageError: exactly" in str(found.value)
+    assert "found:    UsageError: as usual" in str(found.value)
+    assert [str(error).splitlines()[0] for error in (found.value.usual, found.value.exact)] == ["as usual", "exactly"]
 
 
 def test_the_environment_checks_every_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,8 +110,8 @@ def test_a_rank_that_exits_with_zero_has_ended_well(tray: Tray) -> None:
             r"calls fn\(rank, \*args\)",
         ),
         (
-            {"fn": lambda rank, torch: None},
-            "called with a rank: missing a required argument: 'torch'",
+            {"fn": lambda rank, context: None},
+            "called with a rank: missing a required argument: 'context'",
             r"args=\(torch,\)",
         ),
     ],
@@ -125,8 +125,18 @@ def test_wrong_arguments_are_refused(tray: Tray, given: dict[str, Any], what: st
 def test_a_rank_spawns_no_ranks(tray: Tray) -> None:
     errors = tray.error(lambda rank: tray.torch.multiprocessing.spawn(lambda rank: None))
     assert sorted(errors) == [0, 1, 2]
+
+
+def test_a_program_that_spawns_runs_once_and_one_that_lets_another_spawn_says_so() -> None:
+    started: list[int] = []
+
+    def spawn(torch: RuntimeContext) -> None:
+        torch.multiprocessing.spawn(started.append, nprocs=2)
+
+    run(spawn, machine())
+    assert sorted(started) == [0, 1]
     with pytest.raises(UsageError, match="a rank itself") as caught:
-        run(lambda torch: torch.multiprocessing.spawn(lambda rank: None), machine())
+        run(lambda torch: spawn(torch), machine())
     assert "--device whole" in str(caught.value)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from kernbench.common.errors import AllocationError, DataError, UsageError
@@ -165,9 +165,9 @@ def test_reading_a_part_needs_that_part_only(torch: RuntimeContext, dp: DPPolicy
     tensor = torch.empty(4, 2, dp=dp, name="hollow")
     tensor[0:2] = 1
     assert tensor[0:2].tolist() == [[1, 1], [1, 1]]
-    assert tensor[1, 1] == 1
+    assert tensor[1, 1].item() == 1
     with pytest.raises(DataError) as refused:
-        tensor[1:3]
+        tensor[1:3].numpy()
     place = "sip0.cube0.pe2" if dp else "sip0.cube0.pe0"
     assert refused.value.what == (
         f"tensor 'hollow': 4 of 8 bytes were never written, the first of them element [2, 0], on {place}"
@@ -180,12 +180,12 @@ def test_writing_a_part_writes_that_part_only(torch: RuntimeContext) -> None:
     assert tensor[::2].tolist() == [1, 2, 3]
     for hole in (1, 3, 5):
         with pytest.raises(DataError, match="2 of 2 bytes were never written"):
-            tensor[hole]
+            tensor[hole].item()
     tensor[1] = 9
     tensor[0:5:4] = 8  # element 1 is kept, element 3 has nothing to keep
     assert tensor[[0, 1, 2, 4]].tolist() == [8, 9, 2, 8]
     with pytest.raises(DataError, match="2 of 2 bytes were never written"):
-        tensor[3]
+        tensor[3].item()
 
 
 @settings(max_examples=40, deadline=None)
@@ -207,9 +207,9 @@ def test_any_assignments_leave_just_what_they_named(plan: list[tuple[slice, slic
         for at, number in np.ndenumerate(wanted):
             if np.isnan(number):
                 with pytest.raises(DataError, match="never written"):
-                    tensor[at]
+                    tensor[at].item()
             else:
-                assert tensor[at] == number
+                assert tensor[at].item() == number
 
 
 def test_part_of_a_hollow_tensor_can_be_assigned(torch: RuntimeContext) -> None:
@@ -224,8 +224,9 @@ def test_part_of_a_hollow_tensor_can_be_assigned(torch: RuntimeContext) -> None:
 def test_an_index_outside_is_a_clear_error(torch: RuntimeContext) -> None:
     tensor = torch.zeros(4, 4)
     for index in (9, (0, 0, 0), "x"):
-        with pytest.raises(UsageError, match="index it as a numpy array"):
+        with pytest.raises(IndexError) as refused:
             tensor[index]  # type: ignore[index]  # the mistake
+        assert isinstance(refused.value, UsageError)
         with pytest.raises(UsageError, match="index it as a numpy array"):
             tensor[index] = 1  # type: ignore[index]  # the mistake
 
@@ -242,7 +243,11 @@ def test_any_shape_and_policy_behaves_as_the_array(
 ) -> None:
     with RuntimeContext(GraphEngine(machine())) as torch:
         array = counting(*shape)
-        tensor = torch.from_numpy(array, dp=DPPolicy(cube=cube, pe=pe, num_pes=3))
+        try:
+            tensor = torch.from_numpy(array, dp=DPPolicy(cube=cube, pe=pe, num_pes=3))
+        except UsageError:
+            assert "tiled" in cube + pe  # the only splits that want a part for each PE
+            reject()
         first = data.draw(st.integers(0, shape[0] - 1))
         last = data.draw(st.integers(0, shape[-1] - 1))
         index = (slice(first, None), ..., last) if len(shape) > 1 else slice(first, None)
@@ -257,7 +262,7 @@ def test_any_shape_and_policy_behaves_as_the_array(
 def test_writing_takes_time_and_looking_takes_none(torch: RuntimeContext) -> None:
     tensor = torch.from_numpy(counting(64, 64))
     made = torch.now_ns
-    tensor.numpy(), tensor[0], repr(tensor), tensor.data
+    tensor.numpy(), tensor[0].tolist(), repr(tensor), tensor.data
     assert torch.now_ns == made > 0
     tensor.copy_(counting(64, 64))
     written = torch.now_ns
@@ -444,8 +449,8 @@ def test_a_strided_write_is_one_request_a_shard_whatever_lies_between(policy: DP
             start_ns = torch.engine.now_ns
             x[:, ::2] = 3
             taken.append(torch.engine.now_ns - start_ns)
-            assert (x[:, ::2] == 3).all()
+            assert (x[:, ::2].numpy() == 3).all()
             if made == "empty":
                 with pytest.raises(DataError, match="never written"):
-                    x[:, 1]
+                    x[:, 1].numpy()
     assert taken[0] == taken[1]

@@ -289,8 +289,8 @@ def test_engines_on_one_machine_do_not_feel_each_other() -> None:
 def test_a_sweep_over_machines_does_not_keep_them_all() -> None:
     wiring_of.cache_clear()
     seen = []
-    for count in range(1, 9):
-        graph = load_topology(None, {**SMALL, "system.sips.count": count})
+    for count in range(1, 9):  # of a name that no other test keeps
+        graph = load_topology(None, {**SMALL, "system.sips.count": count, "system.name": "swept"})
         GraphEngine(graph)
         seen.append(weakref.ref(graph))
         del graph

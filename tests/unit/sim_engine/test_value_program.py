@@ -236,7 +236,7 @@ def test_ranges_are_merged() -> None:
 def test_memory_says_before_it_is_used() -> None:
     _, memory = filled(X)
     asked: list[int] = []
-    memory.before_use = asked.append
+    memory.access_observers.add(asked.append)
     value = memory.read(X, (4,), F16)
     memory.read_strided(X + 2, (2,), (4,), F16)
     memory.write(X + 4, value)

@@ -158,3 +158,28 @@ def test_overrides_that_are_no_key_paths_are_refused(overrides: object) -> None:
     error = refused(None, overrides)  # type: ignore[arg-type]  # wrong overrides are the subject
     assert error.where == "load_topology"
     assert error.hint == 'give {"system.sips.count": 4}'
+
+
+def test_equal_machines_are_compiled_once_and_any_difference_makes_another() -> None:
+    small = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+    graph = load_topology(None, small)
+    assert load_topology(None, dict(reversed(small.items()))) is graph
+    assert load_topology(graph.spec) is graph
+    assert load_topology(None, {**small, "system.ns_per_mm": 0.2}) is not graph
+    powers = {"pe_gemm": 0.1, "pe_math": 0.2}
+    both = [load_topology(None, {**small, "energy.static_w": p}) for p in (powers, dict(reversed(powers.items())))]
+    assert both[0] is not both[1]  # equal in Python, and not in the order of what is printed
+
+
+def test_the_graphs_of_a_few_machines_are_kept() -> None:
+    small = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+    first = load_topology(None, small)
+    for ns_per_mm in (0.2, 0.3, 0.4, 0.5):
+        load_topology(None, {**small, "system.ns_per_mm": ns_per_mm})
+    assert load_topology(None, small) is not first
+
+
+def test_a_machine_with_a_users_block_is_compiled_each_time() -> None:
+    """The block's file may have changed since."""
+    own = {"system.switch.impl": "mine.py:Switch"}
+    assert load_topology(None, own) is not load_topology(None, own)

@@ -50,7 +50,8 @@ class NumpyDistributed:
     def new_group(self, ranks: Sequence[int]) -> tuple[int, ...]:
         return tuple(ranks)
 
-    def all_reduce(self, tensor: Tensor, *, group: tuple[int, ...]) -> None:
+    def all_reduce(self, tensor: Tensor, *, group: tuple[int, ...], per: str) -> None:
+        assert per == "sip"
         tensor.copy_(self._sum(group, "all_reduce", tensor))
 
     def all_gather_into_tensor(self, output: Tensor, tensor: Tensor, *, group: tuple[int, ...]) -> None:

@@ -82,8 +82,10 @@ def test_several_contexts_in_one_program_keep_their_own_groups() -> None:
         tp.destroy_model_parallel()
         with pytest.raises(UsageError, match="not initialised"):
             tp.get_tensor_model_parallel_rank(one)
-        with pytest.raises(UsageError, match="no torch"):
-            tp.initialize_model_parallel(1)
+        assert tp.initialize_model_parallel(1).torch is other
+        tp.destroy_model_parallel()
+    with pytest.raises(UsageError, match=r"no (torch|process group)"):  # contexts of other tests may be open
+        tp.initialize_model_parallel(1)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernbench.language as kl
-from kernbench.common.dtypes import DTYPES, dtype_of
+from kernbench.common.dtypes import DTYPES, WIDE_DTYPES, dtype_of
 from kernbench.common.errors import KernelError, LaunchError, UnknownNameError
 from kernbench.testing import run_kernel
 from kernbench.triton_emu.handle import TensorHandle
@@ -27,7 +27,7 @@ class TestTypes:
         named = {name: getattr(kl, name) for name in kl.__all__}
         assert {*named} == {name for name in vars(Names) if not name.startswith("_")}
         assert all(getattr(Names, name) is what for name, what in named.items())
-        assert {what for what in named.values() if isinstance(what, str)} == set(DTYPES)
+        assert {what for what in named.values() if isinstance(what, str)} == {*DTYPES, *WIDE_DTYPES}
 
     @pytest.mark.parametrize("name", [name for name in kl.__all__ if isinstance(getattr(kl, name), str)])
     def test_a_type_stands_wherever_its_name_may(self, name):

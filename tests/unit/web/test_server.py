@@ -25,7 +25,7 @@ from kernbench.common.errors import UsageError
 from kernbench.testing import tiny_machine
 from kernbench.web.answers import packed
 from kernbench.web.api import ROUTES
-from kernbench.web.server import bind, make_app, static_files
+from kernbench.web.server import bind, bind_usual, make_app, static_files
 from kernbench.web.shelf import Shelf
 
 LOCAL = "127.0.0.1:8000"
@@ -114,6 +114,39 @@ def test_nothing_else_can_be_asked_for(app: Starlette, path: str) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_only_get_is_answered(app: Starlette, method: str) -> None:
     assert ask(app, "/api/runs", method=method)[0] == 405
+
+
+def test_figures_of_an_evaluation_are_its_own_regular_files(tmp_path: Path) -> None:
+    folder = tmp_path / "evaluation"
+    folder.mkdir()
+    (folder / "results.json").write_text('{"bench": "x", "rows": [{"point": 0, "total_ns": 1.0}]}')
+    (folder / "01-a.svg").write_text("<svg/>")
+    (tmp_path / "secret.svg").write_text("secret")
+    (folder / "02-b.svg").symlink_to(tmp_path / "secret.svg")
+    shelf = Shelf([folder], tiny_machine())
+    app, base = make_app(shelf), f"/api/results/{shelf.entries()[0].id}"
+    assert json.loads(ask(app, base)[2])["figures"] == [{"name": "01-a.svg", "title": "01-a"}]
+    status, headers, body = ask(app, f"{base}/figure/01-a.svg")
+    assert (status, headers["content-type"], body) == (200, "image/svg+xml", b"<svg/>")
+    assert "default-src 'none'" in headers["content-security-policy"]
+    for wrong in ("02-b.svg", "results.json", "..%2fsecret.svg", "../secret.svg"):
+        assert ask(app, f"{base}/figure/{wrong}")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "what"),
+    [
+        ("127.0.0.1", (), "only the page of this server starts a run"),
+        ("0.0.0.0", ((b"x-kernbench-start", b"1"),), "other machines cannot start a run here"),
+        ("127.0.0.1", ((b"x-kernbench-start", b"1"),), "no component 'rm' to make free"),
+    ],
+)
+def test_a_run_is_started_by_the_own_page_only(runs: Path, host: str, more: Sequence[tuple[bytes, bytes]], what: str):
+    shelf = Shelf([runs / "good"], tiny_machine())
+    path = f"/api/runs/{shelf.runs()[0].id}/measurements"
+    status, _, body = ask(make_app(shelf, host), f"{path}?name=rm", LOCAL, "POST", more)
+    assert (status, json.loads(body)["what"]) == (400, what)
+    assert json.loads(ask(make_app(shelf), path)[2])["measurements"] == []
 
 
 def test_a_damaged_folder_is_listed_with_what_is_wrong_and_the_others_work(app: Starlette, runs: Path) -> None:
@@ -225,6 +258,17 @@ def test_arrays_stand_at_multiples_of_eight_bytes() -> None:
     assert (4 + length) % 8 == 0
     assert [fields["a"]["offset"], fields["b"]["offset"], len(body) - 4 - length] == [0, 8, 16]
     assert np.frombuffer(body, "<f4", 2, 4 + length + 8).tolist() == [0.5, 1.5]
+
+
+def test_the_usual_port_is_taken_where_it_is_free_and_another_where_it_is_not() -> None:
+    first = bind("127.0.0.1", 0)
+    first.listen()
+    usual = first.getsockname()[1]
+    with bind_usual("127.0.0.1", usual) as second:
+        assert second.getsockname()[1] not in (0, usual)
+    first.close()
+    with bind_usual("127.0.0.1", usual) as third:
+        assert third.getsockname()[1] == usual
 
 
 def test_a_port_that_is_taken_is_an_error_that_says_so() -> None:

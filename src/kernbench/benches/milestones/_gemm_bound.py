@@ -1,7 +1,7 @@
 """The least time that a product on one PE can take, from the machine alone: bandwidths, rates and sizes of tiles.
 
-The slowest engine of the pipeline works without a pause, after what the first tile needs to reach it and before what
-the last tile needs behind it. No latency and no queue: nothing is faster.
+The slowest engine of the pipeline is busy without a gap; before it is the time in which the first tile reaches it,
+after it the time of the stages behind it for the last tile. Latencies and queues are left out, so it is a lower bound.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Shape = tuple[int, int, int]  # m, k, n
 
 
 def out_dtype(dtype: str) -> str:
-    """One-byte types need more room for their sums."""
+    """The output type: sums of one-byte types need a wider one."""
     return dtype if dtype_of(dtype).itemsize > 1 else "f16"
 
 
 def mac_rate(spec: MachineSpec, dtype: str) -> float:
-    """Products per ns of one PE."""
+    """Multiply-accumulates per ns of one PE."""
     return spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns") * dtype_of(dtype).compute_scale
 
 
@@ -31,7 +31,7 @@ def mac_ns(spec: MachineSpec, shape: Shape, dtype: str) -> float:
 
 
 def hbm_gbs(spec: MachineSpec) -> float:
-    """Of one PE to its own slice, one way."""
+    """Bandwidth of one PE to its own slice, in one direction."""
     return min(spec.cube.hbm_link_bw_gbs, spec.cube.links.pe_dma_to_router_bw_gbs)
 
 

@@ -4,7 +4,7 @@ A rank has some of the query rows and some of the keys and values of one KV head
 prefill   keys and values go around the ring of ranks block by block; each rank adds what it sees to a running softmax
 decode    all ranks have the same few query rows; each attends to its own keys once, two products in total, and partial
           results (largest score m, sum l, output o) are merged along a binary tree towards rank 0
-Scores and outputs are f32; probabilities are rounded to the tensors' type before they meet the values.
+Scores and outputs are f32; probabilities are rounded to the tensors' type before they are multiplied by the values.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Axis = Literal["pe", "cube", "sip"]
 _DIRECTIONS: dict[Axis, tuple[int, str]] = {"pe": (0, "intra"), "cube": (1, "cube"), "sip": (2, "rank")}
-FAR_BELOW = -1e30  # a score that no exponential sees
+FAR_BELOW = -1e30  # a score whose exponential is 0
 
 
-class Ring:
+class AxisRing:
     """The ranks of a launch along an axis, as one of them sees them. `order` has the place of each rank on the axis."""
 
     def __init__(self, tl: TLContext, axis: Axis, order: tuple[int, ...]) -> None:
@@ -33,7 +33,7 @@ class Ring:
         return f"{self._name}_{self._order[rank % self.ranks]}"
 
     def pass_on(self, held: tuple[TensorHandle, ...]) -> list[tuple[TransferHandle, TransferHandle]]:
-        """Send tensors to the next rank, and ask the previous one for its own; `arrived` waits for both."""
+        """Send tensors to the next rank, and receive those of the previous one; `arrived` waits for both."""
         tl, there, back = self._tl, self.to(self.rank + 1), self.to(self.rank - 1)
         return [(tl.send_async(there, x), tl.recv_async(back, x.shape, x.dtype)) for x in held]
 
@@ -50,7 +50,7 @@ class Ring:
 def mesh_ring(width: int, height: int) -> tuple[int, ...]:
     """The places of a mesh, row by row from 0, in an order in which each is next to the one before and the last next to
     the first: down the first column and back through the rest of the rows. A mesh of an odd number of places, or of one
-    line, has no such ring; there the last is some way off.
+    line, has no such ring; there the last is not next to the first.
     """
     if height % 2 and not width % 2:  # the same, mirrored
         return tuple(width * (at % height) + at // height for at in mesh_ring(height, width))
@@ -64,7 +64,7 @@ def mesh_ring(width: int, height: int) -> tuple[int, ...]:
 
 
 class Partial(NamedTuple):
-    """What some keys make of the query rows: largest score, sum of powers, output not yet divided by it."""
+    """A partial result of the query rows over some keys: largest score, sum of powers, output not yet divided by it."""
 
     best: TensorHandle
     total: TensorHandle
@@ -83,7 +83,7 @@ def prefill_kernel(
     tl: TLContext,
 ) -> None:
     """out = softmax(q k^T / sqrt(d)) v for this rank's query rows, over the keys of all ranks."""
-    ring = Ring(tl, axis, order)
+    ring = AxisRing(tl, axis, order)
     queries = tl.load(q.local)
     (rows, d), keys = queries.shape, k.local_shape[0]
     row_bytes = d * dtype_of(k.dtype).itemsize
@@ -100,11 +100,11 @@ def prefill_kernel(
 
 
 def _attend(tl: TLContext, queries: TensorHandle, keys: TensorHandle, values: TensorHandle, so_far: Partial) -> Partial:
-    """One block of keys and values more."""
+    """Add one block of keys and values."""
     scores = tl.dot(queries, keys.T, out_dtype="f32") * queries.shape[1] ** -0.5
     best = tl.maximum(so_far.best, tl.max(scores, axis=1, keep_dims=True))
     powers = tl.exp(scores - best)
-    del scores  # TCM is full of these: what is no longer needed goes at once
+    del scores  # TCM is nearly full: tensors are dropped as soon as possible
     fade = tl.exp(so_far.best - best)
     total = so_far.total * fade + tl.sum(powers, axis=1, keep_dims=True)
     faded = so_far.result * fade
@@ -118,7 +118,7 @@ def decode_kernel(
     q: TensorPtr, k: TensorPtr, v: TensorPtr, out: TensorPtr, *, axis: Axis, order: tuple[int, ...], tl: TLContext
 ) -> None:
     """The same for rows that all ranks have; rank 0 stores the result."""
-    ring = Ring(tl, axis, order)
+    ring = AxisRing(tl, axis, order)
     queries = tl.load(q.local)
     keys = tl.ref(k.local, shape=k.local_shape, dtype=k.dtype)
     values = tl.ref(v.local, shape=v.local_shape, dtype=v.dtype)
@@ -137,7 +137,7 @@ def decode_kernel(
         tl.store(out.local, tl.cast(merged.result / merged.total, out.dtype))
 
 
-def _merged(tl: TLContext, ring: Ring, mine: Partial) -> Partial:
+def _merged(tl: TLContext, ring: AxisRing, mine: Partial) -> Partial:
     """Along a binary tree: in every round, half of those that are left send theirs to the other half and are done."""
     step = 1
     while step < ring.ranks:

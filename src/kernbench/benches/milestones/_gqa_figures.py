@@ -16,15 +16,16 @@ PANELS = {
     "multi-decode": "a user per SIP, decode",
 }
 REFERENCES = ("h100-flash-attention-3", "h100-flash-attention-2")
-COUNTED = {"gemms": "GEMM", "sends": "send", "receives": "receive", "dmas": "DMA"}
+COUNTED = {"gemms": "GEMM", "sends": "send", "receives": "receive", "reads": "DMA read", "writes": "DMA write"}
 
 
 def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
     timed = where(rows, part="timed")
     panels = [panel for panel in PANELS if where(timed, panel=panel)]
     charts = [_times(timed, panels), _counts(timed, panels), _compared(timed, panels), _token_cost(timed, panels)]
-    queries = where(rows, part="queries")
-    return [*charts, _queries(queries)] if queries else charts
+    queries, users = where(rows, part="queries"), where(rows, part="users")
+    charts += [_queries(queries)] if queries else []
+    return [*charts, _users(users)] if users else charts
 
 
 def _times(rows: Rows, panels: list[str]) -> Chart:
@@ -55,9 +56,10 @@ def _counts(rows: Rows, panels: list[str]) -> Chart:
     made = []
     for panel in panels:
         some = sorted(where(rows, panel=panel), key=lambda row: number(row, "context"))
-        bars = tuple(Bars(f"context {row['context']}", tuple(number(row, name) for name in COUNTED)) for row in some)
+        names = {name: label for name, label in COUNTED.items() if name in some[0]}
+        bars = tuple(Bars(f"context {row['context']}", tuple(number(row, name) for name in names)) for row in some)
         made.append(
-            BarPanel("operations per PE", tuple(COUNTED.values()), bars, PANELS[panel], log=True, with_values=True)
+            BarPanel("operations per PE", tuple(names.values()), bars, PANELS[panel], log=True, with_values=True)
         )
     return Chart(
         "operation-counts",
@@ -149,6 +151,29 @@ def _queries(rows: Rows) -> Chart:
         "queries-per-chunk",
         "More query tokens per chunk share the way of keys and values: a token costs less until the engines are full",
         "Prefill by number of query tokens in the chunk: of one user over the PEs of a cube, and over the cubes of a "
-        "SIP. PE time is the time of all PEs that work for one KV head, over query tokens and keys.",
+        "SIP (on 16 cubes, 16, 32 and 64 tokens are 1, 2 and 4 queries per cube). PE time is the time of all PEs that "
+        "work for one KV head, over query tokens and keys.",
         tuple(made),
+    )
+
+
+def _users(rows: Rows) -> Chart:
+    lines, rates = [], []
+    for panel in [str(value) for value in values_of(rows, "panel")]:
+        some = where(rows, panel=panel)
+        label = f"{PANELS[panel]}, context {some[0]['context']}"
+        together = [
+            {**row, "rate": number(row, "users") * number(row, "query_tokens") / number(row, "time_ns")} for row in some
+        ]
+        lines.append(Line(label, curve(some, "users", "time_ns", 1e-3)))
+        rates.append(Line(label, curve(together, "users", "rate", 1e3)))
+    return Chart(
+        "users",
+        "Several users, one per SIP: each takes as long as one alone, and throughput grows with the SIPs",
+        "The same attention for one user on each of so many SIPs at once. Left: from the start to the end of the user "
+        "that ends last. Right: query tokens of all users over that time.",
+        (
+            LinePanel("users, one per SIP", "time (us)", tuple(lines), from_zero=True, every_x=True),
+            LinePanel("users, one per SIP", "query tokens per us", tuple(rates), log="y", every_x=True),
+        ),
     )

@@ -24,7 +24,7 @@ BOUNDS = ("compute", "HBM", "link", "collective")
 
 
 def models_of(text: str) -> dict[str, ModelShape]:
-    """Models by name, with commas between, each once; raises UsageError for one that there is not."""
+    """Models by name, with commas between, each once; raises UsageError for an unknown one."""
     return {name: load_model(name) for name in (name.strip() for name in text.split(","))}
 
 
@@ -37,7 +37,7 @@ def counts_of(name: str, text: str) -> list[int]:
 
 
 def is_cut(model: ModelShape, ranks: int) -> bool:
-    """Whether the heads of a model can be dealt to so many ranks: whole ones, or whole ranks to a key head."""
+    """Whether the heads of a model can be divided over ranks: whole heads per rank, or whole ranks per key head."""
     return model.heads % ranks == 0 and (model.kv_heads % ranks == 0 or ranks % model.kv_heads == 0)
 
 

@@ -1,6 +1,6 @@
 """Three questions of an architect, each a sweep of the machine: UCIe connections, TCM, and MACs per HBM bandwidth.
 
-A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one thing, each of which
+A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one parameter, each of which
 answers a question, and on some that differ in two. The link between two dies grows with its connections, the links
 between a PE and its HBM slice with the slice's bandwidth, and the scheduler's share of TCM with TCM. Objectives are
 time of the layer, energy per token, area of what the machine has coefficients for, and the cost model's figure; the
@@ -47,7 +47,7 @@ NOTES = {
 }
 COLUMNS = {"ucie": "ucie", "tcm": "tcm", "macs": "macs_per_byte"}
 Factors = dict[str, float]  # of what the machine has, by question; and `hbm`, its bandwidth
-# What collectives have of TCM is fixed: much less of it leaves kernels none.
+# The TCM reserved for collectives is fixed: with much less TCM, kernels have none.
 ALONE: dict[str, tuple[float, ...]] = {"ucie": (0.5, 2.0), "tcm": (0.75, 0.875, 2.0), "macs": (0.5, 2.0, 4.0)}
 TOGETHER: tuple[Factors, ...] = ({"macs": 0.5, "hbm": 2.0}, {"hbm": 2.0}, {"macs": 2.0, "hbm": 2.0})
 OBJECTIVES = {  # a column -> on an axis
@@ -82,7 +82,7 @@ def points(
 
 
 def machines(spec: MachineSpec, scale: str) -> list[Factors]:
-    """The machine as given, those that differ in one thing, and those that differ in more; those that cannot be, as one
+    """The machine as given, those that differ in one parameter, and those that differ in more; invalid ones, as one
     with more TCM or connections than addresses and routers have room for, are left out.
     """
     alone = {
@@ -200,7 +200,7 @@ def _question(rows: Rows, base: Mapping[str, Row], name: str) -> Chart:
 
 
 def pareto(rows: Rows, column: str) -> list[Row]:
-    """Rows that no other beats in both time and an objective, those with the least of it first."""
+    """Rows that no other dominates in time and an objective, in ascending order of the objective."""
     best: list[Row] = []
     for row in sorted(rows, key=lambda row: (number(row, column), number(row, "layer_us"))):
         if not best or number(row, "layer_us") < number(best[-1], "layer_us"):
@@ -209,7 +209,7 @@ def pareto(rows: Rows, column: str) -> list[Row]:
 
 
 def _name(row: Row, given: Mapping[str, float]) -> str:
-    """What a machine has that the one that was given has not."""
+    """The parameters in which a machine differs from the one that was given."""
     changes = {
         "macs": f"{number(row, 'macs'):g} MAC/ns",
         "hbm": f"{number(row, 'hbm_gbs'):g} GB/s",

@@ -1,8 +1,8 @@
 """Large models over more SIPs: where a layer's time goes, what share is communication, how many tokens per second.
 
 One decoder layer of each model, tensor parallel over all SIPs of trays of growing size, at prefill and at decode.
-The next wall is what bounds most of the time that is left. Whether a model fits is shown, not required: a layer is
-timed also where all layers together need more memory than there is.
+The next wall is the bound of most of the remaining time. Whether a model fits is shown, not required: a layer is
+timed even where all layers need more memory than the machine has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
 PERCENT: Unit = "percent"
-LABELS = {"other compute": "vector work", "copies": "copies within a SIP"}  # of groups, where names say too little
+LABELS = {"other compute": "vector work", "copies": "copies within a SIP"}  # labels of groups whose names are too short
 NUMBER: Unit = "number"
 DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4,8"
 

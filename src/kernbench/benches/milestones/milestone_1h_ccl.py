@@ -4,8 +4,8 @@ Every cube has an addend of `size_bytes` (`algorithm` points: every SIP has one 
 the device's, from the first PE that starts to the last that ends, of all ranks.
 
 Theory is alpha-beta from the machine: alpha is the latency of every hop that the first byte takes (nodes and wires of
-the path), beta the bytes that the busiest link carries over its bandwidth. Nothing is charged for waking, adding, or
-reading memory: nothing is faster.
+the path), beta the bytes that the busiest link carries over its bandwidth. Wake-up, addition and
+memory reads are left out, so it is a lower bound.
 """
 
 from __future__ import annotations
@@ -23,8 +23,19 @@ from kernbench.ccl.topologies import SipGroup, group_of, peer_of
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel, reference_line
-from kernbench.report.references import reference
+from kernbench.report.charts import (
+    Arrow,
+    BarPanel,
+    Bars,
+    Box,
+    Chart,
+    DiagramPanel,
+    Line,
+    LinePanel,
+    reference_level,
+    reference_line,
+)
+from kernbench.report.references import Reference, reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
@@ -40,12 +51,13 @@ GRIDS: dict[str, str] = {
 ITEM_BYTES = 2
 SIZES = tuple(ITEM_BYTES * n for n in (8, 32, 64, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152))
 FEW_SIZES = (64, 4 * KIB, 32 * KIB)
+PUBLISHED_BYTES = 64 * KIB  # at which times with each memory of the rings are published
 LRAB = "lrab_hierarchical_allreduce"
 HIERARCHICAL = (LRAB, "hierarchical_all_pes")  # of one addend per cube
 ALGORITHMS = ("ring_allreduce", "recursive_doubling", "tree", "hierarchical_all_pes")
 ALGORITHM_SIZES = tuple(512 << n for n in range(12))  # to 1 MiB
 CHUNKS = (KIB, 4 * KIB, 16 * KIB, 64 * KIB)
-CHECKED_BYTES = 4 * KIB  # addends up to here are compared with what they must be
+CHECKED_BYTES = 4 * KIB  # addends up to this size are compared with numpy
 
 
 # ------------------------------------------------------------------------------------------------------------- points
@@ -67,7 +79,7 @@ def points(
     found += [
         {"part": "buffer", "size_bytes": n, "buffer_kind": kind, **torus}
         for kind in ("tcm", "sram", "hbm")
-        for n in some
+        for n in (*some, PUBLISHED_BYTES)
     ]
     found += [{"part": "root", "size_bytes": n, "root": root, **torus} for root in ("center", "corner") for n in some]
     found += [{"part": "chunk", "size_bytes": FEW_SIZES[-1], "chunk_bytes": n, **torus} for n in CHUNKS]
@@ -140,7 +152,7 @@ def per_cube(torch: RuntimeContext, nbytes: int) -> tuple[float, int | None]:
 
 
 def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
-    """Of an all-reduce over the cube meshes and between their roots: latencies of the longest way, and the time of the
+    """Of an all-reduce over the cube meshes and between their roots: latencies of the longest path, and the time of the
     bytes that the busiest link carries.
     """
     spec, group = machine.spec, group_of(machine.spec)
@@ -246,7 +258,9 @@ def _latency(rows: Rows) -> Chart:
         Line(f"measured, {title}", curve(where(rows, grid=grid), "size_bytes", "time_ns", 1e-3))
         for grid, title in GRIDS.items()
     )
-    panels.append(LinePanel("addend per cube (bytes)", "time (us)", together, "all three", log="xy", x_unit="bytes"))
+    outside = reference("external-simulator-allreduce")
+    shown = (*together, reference_level(outside, together))
+    panels.append(LinePanel("addend per cube (bytes)", "time (us)", shown, "all three", log="xy", x_unit="bytes"))
     return Chart(
         "allreduce-latency",
         "All-reduce by size: small ones pay the latency of the way, large ones bandwidth and credits; fewer rounds win",
@@ -255,6 +269,7 @@ def _latency(rows: Rows) -> Chart:
         "bandwidth.",
         tuple(panels),
         height_in=2.7,
+        references=(outside,),
     )
 
 
@@ -290,6 +305,7 @@ def _grouped(rows: Rows, column: str, title: str) -> BarPanel:
 
 def _settings(rows: Rows) -> Chart:
     chunks = where(rows, part="chunk")
+    published = tuple(reference(f"records-allreduce-{kind}") for kind in ("tcm", "hbm", "sram"))
     size = format_bytes(int(number(chunks[0], "size_bytes")))
     return Chart(
         "allreduce-settings",
@@ -297,13 +313,27 @@ def _settings(rows: Rows) -> Chart:
         f"On the {GRIDS['torus_2d']} of {SIPS} SIPs. Rings lie in TCM, SRAM or HBM of the receiving PE; cubes reduce "
         f"to the centre or to a corner of their mesh; an addend of {size} is cut into chunks of growing length.",
         (
-            _grouped(where(rows, part="buffer"), "buffer_kind", "memory of the rings"),
+            *_ring_memories(where(rows, part="buffer", size_bytes=PUBLISHED_BYTES), published),
+            _grouped([row for row in where(rows, part="buffer") if row["size_bytes"] != PUBLISHED_BYTES], "buffer_kind",
+                     "memory of the rings"),
             _grouped(where(rows, part="root"), "root", "place of the root cube"),
             LinePanel("chunk (bytes)", "time (us)", (Line(f"{size} per cube", curve(chunks, "chunk_bytes", "time_ns",
                       1e-3)),), "length of a chunk", log="x", x_unit="bytes", from_zero=True, every_x=True),
         ),
         columns=3,
+        references=published,
     )  # fmt: skip
+
+
+def _ring_memories(rows: Rows, published: tuple[Reference, ...]) -> tuple[BarPanel, ...]:
+    """Measured times at the published size beside the published ones; nothing where the rows have no such points."""
+    if not rows:
+        return ()
+    kinds = ("tcm", "hbm", "sram")
+    measured = tuple(number(where(rows, buffer_kind=kind)[0], "time_ns") / 1000 for kind in kinds)
+    marks = Bars("reference: published", tuple(each.value for each in published))
+    title = f"{format_bytes(PUBLISHED_BYTES)} per cube"
+    return (BarPanel("time (us)", kinds, (Bars("measured", measured),), title, marks=(marks,), with_values=True),)
 
 
 def _scaling(rows: Rows) -> Chart:

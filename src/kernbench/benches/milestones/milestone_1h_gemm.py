@@ -2,7 +2,7 @@
 
 `shapes` points are products of several shapes, with operands in TCM (`load`), the left one there (`load-ref`) or both
 streamed (`ref`), in several element types. `epilogue` points add steps behind the product, `tile` points cut it into
-other tiles. The window is that of the composite; loads before it are not in it.
+other tiles. The time window is that of the composite; loads before it are excluded.
 
 Theory is a bound of the pipeline, from the machine (`_gemm_bound.py`).
 """
@@ -105,7 +105,7 @@ def points(
 
 
 def pinned_bytes(shape: Shape, variant: Variant, dtype: str) -> int:
-    """What of the operands lies in TCM during the product."""
+    """Bytes of the operands that are in TCM during the product."""
     m, k, n = shape
     held = 2 - VARIANTS.index(variant)
     return (m * k * (held >= 1) + k * n * (held >= 2)) * dtype_of(dtype).itemsize
@@ -190,7 +190,7 @@ def launch_tile(launch: Launch) -> Shape:
 
 
 def covered_ns(spans: Sequence[tuple[float, float]]) -> float:
-    """How long at least one of the spans was open."""
+    """The length of the union of the spans."""
     covered, until = 0.0, 0.0
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, until))
@@ -225,6 +225,8 @@ def _stages(rows: Rows) -> Chart:
         for s in shown
     )
     windows = (Bars("composite window", tuple(number(row, "window_ns") for row in rows)),)
+    published = reference("records-gemm-window")
+    marks = Bars(published.title, tuple(published.value if name == "32x3072x32" else None for name in names))
     return Chart(
         "stage-busy-time",
         "Which stage of a PE's pipeline is busy: streaming one operand keeps the DMA busiest",
@@ -233,10 +235,11 @@ def _stages(rows: Rows) -> Chart:
         "the window. Below: the window.",
         (
             BarPanel("busy (% of window)", names, shares, y_unit="percent"),
-            BarPanel("time (ns)", names, windows, log=True, with_values=True),
+            BarPanel("time (ns)", names, windows, log=True, with_values=True, marks=(marks,)),
         ),
         columns=1,
         height_in=2.7,
+        references=(published,),
     )
 
 

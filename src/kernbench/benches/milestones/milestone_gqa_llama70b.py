@@ -1,10 +1,10 @@
 """Grouped-query attention at Llama-70B shapes, in four panels: one user or several, prefill or decode.
 
 single    one user: a cube has one KV head and its query heads, and the sequence is spread over the cube's PEs. Eight
-          cubes do the same for the other KV heads without meeting, so one of them is simulated
+          cubes do the same for the other KV heads without contention, so one of them is simulated
 multi     one user per SIP: a PE of every cube has one KV head, and the sequence is spread over the cubes of the SIP,
-          in a ring of neighbours. SIPs do the same without meeting: one of them is simulated where times are asked
-          for, and `users` points show that more take as long
+          in a ring of neighbours. SIPs do the same without contention: one of them is simulated for its times,
+          and `users` points show that several take as long
 prefill   a chunk of query tokens attends to a whole context; keys and values go around the ring of ranks
 decode    one query token attends to the context; partial results are merged. Two products per rank
 
@@ -42,7 +42,7 @@ BLOCK = 128  # keys that go around the ring at a time
 SLOTS, SLOT_BYTES = 4, 16 * KIB
 ROWS = 64  # of queries on each rank, at prefill
 CONTEXTS = (2048, 8192, 32768)
-TOKENS = {"single-prefill": (4096, (8, 16, 32, 64, 128)), "multi-prefill": (1024, (32, 64, 128, 256))}  # of a chunk
+TOKENS = {"single-prefill": (4096, (8, 16, 32, 64, 128)), "multi-prefill": (1024, (16, 32, 64, 128, 256))}  # of a chunk
 USERS = {"multi-prefill": 512, "multi-decode": 2048}  # context
 VALIDATED = {"single-prefill": 256, "single-decode": 256, "multi-prefill": 512, "multi-decode": 512}  # context
 
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
 
     @property
     def first(self) -> DPPolicy:
-        """On rank 0 alone."""
+        """On rank 0 only."""
         return DPPolicy(num_cubes=1, num_pes=1) if self.axis == "pe" else DPPolicy(num_cubes=1, pe="column_wise")
 
 
@@ -93,7 +93,7 @@ def points(
     panels = [panel for panel in PANELS if layout_of(spec, panel).ranks > 1]
 
     def dealt(panel: str, context: int) -> int:
-        """As many tokens as ranks have alike: every rank has as many blocks to pass on."""
+        """Tokens rounded so that every rank has the same number of blocks."""
         return context - context % layout_of(spec, panel).ranks
 
     found: list[Setting] = [
@@ -221,14 +221,16 @@ def _figures(torch: RuntimeContext, launches: list[Launch], work: Work) -> dict[
     """Counts are per rank and head: of the SIP's launch over its PEs."""
     log = torch.engine.log
     assert log is not None
-    counts = dict.fromkeys(COUNTED, 0)
+    counts = dict.fromkeys((*COUNTED, "dmas"), 0)
     for _, record in log.items():
         name = record.op_name
         if record.component_id.startswith("sip0."):
             counts["gemms"] += name.startswith(("gemm_", "composite_gemm"))
             counts["sends"] += name == "ipcq_send"
             counts["receives"] += name == "ipcq_recv"
-            counts["dmas"] += name in ("dma_read", "dma_write", "TileToken/DMA_READ", "TileToken/DMA_WRITE")
+            counts["reads"] += name in ("dma_read", "TileToken/DMA_READ")
+            counts["writes"] += name in ("dma_write", "TileToken/DMA_WRITE")
+    counts["dmas"] = counts["reads"] + counts["writes"]
     time_ns = max(launch.exec_ns for launch in launches)
     bounds = work.bounds_ns(torch.spec, launches[0].name.endswith("prefill"))
     peak = peak_of(torch.spec, work.pes)

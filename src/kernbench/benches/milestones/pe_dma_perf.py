@@ -1,4 +1,4 @@
-"""How far away memory is from a PE: latency by distance and size, bandwidth by issuers, and where the time goes.
+"""Memory as a PE sees it: latency by distance and size, bandwidth by number of issuers, and where the time goes.
 
 `distance` points are one transfer on an idle machine, by PE 0 of cube 0 of SIP 0, to an HBM slice at growing distance.
 `contention` points are the same transfer by several PEs at once. Peaks are those of the machine: of a path its
@@ -30,6 +30,7 @@ from kernbench.topology.graph import TopologyGraph
 
 DIRECTIONS: tuple[Direction, ...] = ("read", "write")
 CONTENTION_BYTES = 64 * KIB
+PUBLISHED_BYTES = 16 * KIB  # of the transfer to another SIP whose time is published
 WIDE = 8.0  # the largest bandwidth over the least, from where an axis is logarithmic
 MOST_TICKS = 6  # of an axis that has one for each point
 ISSUER: Place = (0, 0, 0)
@@ -82,6 +83,7 @@ def _sip(machine: TopologyGraph) -> list[Place]:
 SCENARIOS: dict[str, Scenario] = {
     "one-slice": Scenario("PEs of a cube, one HBM slice", lambda m: [(pe, ISSUER) for pe in _cube(m)]),
     "own-slice": Scenario("PEs of a SIP, each its own slice", lambda m: [(pe, pe) for pe in _sip(m)]),
+    "sip_hotspot_pe0": Scenario("PEs of a SIP, the slice of PE 0", lambda m: [(pe, ISSUER) for pe in _sip(m)]),
     "next-cube": Scenario(
         "PEs of a cube, same PEs of the next cube",
         lambda m: [(pe, (0, 1, pe[2])) for pe in _cube(m)] if m.spec.sip.n_cubes > 1 else [],
@@ -181,11 +183,13 @@ def _by_place(rows: Rows, direction: str, y: str) -> tuple[Line, ...]:
 
 
 def _latency(rows: Rows) -> Chart:
+    published = reference("records-other-sip")
+    mark = Line(published.title, ((PUBLISHED_BYTES, published.value),), "limit")
     panels = tuple(
         LinePanel(
             "transfer size (bytes)",
             "latency (ns)",
-            _by_place(rows, direction, "latency_ns"),
+            (*_by_place(rows, direction, "latency_ns"), *((mark,) if direction == "write" else ())),
             direction + "s",
             log="xy",
             x_unit="bytes",
@@ -199,6 +203,7 @@ def _latency(rows: Rows) -> Chart:
         "byte is in TCM, writes until the acknowledgement is back. Nearest and farthest are by length of the path.",
         panels,
         height_in=3.2,
+        references=(published,),
     )
 
 

@@ -4,7 +4,7 @@ chunk by chunk: for large messages.
 
 from __future__ import annotations
 
-from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
+from kernbench.ccl.algorithms.parts import CollectiveChannel, kernel_args, my_part
 from kernbench.ccl.algorithms.trees import WINDOW, broadcast, chain, live, reduce
 from kernbench.ccl.work import Spread
 from kernbench.triton_emu.repeatable import repeatable
@@ -38,7 +38,7 @@ def kernel(
 ) -> None:
     part, n = my_part(t_ptr, tl, spread)
     ranks = chain(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
-    lane = Lane(
+    channel = CollectiveChannel(
         tl,
         t_ptr,
         op=op,
@@ -49,6 +49,6 @@ def kernel(
         window=WINDOW,
     )
     if collective == "reduce":
-        reduce(lane, part, n, ranks, n_sips)
+        reduce(channel, part, n, ranks, n_sips)
     else:
-        broadcast(lane, part, n, ranks)
+        broadcast(channel, part, n, ranks)

@@ -29,7 +29,7 @@ from kernbench.ccl.algorithms.exchanges import (
     ring_pieces,
     row_width,
 )
-from kernbench.ccl.algorithms.parts import Lane, Rounds, Span, in_rounds, kernel_args, my_part, parts_of
+from kernbench.ccl.algorithms.parts import CollectiveChannel, Rounds, Span, in_rounds, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Assignment, Spread
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
@@ -50,7 +50,7 @@ def refuse(work: Assignment) -> str | None:
 class ExchangePlan(NamedTuple):
     """How SIPs exchange a chunk, and in how many rounds."""
 
-    exchange: Callable[[Lane, TensorHandle, int, int, Direction], Rounds]
+    exchange: Callable[[CollectiveChannel, TensorHandle, int, int, Direction], Rounds]
     rounds: int
 
     @property
@@ -74,16 +74,18 @@ def is_sent_whole(nbytes: int, n_sips: int, n_pes: int) -> bool:
     return nbytes <= FEW_BYTES and nbytes * n_pes * (n_sips - 1) <= FEW_SIP_BYTES * n_sips
 
 
-def exchange(lane: Lane, plan: ExchangePlan, sent_whole: bool, n_sips: int, sip_rank: int, x: TensorHandle) -> Rounds:
+def exchange(
+    channel: CollectiveChannel, plan: ExchangePlan, sent_whole: bool, n_sips: int, sip_rank: int, x: TensorHandle
+) -> Rounds:
     """Exchange a chunk of this PE as planned; in a direct exchange it may be sent whole."""
     chosen = direct_whole if sent_whole and plan.exchange is direct else plan.exchange
-    return chosen(lane, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
+    return chosen(channel, x, sip_rank, n_sips, lambda rank: f"rank_{rank}")
 
 
 class Replicas(NamedTuple):
     """PEs, or cubes, that hold the same part: each exchanges one piece of it, then they all-gather the results."""
 
-    ring: rings.Ring
+    ring: rings.RingPosition
     pieces: list[Span]
 
 
@@ -142,26 +144,28 @@ def kernel(
     plan = exchange_plan(n_sips, n_rings - (trees.MOST_IN_MESH if is_mesh else 0))
     window = trees.WINDOW if is_mesh and not shared_with else rings.WINDOW
     live = trees.live_in_mesh(plan.held, window) if is_mesh else max(trees.live(0) + plan.held, rings.LIVE)
-    make_lane = partial(Lane, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size)
-    lane = make_lane(live=live, window=window)
+    make_channel = partial(
+        CollectiveChannel, tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size
+    )
+    channel = make_channel(live=live, window=window)
     n_pes = len(pes) if is_mesh else len(cubes) * len(pes)  # that exchange a share
     sent_whole = is_sent_whole(count * t_ptr.itemsize, n_sips, n_pes)
-    rounds = partial(exchange, lane, plan, sent_whole, n_sips, sip_rank)
+    rounds = partial(exchange, channel, plan, sent_whole, n_sips, sip_rank)
 
     if is_mesh:
         cube = tl.program_id(1)
         tree = trees.cube_mesh(cube % cube_w, cube // cube_w, cube_w, cube_h, mesh_root)
-        trees.all_reduce(lane, start, count, tree, n_sips * len(cubes), rounds, plan.rounds)
-    elif count < n_sips * lane.chunk:
-        in_rounds(lane, start, count, rounds, n_sips)
+        trees.all_reduce(channel, start, count, tree, n_sips * len(cubes), rounds, plan.rounds)
+    elif count < n_sips * channel.chunk:
+        in_rounds(channel, start, count, rounds, n_sips)
     else:
         around = partial(rings.all_reduce, ring=rings.rank_ring(sip_rank, n_sips), ptr=start, n=count, addends=n_sips)
         depth = ring_depth(count * t_ptr.itemsize, n_sips, n_pes)
         if depth == rings.DEPTH and plan.exchange is not ring_pieces:
-            around(lane)
+            around(channel)
         else:  # no other exchange follows, so the ring's chunks may use its TCM
-            around(make_lane(live=rings.live_of(depth), window=rings.window_of(depth)), depth=depth)
+            around(make_channel(live=rings.live_of(depth), window=rings.window_of(depth)), depth=depth)
             if shared_with:
                 tl.wait()  # chunks of two lengths do not fit TCM together
     for ring, pieces in shared_with:
-        rings.all_gather_in_place(lane, ring, part, pieces)
+        rings.all_gather_in_place(channel, ring, part, pieces)

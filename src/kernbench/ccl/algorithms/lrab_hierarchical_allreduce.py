@@ -17,7 +17,7 @@ from kernbench.ccl.algorithms.parts import (
     SIP_TOPO_RING,
     SIP_TOPO_TORUS,
     TOPO_NAME_TO_KIND,
-    Lane,
+    CollectiveChannel,
     Rounds,
     kernel_args,
     my_part,
@@ -73,7 +73,7 @@ def kernel(
         along, rounds = ring_values, sum(size - 1 for _, size, _, _ in lines)
         held = sum(size * (size + 1) // 2 for _, size, _, _ in lines)
     room = live_in_mesh(held) if cube_w * cube_h > 1 else live(0) + held
-    lane = Lane(
+    channel = CollectiveChannel(
         tl,
         t_ptr,
         op=op,
@@ -87,7 +87,7 @@ def kernel(
 
     def exchange(x: TensorHandle) -> Rounds:
         for position, size, to, back in lines:
-            x = yield from along(lane, x, position, size, to, back)
+            x = yield from along(channel, x, position, size, to, back)
         return x
 
-    all_reduce(lane, part, n, tree, n_sips * cube_w * cube_h, exchange, rounds)
+    all_reduce(channel, part, n, tree, n_sips * cube_w * cube_h, exchange, rounds)

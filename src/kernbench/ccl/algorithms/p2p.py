@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernbench.ccl.algorithms.parts import AHEAD, Lane, kernel_args, my_part
+from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, kernel_args, my_part
 from kernbench.ccl.work import Spread
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -33,11 +33,13 @@ def kernel(
     tl: TLContext,
 ) -> None:
     part, n = my_part(t_ptr, tl, spread)
-    lane = Lane(tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=AHEAD + 4)
-    spans = lane.spans(n)
+    channel = CollectiveChannel(
+        tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=AHEAD + 4
+    )
+    spans = channel.spans(n)
     if collective == "send":
-        for x in lane.loads((part, span) for span in spans):
-            lane.send(f"rank_{peer}", x)
+        for x in channel.loads((part, span) for span in spans):
+            channel.send(f"rank_{peer}", x)
         return
-    for span, x in zip(spans, lane.receives(f"rank_{peer}", [count for _, count in spans]), strict=True):
-        lane.store(part, span, x)
+    for span, x in zip(spans, channel.receives(f"rank_{peer}", [count for _, count in spans]), strict=True):
+        channel.store(part, span, x)

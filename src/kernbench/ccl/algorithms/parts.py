@@ -1,9 +1,9 @@
 """Shared by all collective kernels: which elements a PE works on, chunks, the reduction, and pipelined transfers.
 
-A collective works on *lanes*: a lane is the same cube and PE number on every SIP of the group, and lanes do not
-communicate unless an algorithm says so. A lane's elements are cut into chunks. Loads and receives are issued ahead of
-their use, sends and stores are waited for later, so that all of them overlap; the number in flight is bounded, and with
-it the TCM that a lane uses.
+A collective works on *channels*, as in NCCL: a channel is the same cube and PE number on every SIP of the group, and
+channels do not communicate except in some algorithms. A channel's elements are cut into chunks. Loads and receives are
+issued ahead of their use, sends and stores are waited for later, so that all of them overlap; the number in flight is
+bounded, and with it the TCM that a channel uses.
 
 Elements are combined two at a time in their own type: a sum of f16 is rounded at every step. The order is that of the
 algorithm, the same in every run and on every rank. For a mean, addends are scaled before they are added, as in NCCL,
@@ -51,7 +51,7 @@ def parts_of(n: int, parts: int, itemsize: int) -> list[Span]:
     return [(bounds[at], bounds[at + 1] - bounds[at]) for at in range(parts)]
 
 
-def lane_of(tl: TLContext, spread: Spread) -> tuple[int, int]:
+def channel_of(tl: TLContext, spread: Spread) -> tuple[int, int]:
     """This PE's number among those that split a tensor, and how many there are."""
     over_pes, over_cubes = spread
     index, count = (tl.program_id(1), tl.num_programs(1)) if over_cubes else (0, 1)
@@ -70,15 +70,15 @@ def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int 
         cube = t_ptr.local if t_ptr.space == "sram" else t_ptr.storage + tl.program_id(1) * n_elem * t_ptr.itemsize
         first, count = parts_of(n_elem, tl.num_programs(0), t_ptr.itemsize)[tl.program_id(0)]
         return cube + first * t_ptr.itemsize, count
-    index, lanes = lane_of(tl, spread)
-    first, count = parts_of(prod(t_ptr.shape), lanes, t_ptr.itemsize)[index]
+    index, channels = channel_of(tl, spread)
+    first, count = parts_of(prod(t_ptr.shape), channels, t_ptr.itemsize)[index]
     return t_ptr.storage + first * t_ptr.itemsize, count
 
 
-# --------------------------------------------------------------------------------------------------------------- lanes
+# ------------------------------------------------------------------------------------------------------------ channels
 
 
-class Lane:
+class CollectiveChannel:
     """One PE's transfers and arithmetic. `live` is the largest number of chunks in TCM at a time; `window` is the
     number of sends per direction that may be in flight. A chunk longer than a slot takes whole slots, since a partly
     filled slot also costs a message and a credit; unless `is_sparse`: directions then have few chunks in flight, and
@@ -220,16 +220,21 @@ def advance(in_flight: InFlight, finished: Callable[[Span, TensorHandle], None])
             in_flight.append((span, rounds))
 
 
-def in_rounds(lane: Lane, ptr: int, n: int, rounds: Callable[[TensorHandle], Rounds], addends: int) -> None:
+def in_rounds(
+    channel: CollectiveChannel, ptr: int, n: int, rounds: Callable[[TensorHandle], Rounds], addends: int
+) -> None:
     """Load chunks, process the rounds of several chunks concurrently, and store the results."""
     in_flight: InFlight = deque()
 
     def finished(span: Span, x: TensorHandle) -> None:
-        lane.store(ptr, span, lane.finish(x, addends))
+        channel.store(ptr, span, channel.finish(x, addends))
 
-    spans = lane.spans(n)
-    for span, x in zip(spans, lane.addends(((ptr, span) for span in spans), addends), strict=True):
+    spans = channel.spans(n)
+    for span, x in zip(spans, channel.addends(((ptr, span) for span in spans), addends), strict=True):
         in_flight.append((span, rounds(x)))
         advance(in_flight, finished)
     while in_flight:
         advance(in_flight, finished)
+
+
+Lane = CollectiveChannel  # its former name, for algorithms of users

@@ -7,7 +7,7 @@ With addends per cube, the cubes of a SIP do so first, and then every cube with 
 from __future__ import annotations
 
 from kernbench.ccl.algorithms.exchanges import doubling, doubling_rounds
-from kernbench.ccl.algorithms.parts import Lane, Rounds, in_rounds, kernel_args, my_part
+from kernbench.ccl.algorithms.parts import CollectiveChannel, Rounds, in_rounds, kernel_args, my_part
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
@@ -40,12 +40,12 @@ def kernel(
     here = tl.program_id(1) if per == "cube" else 0
     n_cubes = len(cubes) if per == "cube" else 1
     rounds = doubling_rounds(n_cubes) + doubling_rounds(n_sips)
-    lane = Lane(
+    channel = CollectiveChannel(
         tl, t_ptr, op=op, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=4 * (rounds + 2)
     )
 
     def exchange(x: TensorHandle) -> Rounds:
-        x = yield from doubling(lane, x, here, n_cubes, lambda at: f"cube_{cubes[at]}")
-        return (yield from doubling(lane, x, sip_rank, n_sips, lambda at: f"rank_{at}"))
+        x = yield from doubling(channel, x, here, n_cubes, lambda at: f"cube_{cubes[at]}")
+        return (yield from doubling(channel, x, sip_rank, n_sips, lambda at: f"rank_{at}"))
 
-    in_rounds(lane, part, n, exchange, n_sips * n_cubes)
+    in_rounds(channel, part, n, exchange, n_sips * n_cubes)

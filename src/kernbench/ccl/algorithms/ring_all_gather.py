@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.ccl.algorithms import rings
-from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
+from kernbench.ccl.algorithms.parts import CollectiveChannel, kernel_args, my_part
 from kernbench.ccl.work import Spread
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -37,7 +37,7 @@ def kernel(
     part, n = my_part(t_ptr, tl, spread)
     if not n:
         return
-    lane = Lane(
+    channel = CollectiveChannel(
         tl,
         t_ptr,
         chunk_bytes=chunk_bytes,
@@ -51,11 +51,11 @@ def kernel(
     def place(rank: int) -> int:
         if out is None:
             return my_part(parts[f"part_{rank}"], tl, spread)[0]
-        return out.storage + rank * n_elem * lane.itemsize + (part - t_ptr)
+        return out.storage + rank * n_elem * channel.itemsize + (part - t_ptr)
 
-    for cells in rings.columns(lane, [(0, n)] * n_sips):
+    for cells in rings.columns(channel, [(0, n)] * n_sips):
         own = []
-        for span, x in zip(cells[sip_rank], lane.loads((part, span) for span in cells[sip_rank]), strict=True):
-            lane.store(place(sip_rank), span, x)
+        for span, x in zip(cells[sip_rank], channel.loads((part, span) for span in cells[sip_rank]), strict=True):
+            channel.store(place(sip_rank), span, x)
             own.append(x)
-        rings.all_gather(lane, ring, cells, own, place)
+        rings.all_gather(channel, ring, cells, own, place)

@@ -7,7 +7,7 @@ With addends per cube, the cubes of a SIP do a reduce-scatter first; each cube's
 from __future__ import annotations
 
 from kernbench.ccl.algorithms import rings
-from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part, parts_of
+from kernbench.ccl.algorithms.parts import CollectiveChannel, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Spread
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -41,7 +41,7 @@ def kernel(
     part, n = my_part(t_ptr, tl, spread, n_elem if per == "cube" else None)
     if not n:
         return
-    lane = Lane(
+    channel = CollectiveChannel(
         tl,
         t_ptr,
         op=op,
@@ -53,14 +53,14 @@ def kernel(
     )
     ranks = rings.rank_ring(sip_rank, n_sips)
     if per == "rank":
-        rings.all_reduce(lane, ranks, part, n, n_sips)
+        rings.all_reduce(channel, ranks, part, n, n_sips)
         return
     order = [cubes[at] for at in rings.mesh_cycle(cube_w, cube_h)]
     around = rings.number_ring(order, tl.physical_id(1), "cube")
-    pieces = parts_of(n, len(cubes), lane.itemsize)
+    pieces = parts_of(n, len(cubes), channel.itemsize)
     addends = n_sips * len(cubes)
-    rings.reduce_scatter_in_place(lane, around, part, pieces, addends)
+    rings.reduce_scatter_in_place(channel, around, part, pieces, addends)
     first, count = pieces[around.position]
     if count:
-        rings.all_reduce(lane, ranks, part + first * lane.itemsize, count, addends, begun=True)
-    rings.all_gather_in_place(lane, around, part, pieces)
+        rings.all_reduce(channel, ranks, part + first * channel.itemsize, count, addends, begun=True)
+    rings.all_gather_in_place(channel, around, part, pieces)

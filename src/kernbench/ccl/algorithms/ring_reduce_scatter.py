@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.ccl.algorithms import rings
-from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
+from kernbench.ccl.algorithms.parts import CollectiveChannel, kernel_args, my_part
 from kernbench.ccl.work import Spread
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -38,7 +38,7 @@ def kernel(
     part, n = my_part(out, tl, spread)
     if not n:
         return
-    lane = Lane(
+    channel = CollectiveChannel(
         tl,
         t_ptr,
         op=op,
@@ -53,8 +53,8 @@ def kernel(
     def place(rank: int) -> int:
         if parts:
             return my_part(parts[f"part_{rank}"], tl, spread)[0]
-        return t_ptr.storage + rank * n_elem * lane.itemsize + (part - out)
+        return t_ptr.storage + rank * n_elem * channel.itemsize + (part - out)
 
-    for cells in rings.columns(lane, [(0, n)] * n_sips):
-        for span, x in zip(cells[sip_rank], rings.reduce_scatter(lane, ring, cells, place, n_sips), strict=True):
-            lane.store(part, span, lane.finish(x, n_sips))
+    for cells in rings.columns(channel, [(0, n)] * n_sips):
+        for span, x in zip(cells[sip_rank], rings.reduce_scatter(channel, ring, cells, place, n_sips), strict=True):
+            channel.store(part, span, channel.finish(x, n_sips))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, Lane, Span, parts_of
+from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, Span, parts_of
 from kernbench.triton_emu.tl_context import TensorHandle
 
 DEPTH = 4  # chunks of a piece that are in flight at a time
@@ -29,7 +29,7 @@ def live_of(depth: int) -> int:
 WINDOW, LIVE = window_of(DEPTH), live_of(DEPTH)
 
 
-class Ring(NamedTuple):
+class RingPosition(NamedTuple):
     """A PE's position in a ring of `size`, and the directions of the next and previous PE."""
 
     position: int
@@ -38,15 +38,15 @@ class Ring(NamedTuple):
     previous: str
 
 
-def rank_ring(rank: int, n: int) -> Ring:
+def rank_ring(rank: int, n: int) -> RingPosition:
     """All ranks of a group, by their numbers."""
-    return Ring(rank, n, f"rank_{(rank + 1) % n}", f"rank_{(rank - 1) % n}")
+    return RingPosition(rank, n, f"rank_{(rank + 1) % n}", f"rank_{(rank - 1) % n}")
 
 
-def number_ring(numbers: Sequence[int], own: int, prefix: str) -> Ring:
+def number_ring(numbers: Sequence[int], own: int, prefix: str) -> RingPosition:
     """Cubes or PEs by their numbers: `cube_3`, `intra_3`."""
     at, n = numbers.index(own), len(numbers)
-    return Ring(at, n, f"{prefix}_{numbers[(at + 1) % n]}", f"{prefix}_{numbers[at - 1]}")
+    return RingPosition(at, n, f"{prefix}_{numbers[(at + 1) % n]}", f"{prefix}_{numbers[at - 1]}")
 
 
 def mesh_cycle(w: int, h: int) -> list[int]:
@@ -59,78 +59,91 @@ def mesh_cycle(w: int, h: int) -> list[int]:
     return [*there, *(y * w for y in range(h - 1, -1, -1))]
 
 
-def columns(lane: Lane, pieces: Sequence[Span], depth: int = DEPTH) -> Iterator[list[list[Span]]]:
+def columns(channel: CollectiveChannel, pieces: Sequence[Span], depth: int = DEPTH) -> Iterator[list[list[Span]]]:
     """Pieces in steps of `depth` chunks: for each step, the chunks of every piece."""
-    width = depth * lane.chunk
+    width = depth * channel.chunk
     for start in range(0, max(count for _, count in pieces), width):
-        yield [lane.spans(max(min(width, count - start), 0), first + start) for first, count in pieces]
+        yield [channel.spans(max(min(width, count - start), 0), first + start) for first, count in pieces]
 
 
 Place = Callable[[int], int]  # the pointer that a piece's spans are relative to
 
 
 def reduce_scatter(
-    lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], source: Place, addends: int
+    channel: CollectiveChannel, ring: RingPosition, cells: Sequence[Sequence[Span]], source: Place, addends: int
 ) -> list[TensorHandle]:
     """The chunks of this PE's own piece, reduced over the ring. `addends` is the number of addends of the whole
     reduction, or 1 for data that is partly reduced already.
     """
     order = [(ring.position - 1 - step) % ring.size for step in range(ring.size)]
-    loads = lane.addends(((source(k), span) for k in order for span in cells[k]), addends)
-    arrivals = lane.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
+    loads = channel.addends(((source(k), span) for k in order for span in cells[k]), addends)
+    arrivals = channel.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
     mine: list[TensorHandle] = []
     for k in order:
         for _ in cells[k]:
-            x = next(loads) if k == order[0] else lane.combine(next(arrivals), next(loads))
+            x = next(loads) if k == order[0] else channel.combine(next(arrivals), next(loads))
             if k == ring.position:
                 mine.append(x)
             else:
-                lane.send(ring.following, x)
+                channel.send(ring.following, x)
     return mine
 
 
 def all_gather(
-    lane: Lane, ring: Ring, cells: Sequence[Sequence[Span]], own: Iterable[TensorHandle], target: Place
+    channel: CollectiveChannel,
+    ring: RingPosition,
+    cells: Sequence[Sequence[Span]],
+    own: Iterable[TensorHandle],
+    target: Place,
 ) -> None:
     """Store all PEs' pieces where `target` says; `own` are the chunks of this PE's piece, which it sends."""
     order = [(ring.position - step) % ring.size for step in range(ring.size)]
-    arrivals = lane.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
+    arrivals = channel.receives(ring.previous, [count for k in order[1:] for _, count in cells[k]])
     for x in own:
         if ring.size > 1:
-            lane.send(ring.following, x)
+            channel.send(ring.following, x)
     for k in order[1:]:
         for span in cells[k]:
             x = next(arrivals)
             if k != order[-1]:
-                lane.send(ring.following, x)
-            lane.store(target(k), span, x)
+                channel.send(ring.following, x)
+            channel.store(target(k), span, x)
 
 
 def all_reduce(
-    lane: Lane, ring: Ring, ptr: int, n: int, addends: int, *, begun: bool = False, depth: int = DEPTH
+    channel: CollectiveChannel,
+    ring: RingPosition,
+    ptr: int,
+    n: int,
+    addends: int,
+    *,
+    begun: bool = False,
+    depth: int = DEPTH,
 ) -> None:
     """Both, in place: every PE of the ring gets the reduction of n elements; `begun`: they are partly reduced already.
     `depth` is the number of chunks of a piece in flight at a time.
     """
-    pieces = parts_of(n, ring.size, lane.itemsize)
-    for cells in columns(lane, pieces, depth):
-        reduced = reduce_scatter(lane, ring, cells, lambda _: ptr, 1 if begun else addends)
-        mine = [lane.finish(x, addends) for x in reduced]
+    pieces = parts_of(n, ring.size, channel.itemsize)
+    for cells in columns(channel, pieces, depth):
+        reduced = reduce_scatter(channel, ring, cells, lambda _: ptr, 1 if begun else addends)
+        mine = [channel.finish(x, addends) for x in reduced]
         for span, x in zip(cells[ring.position], mine, strict=True):
-            lane.store(ptr, span, x)
-        all_gather(lane, ring, cells, mine, lambda _: ptr)
+            channel.store(ptr, span, x)
+        all_gather(channel, ring, cells, mine, lambda _: ptr)
 
 
-def reduce_scatter_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span], addends: int) -> None:
+def reduce_scatter_in_place(
+    channel: CollectiveChannel, ring: RingPosition, ptr: int, pieces: Sequence[Span], addends: int
+) -> None:
     """Reduce this PE's own piece in place, as the first step of a reduction of `addends`."""
-    for cells in columns(lane, pieces):
-        reduced = reduce_scatter(lane, ring, cells, lambda _: ptr, addends)
+    for cells in columns(channel, pieces):
+        reduced = reduce_scatter(channel, ring, cells, lambda _: ptr, addends)
         for span, x in zip(cells[ring.position], reduced, strict=True):
-            lane.store(ptr, span, x)
+            channel.store(ptr, span, x)
 
 
-def all_gather_in_place(lane: Lane, ring: Ring, ptr: int, pieces: Sequence[Span]) -> None:
+def all_gather_in_place(channel: CollectiveChannel, ring: RingPosition, ptr: int, pieces: Sequence[Span]) -> None:
     """All PEs get every PE's piece, in place."""
-    for cells in columns(lane, pieces):
-        own = lane.loads((ptr, span) for span in cells[ring.position])
-        all_gather(lane, ring, cells, own, lambda _: ptr)
+    for cells in columns(channel, pieces):
+        own = channel.loads((ptr, span) for span in cells[ring.position])
+        all_gather(channel, ring, cells, own, lambda _: ptr)

@@ -6,7 +6,7 @@ cube, the cubes of a SIP are a tree too, whose root is a node of the tree of ran
 
 from __future__ import annotations
 
-from kernbench.ccl.algorithms.parts import Lane, kernel_args, my_part
+from kernbench.ccl.algorithms.parts import CollectiveChannel, kernel_args, my_part
 from kernbench.ccl.algorithms.trees import (
     WINDOW,
     Neighbours,
@@ -56,7 +56,7 @@ def kernel(
         addends, most = addends * len(cubes), most + most_in_binomial(len(cubes))
         inner = binomial(tl.program_id(1), len(cubes), 0, lambda at: f"cube_{cubes[at]}")
         tree = Neighbours(tree.parent, inner.children + tree.children) if inner.parent is None else inner
-    lane = Lane(
+    channel = CollectiveChannel(
         tl,
         t_ptr,
         op=op,
@@ -67,8 +67,8 @@ def kernel(
         window=WINDOW,
     )
     if collective == "all_reduce":
-        all_reduce(lane, part, n, tree, addends)
+        all_reduce(channel, part, n, tree, addends)
     elif collective == "reduce":
-        reduce(lane, part, n, tree, addends)
+        reduce(channel, part, n, tree, addends)
     else:
-        broadcast(lane, part, n, tree)
+        broadcast(channel, part, n, tree)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, InFlight, Lane, Rounds, Span, advance, no_exchange
+from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, InFlight, Rounds, Span, advance, no_exchange
 from kernbench.triton_emu.tl_context import TensorHandle
 
 LAG = 3  # chunks that go up while the result of one comes down
@@ -42,7 +42,7 @@ def live(children: int) -> int:
 
 def live_in_mesh(held: int, window: int = WINDOW) -> int:
     """As `live`, in a cube mesh whose root holds `held` chunks while it exchanges them. The root has four children and
-    no parent; all others have at most three children, and exchange nothing. `window` is that of the lane.
+    no parent; all others have at most three children, and exchange nothing. `window` is that of the channel.
     """
     root = (AHEAD + 1) * (MOST_IN_MESH + 1) + window + 4 + held
     others = (AHEAD + 1) * (MOST_IN_MESH + 1) + 2 * window + 4
@@ -94,7 +94,7 @@ def cube_mesh(x: int, y: int, w: int, h: int, at: str) -> Neighbours:
 
 
 def all_reduce(
-    lane: Lane,
+    channel: CollectiveChannel,
     ptr: int,
     n: int,
     tree: Neighbours,
@@ -103,61 +103,61 @@ def all_reduce(
     rounds: int = 0,
 ) -> None:
     """Every PE of the tree, and of the trees that `exchange` connects in `rounds` rounds, gets the reduction."""
-    spans = lane.spans(n)
+    spans = channel.spans(n)
     counts = [count for _, count in spans]
     lag = rounds + LAG
-    loads = lane.addends(((ptr, span) for span in spans), addends)
-    arrivals = [lane.receives(child, counts) for child in tree.children]
-    results = lane.receives(tree.parent, counts) if tree.parent is not None else iter(())
+    loads = channel.addends(((ptr, span) for span in spans), addends)
+    arrivals = [channel.receives(child, counts) for child in tree.children]
+    results = channel.receives(tree.parent, counts) if tree.parent is not None else iter(())
     in_flight: InFlight = deque()
 
     def deliver(span: Span, x: TensorHandle) -> None:
-        _pass_on(lane, ptr, span, tree.children, x)
+        _pass_on(channel, ptr, span, tree.children, x)
 
     for step in range(len(spans) + lag):
         if step < len(spans):
             x = next(loads)
             for messages in arrivals:
-                x = lane.combine(x, next(messages))
+                x = channel.combine(x, next(messages))
             if tree.parent is None:
                 in_flight.append((spans[step], exchange(x)))
             else:
-                lane.send(tree.parent, x)
+                channel.send(tree.parent, x)
             del x
         if tree.parent is None:
-            advance(in_flight, lambda span, x: deliver(span, lane.finish(x, addends)))
+            advance(in_flight, lambda span, x: deliver(span, channel.finish(x, addends)))
         elif step >= lag:
             deliver(spans[step - lag], next(results))
 
 
-def reduce(lane: Lane, ptr: int, n: int, tree: Neighbours, addends: int) -> None:
+def reduce(channel: CollectiveChannel, ptr: int, n: int, tree: Neighbours, addends: int) -> None:
     """The root gets the reduction; the memory of other PEs does not change."""
-    spans = lane.spans(n)
+    spans = channel.spans(n)
     counts = [count for _, count in spans]
-    arrivals = [lane.receives(child, counts) for child in tree.children]
-    for span, own in zip(spans, lane.addends(((ptr, span) for span in spans), addends), strict=True):
+    arrivals = [channel.receives(child, counts) for child in tree.children]
+    for span, own in zip(spans, channel.addends(((ptr, span) for span in spans), addends), strict=True):
         x = own
         for messages in arrivals:
-            x = lane.combine(x, next(messages))
+            x = channel.combine(x, next(messages))
         if tree.parent is None:
-            lane.store(ptr, span, lane.finish(x, addends))
+            channel.store(ptr, span, channel.finish(x, addends))
         else:
-            lane.send(tree.parent, x)
+            channel.send(tree.parent, x)
 
 
-def broadcast(lane: Lane, ptr: int, n: int, tree: Neighbours) -> None:
+def broadcast(channel: CollectiveChannel, ptr: int, n: int, tree: Neighbours) -> None:
     """Every PE gets the root's elements."""
-    spans = lane.spans(n)
+    spans = channel.spans(n)
     if tree.parent is None:
-        for x in lane.loads((ptr, span) for span in spans):
+        for x in channel.loads((ptr, span) for span in spans):
             for child in reversed(tree.children):
-                lane.send(child, x)
+                channel.send(child, x)
         return
-    for span, x in zip(spans, lane.receives(tree.parent, [count for _, count in spans]), strict=True):
-        _pass_on(lane, ptr, span, tree.children, x)
+    for span, x in zip(spans, channel.receives(tree.parent, [count for _, count in spans]), strict=True):
+        _pass_on(channel, ptr, span, tree.children, x)
 
 
-def _pass_on(lane: Lane, ptr: int, span: Span, children: Sequence[str], x: TensorHandle) -> None:
+def _pass_on(channel: CollectiveChannel, ptr: int, span: Span, children: Sequence[str], x: TensorHandle) -> None:
     for child in reversed(children):  # the largest subtree first
-        lane.send(child, x)
-    lane.store(ptr, span, x)
+        channel.send(child, x)
+    channel.store(ptr, span, x)

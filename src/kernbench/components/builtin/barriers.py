@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kernbench.common.commands import BarrierCmd
+from kernbench.common.declared_state import idle
 from kernbench.common.messages import BarrierMsg, KernelLaunchMsg
 from kernbench.components.base import ActiveComponent, Packet
 from kernbench.components.recording import NO_REF, FieldValue, Recorder, Release, op_ref
@@ -35,6 +36,9 @@ class Gathered(NamedTuple):
 
 class Barriers:
     """The arrivals that wait at one command processor."""
+
+    STATE = (idle("_waiting"),)
+    DERIVED = ("_path_to", "_processor")
 
     def __init__(self, processor: ActiveComponent, path_to: Callable[[str], tuple[str, ...]]) -> None:
         self._processor, self._path_to = processor, path_to
@@ -73,6 +77,9 @@ def _gathered(packet: Packet) -> Gathered:
 
 class BarrierPort:
     """One PE's interface to the barriers of its launches."""
+
+    STATE = (idle("_waiting"),)
+    DERIVED = ("_cpu", "_reached")
 
     def __init__(self, cpu: ActiveComponent) -> None:
         self._cpu = cpu

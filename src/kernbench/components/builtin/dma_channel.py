@@ -8,13 +8,25 @@ from typing import NamedTuple
 
 import simpy
 
-from kernbench.common.ipcq import Chunk, Credit
+from kernbench.common.declared_state import StateField, differs, quantity
+from kernbench.common.ipcq import Chunk
 from kernbench.common.messages import Request
+from kernbench.components.builtin.pe_state import RelativeView
 from kernbench.components.builtin.pipeline import TileToken
+
+
+def _queue_seen(channel: Channel, view: RelativeView) -> tuple[object, ...]:
+    """Tiles in the order of the queue, each with the time since when it waits."""
+    return tuple(
+        (view.token(waiting), since_ns - view.now) if isinstance(waiting, TileToken) else differs()
+        for waiting, since_ns in channel.waiting
+    )
 
 
 class Channel:
     """One direction: its request slots (`places`), how many are taken, and the queue for them."""
+
+    STATE = (quantity("taken"), StateField("waiting", _queue_seen))
 
     __slots__ = ("places", "taken", "waiting")
 
@@ -29,12 +41,22 @@ class Posted(NamedTuple):
 
     pa: int
     nbytes: int
-    payload: Chunk | Credit
-    left: Callable[[], object] | None
+    payload: Chunk
+    left: Callable[[], object]
+
+    def has_left(self) -> None:
+        """Its last byte has left: its sender may continue."""
+        self.left()
 
     @property
     def request(self) -> Request:
         return self.payload.request
+
+
+class Notified(NamedTuple):
+    """A control message to a listener: it needs no channel."""
+
+    request: Request
 
 
 class Fetched(NamedTuple):

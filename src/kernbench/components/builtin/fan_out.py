@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import ClassVar
 
 import simpy
 
+from kernbench.common.declared_state import Derived, State, part
 from kernbench.common.messages import CubeCommand, KernelAbortMsg, KernelLaunchMsg, PeResult
 from kernbench.components.base import ActiveComponent, Context, Packet, Process
 from kernbench.components.builtin.barriers import Barriers
@@ -40,6 +42,9 @@ def dispatch_ns(ctx: Context, io_cpu: str, command: CubeCommand) -> float:
 
 class CommandProcessor(ActiveComponent):
     """What IO_CPU and M_CPU have in common."""
+
+    STATE: ClassVar[State] = (part("barriers"),)
+    DERIVED: ClassVar[Derived] = ("_paths",)
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)

@@ -2,7 +2,8 @@
 
 The channel of a burst follows from its address, `(address >> log2(burst)) & (channels - 1)`. A burst starts when it
 has arrived and its channel is free, plus a turnaround penalty where the channel changes direction, and takes burst /
-channel bandwidth. Reads and writes share a channel. Not modelled: banks and rows, refresh, reordering, a write buffer.
+channel bandwidth. Reads and writes share a channel. With `one_to_one` a transfer is one channel's part of an access.
+Not modelled: banks and rows, refresh, reordering, a write buffer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class ChannelSpec:
     channels: int
     burst_ns: float
     switch_penalty_ns: float
+    separate: bool = False  # whether each transfer is for one channel
 
 
 def burst_ns(channels: int, burst_bytes: int, channel_bw_gbs: float) -> float:
@@ -38,4 +40,5 @@ class HbmCtrlComponent(MemoryComponent):
             channels,
             burst_ns(channels, int(attrs["burst_bytes"]), float(attrs["pc_bw_gbs"])),
             float(attrs["switch_penalty_ns"]),
+            bool(attrs.get("one_to_one", False)),
         )

@@ -12,10 +12,10 @@ from kernbench.common.commands import IpcqCommand, Operand, ScheduledCommand, Se
 from kernbench.common.ipcq import Chunk, Communicator, Credit
 from kernbench.common.message_traffic import ByMemory, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, Request
-from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
 from kernbench.components.interface import Interface
+from kernbench.components.memory_port import MemoryPort
 from kernbench.triton_emu.kernel_runner import Done
 
 
@@ -51,8 +51,13 @@ class MessageMover(Protocol):
     def locate(self, pa: int) -> tuple[MemoryPort, int]:
         """The memory that a physical address is in, and the address there."""
 
-    def post(self, pa: int, nbytes: int, payload: Chunk | Credit, left: Callable[[], object] | None) -> None:
-        """Write bytes to a physical address; `left` is called when the last has left the PE."""
+    def post(self, pa: int, nbytes: int, payload: Chunk, left: Callable[[], object]) -> None:
+        """Write bytes to a physical address; `left` is called when the last has left the PE, or the SIP where the
+        memory is on another.
+        """
+
+    def notify(self, pa: int, nbytes: int, payload: Credit, request: Request) -> float:
+        """Notify the listeners of a range of physical addresses by a control message; returns when it arrives."""
 
     def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
         """Read bytes from a physical address; `arrived` is called when they are here."""

@@ -19,6 +19,8 @@ from kernbench.topology.graph import Node
 class IoCpuComponent(CommandProcessor):
     """The command processor of an IO chiplet."""
 
+    DERIVED = ("_dispatch_ns",)
+
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         self._dispatch_ns: dict[tuple[Targets, Targets], float] = {}  # by target cubes and PEs: routes do not change

@@ -1,4 +1,4 @@
-"""Op-log records of messages: of a send when its last byte has left, of a receive when the whole message is here."""
+"""Op-log records of messages: of a send when it is over, of a receive when the whole message is here."""
 
 from __future__ import annotations
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import ceil, inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kernbench.common.commands import RecvCmd, SendCmd
+from kernbench.common.declared_state import Derived, State, incomparable
 from kernbench.common.ids import PeId, PeKey
-from kernbench.common.ipcq import Chunk, Communicator, Message
+from kernbench.common.ipcq import Chunk, Communicator, Credit, Message
 from kernbench.common.message_traffic import MessageCounter, Path
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.common.units import on_grid
-from kernbench.components.recording import NO_REF, Release
+from kernbench.components.recording import Release
 from kernbench.triton_emu.kernel_runner import Done
 
 
@@ -38,6 +39,9 @@ def noticed_ns(backpressure: str, since_ns: float, now_ns: float, wake_ns: float
 class User:
     """A kernel that has sent or received here: its communicator, its pending commands, and its traffic."""
 
+    STATE = incomparable("ops")
+    DERIVED = ("communicator", "launch", "moved")
+
     __slots__ = ("communicator", "launch", "moved", "ops")
 
     def __init__(self, launch: KernelLaunchMsg, communicator: Communicator, moved: MessageCounter) -> None:
@@ -49,6 +53,9 @@ class User:
 
 class _Op:
     """A command under way here."""
+
+    STATE: ClassVar[State] = incomparable("is_cancelled", "start_ns")
+    DERIVED: ClassVar[Derived] = ("done", "user", "waited")
 
     __slots__ = ("cause", "done", "is_cancelled", "issued_ns", "start_ns", "user", "waited")
 
@@ -63,9 +70,12 @@ class _Op:
 
 
 class SendOp(_Op):
-    """A send: `index` chunks of it are posted, and `in_pe` have not left yet, posted or not."""
+    """A send: `index` chunks of it are posted, and `unsent` have not left yet, posted or not."""
 
-    __slots__ = ("cmd", "in_pe", "index", "ring")
+    STATE = incomparable("index", "unsent")
+    DERIVED = ("cmd", "ring")
+
+    __slots__ = ("cmd", "index", "ring", "unsent")
 
     def __init__(
         self, cmd: SendCmd, ring: TxRing, user: User, done: Done, issued_ns: float, cause: tuple[Release, int]
@@ -74,7 +84,7 @@ class SendOp(_Op):
         self.cmd = cmd
         self.ring = ring
         self.index = 0
-        self.in_pe = 0
+        self.unsent = 0
 
     @property
     def is_posted(self) -> bool:
@@ -84,6 +94,9 @@ class SendOp(_Op):
 
 class RecvOp(_Op):
     """A receive, and its message once the first chunk has arrived."""
+
+    STATE = incomparable("message", "posted_ns")
+    DERIVED = ("cmd",)
 
     __slots__ = ("cmd", "message", "posted_ns")
 
@@ -97,8 +110,11 @@ class RecvOp(_Op):
 class TxRing:
     """The sender's side of a direction: its view of the ring at the other end."""
 
+    STATE = incomparable("is_waking", "ops", "sent", "stalled_since_ns", "taken", "there")
+    DERIVED = ("communicator", "credit", "path", "stop_listening")
+
     __slots__ = (
-        "communicator", "credited_by", "direction", "is_waking", "ops", "path", "peer", "peer_name", "sent",
+        "communicator", "credit", "direction", "is_waking", "ops", "path", "peer", "peer_name", "sent",
         "stalled_since_ns", "stop_listening", "taken", "there", "word",
     )  # fmt: skip
 
@@ -112,7 +128,7 @@ class TxRing:
         self.path: Path = ()  # to that ring
         self.sent = 0  # chunks so far
         self.taken = 0  # of those, acknowledged by credits
-        self.credited_by = NO_REF  # the receive that sent the last credit
+        self.credit: Credit | None = None  # the last that arrived
         self.ops: deque[SendOp] = deque()  # with chunks to post
         self.stalled_since_ns: float | None = None  # for lack of a credit
         self.is_waking = False
@@ -125,6 +141,9 @@ class TxRing:
 
 class RxRing:
     """The receiver's side of a direction: the slots themselves."""
+
+    STATE = incomparable("arrived", "credit_to", "idle_since_ns", "is_reading", "op", "taken")
+    DERIVED = ("communicator", "last_record", "on_arrived", "on_fetched", "stop_listening")
 
     __slots__ = (
         "arrived", "base", "communicator", "credit_to", "direction", "idle_since_ns", "is_reading", "last_record",

@@ -9,13 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
+from kernbench.common.blocked import RingPointers
+from kernbench.common.declared_state import idle
 from kernbench.common.errors import AllocationError, KernelError
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import Chunk, Communicator, Peer
 from kernbench.common.messages import KernelLaunchMsg
-from kernbench.components.base import Context, Landed
+from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import MessageMover, MessageQueue
 from kernbench.components.builtin.ipcq_rings import RxRing, TxRing
+from kernbench.components.memory_port import Landed
 
 RingKey = tuple[Communicator, str]  # and the direction
 
@@ -59,6 +62,9 @@ class RingUser(Protocol):
 class RingTable:
     """Both sides of a PE's rings, by communicator and direction."""
 
+    STATE = (idle("tx"), idle("rx"), idle("_idle_tx"))
+    DERIVED = ("_user", "_watched")
+
     __slots__ = ("_idle_tx", "_user", "_watched", "rx", "tx")
 
     def __init__(self, user: RingUser) -> None:
@@ -96,6 +102,22 @@ class RingTable:
     def senders(self, communicator: Communicator) -> list[TxRing]:
         """The sender's sides of a communicator, including those without a ring at the other end."""
         return [ring for rings in (self.tx, self._idle_tx) for key, ring in rings.items() if key[0] is communicator]
+
+    def pointers(self, communicator: Communicator) -> tuple[RingPointers, ...]:
+        """The state of all rings of a communicator at this PE."""
+        n_slots = communicator.config.n_slots
+        found = [
+            RingPointers(ring.direction, "tx", ring.sent, ring.taken, n_slots - ring.occupancy)
+            for ring in self.senders(communicator)
+        ]
+        return (
+            *found,
+            *(
+                RingPointers(ring.direction, "rx", ring.taken + len(ring.arrived), ring.taken, len(ring.arrived))
+                for (whose, _), ring in self.rx.items()
+                if whose is communicator
+            ),
+        )
 
     # ---- creation
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import simpy
 
+from kernbench.common.declared_state import incomparable
 from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.base import Packet, Process
 from kernbench.components.race_watch import KernelWatch
@@ -21,6 +22,9 @@ class LaunchJob:
 
     It is driven as a SimPy process would be, without the two events that a process costs at its start and its end.
     """
+
+    STATE = incomparable("_steps", "_waits_on", "is_aborted", "is_answered", "lease", "runner", "stops")
+    DERIVED = ("answer", "launch", "tcm_peak_bytes", "watch")
 
     __slots__ = (
         "_steps", "_waits_on", "answer", "is_aborted", "is_answered", "launch", "lease", "runner", "stops",

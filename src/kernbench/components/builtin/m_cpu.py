@@ -1,8 +1,8 @@
 """M_CPU: a cube's command processor, with its own DMA engine.
 
-It forwards launches and aborts to the PE_CPUs of its PEs and mappings to their MMUs, and collects arrivals at barriers.
-The DMA has one read and one write channel, each held for a whole transfer; it reaches its cube's memories over the NoC
-without passing through a PE. A command is answered when every part of it is done.
+It forwards launches and aborts to the PE_CPUs of its PEs and mappings to their MMUs or DMA engines, and collects
+arrivals at barriers. The DMA has one read and one write channel, each held for a whole transfer; it reaches its cube's
+memories over the NoC without passing through a PE. A command is answered when every part of it is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from dataclasses import replace
 
 import simpy
 
+from kernbench.common.declared_state import StateField, View, differs
 from kernbench.common.messages import (
+    BaawSegmentInstallMsg,
+    BaawSegmentRemoveMsg,
     BarrierMsg,
     CubeCommand,
     CubeDmaMsg,
@@ -26,8 +29,21 @@ from kernbench.components.builtin.fan_out import CommandProcessor, cube_dispatch
 from kernbench.topology.graph import Node
 
 
+def _in_use(channel: str) -> StateField:
+    """A channel whose holders and queue are not compared in detail."""
+
+    def seen(cpu: MCpuComponent, view: View) -> tuple[object, ...]:
+        resource: simpy.Resource = getattr(cpu, channel)
+        return differs() if resource.count or resource.queue else ()
+
+    return StateField(channel, seen)
+
+
 class MCpuComponent(CommandProcessor):
     """Fans a command out inside its cube and collects the answers."""
+
+    STATE = (_in_use("_read_channel"), _in_use("_write_channel"))
+    DERIVED = ("_parts_of",)
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -46,6 +62,8 @@ class MCpuComponent(CommandProcessor):
             self.fan_out(packet, command, self._parts(command, "pe_cpu"))
         elif isinstance(command, MmuMapMsg | MmuUnmapMsg):
             self.fan_out(packet, command, self._parts(command, "pe_mmu"))
+        elif isinstance(command, BaawSegmentInstallMsg | BaawSegmentRemoveMsg):
+            self.fan_out(packet, command, self._parts(command, "pe_dma"))
         elif isinstance(command, BarrierMsg):
             self.barriers.arrive(packet, len(command.pes(self.ctx.graph.spec.cube.n_pes)), self._above(command))
         elif isinstance(command, CubeDmaMsg):

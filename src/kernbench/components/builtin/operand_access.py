@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kernbench.common.commands import Segment
-from kernbench.components.base import MemoryPort
+from kernbench.components.memory_port import MemoryPort
 
 Locate = Callable[[int], tuple[MemoryPort, int]]  # from a physical address to a memory, and the address there
 

@@ -4,13 +4,17 @@ own, and the tile goes on when the last of them is there.
 
 from __future__ import annotations
 
-from kernbench.components.builtin.pe_state import RelativeView, State
+from kernbench.common.declared_state import StateField, part, quantity
+from kernbench.components.builtin.pe_state import RelativeView
 from kernbench.components.builtin.pipeline import TileToken
 from kernbench.components.recording import DATA, STAGE_BITS
 
 
 class OperandRead(TileToken):
     """One of several operands of a tile that are read at the same time."""
+
+    STATE = (part("group"),)
+    DERIVED = ("causes", "times")  # those of the tile count
 
     __slots__ = ("group",)
 
@@ -21,8 +25,21 @@ class OperandRead(TileToken):
         self.index = index
 
 
+def _times_seen(group: OperandReads, view: RelativeView) -> tuple[tuple[float, ...], ...]:
+    """Start and end of the reads that are there; nothing of others."""
+    found = zip(group.times[::2], group.times[1::2], strict=True)
+    return tuple((start - view.now, end - view.now) if end else () for start, end in found)
+
+
 class OperandReads:
     """The operands of a tile that are read at the same time. The tile goes on when the last of them is there."""
+
+    STATE = (
+        StateField("tile", lambda group, view: view.token(group.tile)),
+        quantity("first"),
+        quantity("missing"),
+        StateField("times", _times_seen),
+    )
 
     __slots__ = ("first", "missing", "tile", "times")
 
@@ -49,15 +66,3 @@ class OperandReads:
         if read.index != tile.index:  # what follows starts when the last operand is there, whichever that is
             tile.causes += (tile.index + 1, DATA, now, read.number << STAGE_BITS | read.index)
         return True
-
-
-def token_state(token: TileToken, view: RelativeView, *, waits: bool = False) -> State:
-    """A tile under way, or one of its operands; of the others that are read at the same time, what is there."""
-    if not isinstance(token, OperandRead):
-        return view.token(token, waits=waits)
-    group, now = token.group, view.now
-    view.tokens[id(token)] = token
-    times = zip(group.times[::2], group.times[1::2], strict=True)
-    there = tuple((start - now, end - now) if end else () for start, end in times)
-    own = (token.index, 0.0 if waits else token.start_ns - now, token.pending)
-    return (*own, view.token(group.tile, waits=True), group.first, group.missing, there)

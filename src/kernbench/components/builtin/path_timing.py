@@ -18,8 +18,9 @@ from kernbench.components.builtin.hbm_ctrl import burst_ns
 def path_timing(ctx: Context, path: tuple[str, ...], request_ns: float) -> PathTiming:
     """The timing of `path`; `request_ns` is what the DMA charges before a request leaves."""
     flit_bytes = ctx.graph.spec.system.flit_bytes
-    widths = [min(ctx.graph.edge(a, b).bw_gbs or 0.0, ctx.graph.edge(b, a).bw_gbs or 0.0) for a, b in pairwise(path)]
-    narrowest = min(widths)
+    both = [(ctx.graph.edge(a, b), ctx.graph.edge(b, a)) for a, b in pairwise(path)]
+    widths = [min(there.bw_gbs or 0.0, back.bw_gbs or 0.0) for there, back in both]
+    narrowest = min(min(ctx.graph.access_gbs(edge) or 0.0 for edge in edges) for edges in both)
     crossing_ns = sum(transfer_ns(flit_bytes, gbs) for gbs in widths) - transfer_ns(flit_bytes, narrowest)
     latency_ns = request_ns + ctx.latency_ns(path) + ctx.latency_ns(path[::-1]) + crossing_ns
     memory = ctx.graph.node(path[-1])

@@ -6,6 +6,9 @@ its own works in parallel with the others, one op at a time.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from kernbench.common.declared_state import Derived
 from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.errors import ComponentError
 from kernbench.components.base import Context
@@ -20,6 +23,8 @@ _COMPUTE = (GemmStage, MathStage)
 
 class ComputeEngine(PeEngine):
     """Serves one kind of stage on its slot. Subclasses define `stage_ns`."""
+
+    DERIVED: ClassVar[Derived] = ("_registers", "_slot")  # the slot is state of the scheduler
 
     __slots__ = ("_registers", "_slot")
 

@@ -12,14 +12,13 @@ scalar code, and contention of the two streams for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
-from itertools import zip_longest
-from typing import NamedTuple
 
 from kernbench.common.blocked import BlockedKernel, RingWait
-from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
+from kernbench.common.channel_traffic import NO_TRAFFIC
 from kernbench.common.commands import BarrierCmd, EngineCommand, IpcqCommand, RecvCmd, SendCmd
+from kernbench.common.declared_state import StateField, differs
 from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId, PeKey
@@ -27,12 +26,10 @@ from kernbench.common.launch import STREAMS
 from kernbench.common.message_traffic import NO_MESSAGES, ByMemory, MessageTraffic
 from kernbench.common.messages import (
     KernelAbortMsg,
-    KernelArg,
     KernelFailure,
     KernelLaunchMsg,
     LaunchStream,
     PeResult,
-    TensorArg,
 )
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Context, Packet, Process
@@ -45,40 +42,21 @@ from kernbench.components.builtin.interfaces import (
     DataMover,
     MessageQueue,
 )
+from kernbench.components.builtin.kernel_arguments import argument_of
 from kernbench.components.builtin.launch_job import Answer, LaunchJob
+from kernbench.components.builtin.pe_use import Use, longest_ns, use_so_far
 from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
-from kernbench.policy.placement.shard_grid import grid_of
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.binding import bind, tensor_ranges
 from kernbench.triton_emu.blocked import blocked_kernel
 from kernbench.triton_emu.call_site import failure_of
+from kernbench.triton_emu.kernel_env import KernelEnv, KernelIds
 from kernbench.triton_emu.kernel_runner import Done, KernelRunner
-from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.tl_context import TLContext
-from kernbench.triton_emu.tl_core import KernelEnv, KernelIds
-
-
-class Use(NamedTuple):
-    """Busy times and traffic of a PE's DMA engine, compute slots and TCM ports since time 0; the slots for one stream,
-    the others for both.
-    """
-
-    dma_ns: float
-    slots_ns: tuple[float, ...]  # each compute slot, the shared one first
-    tcm_ns: float
-    hbm: Mapping[str, ChannelTraffic]  # by controller
-
-
-_NONE = Use(0.0, (), 0.0, {})
-
-
-def _longest_ns(now_ns: Sequence[float], before_ns: Sequence[float]) -> float:
-    """How long the busiest compute slot was busy; a slot that was not there before had done nothing."""
-    return max((now - before for now, before in zip_longest(now_ns, before_ns, fillvalue=0.0)), default=0.0)
 
 
 class PeCpuComponent(ActiveComponent):
@@ -86,6 +64,9 @@ class PeCpuComponent(ActiveComponent):
 
     declaration = EngineDeclaration({"clock_ghz": Attribute(0.001, 1000.0)}, role="control")
     stores_and_forwards = False
+
+    STATE = (StateField("_jobs", lambda cpu, view: differs() if any(cpu._jobs.values()) else ()),)
+    DERIVED = ("barriers", "dma", "ipcq", "scheduler", "tl_of")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -95,7 +76,6 @@ class PeCpuComponent(ActiveComponent):
         self._pe = str(PeId(*self.key))
         self._dma_id = ctx.resolver.find_pe_part(*self.key, "pe_dma")
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
-        self._tcm_id = ctx.resolver.find_pe_part(*self.key, "pe_tcm")
         self._ipcq_id = ctx.resolver.find_pe_part(*self.key, "pe_ipcq")
         self.tl_of: Callable[[KernelEnv], TLContext] = TLContext  # makes the `tl` of kernels
         # By stream. The first job of each runs, until all its commands are done.
@@ -164,8 +144,10 @@ class PeCpuComponent(ActiveComponent):
     def _begin(self, job: LaunchJob) -> None:
         """Start a job at its time. PEs with equal start times begin in the order in which the launch reached them."""
         at_ns, replayer = max(job.launch.target_start_ns or 0.0, self.env.now), self.ctx.launch_replayer
-        if replayer is None or not replayer.try_replay(self, job, at_ns):
+        if replayer is None:
             self.ctx.at(at_ns, self.start_job, job)
+        else:
+            replayer.begin(self, job, at_ns)
 
     def start_job(self, job: LaunchJob) -> None:
         """Run the kernel of a job, from now on."""
@@ -264,25 +246,8 @@ class PeCpuComponent(ActiveComponent):
     # ---- what the kernel cost
 
     def _use(self, job: LaunchJob) -> Use:
-        """The use of the PE's engines so far; one that has not been created yet counts as unused."""
-        dma, scheduler = self.ctx.component_so_far(self._dma_id), self.ctx.component_so_far(self._scheduler_id)
-        if dma is None and scheduler is None:
-            return _NONE
-        if (interrupt := getattr(scheduler, "interrupt_replay", None)) is not None:
-            interrupt()
-        tcm = self.ctx.component_so_far(self._tcm_id)
-        return Use(
-            getattr(dma, "busy_ns", 0.0),
-            tuple(slot.busy_ns_for(job.launch.stream) for slot in getattr(scheduler, "compute_slots", ())),
-            getattr(tcm, "busy_ns", 0.0),
-            self._hbm_traffic(),
-        )
-
-    def _hbm_traffic(self) -> Mapping[str, ChannelTraffic]:
-        """What the PE's kernels have moved, without messages that landed after their kernel had ended."""
-        moved, ipcq = self.ctx.hbm_traffic_by(self._dma_id), self.__dict__.get("ipcq")
-        late = {} if ipcq is None else ipcq.landed_late
-        return {node: use.minus(late.get(node, NO_TRAFFIC)) for node, use in moved.items()} if late else moved
+        ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
+        return use_so_far(self.ctx, self.key, job.launch.stream, {} if ipcq is None else ipcq.landed_late)
 
     def _result(self, job: LaunchJob, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(job), self.env.now
@@ -297,7 +262,7 @@ class PeCpuComponent(ActiveComponent):
             end_ns,
             end_ns - start_ns,
             now.dma_ns - before.dma_ns,
-            _longest_ns(now.slots_ns, before.slots_ns),
+            longest_ns(now.slots_ns, before.slots_ns),
             error,
             tuple((node, hbm[node]) for node in sorted(hbm) if hbm[node].burst_bytes),
             job.is_aborted,
@@ -319,8 +284,9 @@ class PeCpuComponent(ActiveComponent):
 
     def call_of(self, launch: KernelLaunchMsg, kernel: Kernel, tl: object) -> Callable[[], object]:
         """The call of a launch's kernel; raises KernelError when its arguments do not fit its parameters."""
-        named = {name: self._argument(arg) for name, arg in launch.named_args.items()} if launch.named_args else None
-        return bind(kernel, [self._argument(arg) for arg in launch.args], tl, named)
+        key, named_args = self.key, launch.named_args
+        named = {name: argument_of(arg, key) for name, arg in named_args.items()} if named_args else None
+        return bind(kernel, [argument_of(arg, key) for arg in launch.args], tl, named)
 
     def ids_of(self, launch: KernelLaunchMsg) -> KernelIds:
         """The position of the kernel in its launch, and in the machine."""
@@ -329,23 +295,6 @@ class PeCpuComponent(ActiveComponent):
         pes, cubes = launch.pes(spec.cube.n_pes), launch.cubes(spec.sip.n_cubes)
         program, grid = (pes.index(pe), cubes.index(cube), sip), (len(pes), len(cubes), spec.n_sips)
         return KernelIds(program, grid, self.key, self.ctx.communicators.get(launch.communicator))
-
-    def _argument(self, arg: KernelArg) -> object:
-        """A number as it is, a tensor as a pointer."""
-        if not isinstance(arg, TensorArg):
-            return arg.value
-        key = self.key
-        local_shape, local = arg.local_shape_for(key), arg.local_address_for(key)
-        return TensorPtr(
-            arg.address_for(key),
-            arg.name,
-            arg.shape,
-            local_shape,
-            arg.dtype,
-            local,
-            grid=grid_of(arg.shape, arg.split_by, arg.shards_by_cube) if any(arg.split_axes) else None,
-            space=arg.space,
-        )
 
     def _environment(self, launch: KernelLaunchMsg, kernel: Kernel, runner: KernelRunner, tcm: TcmLease) -> KernelEnv:
         program, grid, place, communicator = self.ids_of(launch)

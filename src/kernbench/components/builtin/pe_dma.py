@@ -2,7 +2,8 @@
 
 A read channel, a write channel, and one for communication, each with `engines_per_direction` engines of `outstanding`
 requests. A place in a channel is held for the whole request: until the last byte of a read is here, until a write is
-acknowledged. Requests are served in order. With virtual addresses every request pays the MMU's time. With one place
+acknowledged. Requests are served in order. With virtual addresses every request pays the MMU's time; with logical ones
+the front stage is the segment table (`policy.address.baaw`), which messages change and no MMU has. With one place
 the operands of a tile are read one after the other; with several, each operand is a separate request, and requests
 depart in the order of tiles and operands, so that none waits for a place behind one of a later tile.
 
@@ -19,41 +20,30 @@ from functools import partial
 
 import simpy
 
+from kernbench.common.access_observers import AccessObservers
 from kernbench.common.commands import DmaRequest, Operand, Segment
 from kernbench.common.composite_use import PathTiming
+from kernbench.common.declared_state import part
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.common.ipcq import Chunk, Credit
-from kernbench.common.messages import PeDmaMsg, Request
-from kernbench.components.base import Arrival, Context, Legs, MemoryPort, Process, Served
-from kernbench.components.builtin.dma_channel import Channel, Fetched, Posted
+from kernbench.common.last_of import LastOf
+from kernbench.common.messages import BaawSegmentInstallMsg, BaawSegmentRemoveMsg, PeDmaMsg, Request
+from kernbench.components.base import Context, Legs, Packet, Process, Served
+from kernbench.components.builtin.dma_channel import Channel, Fetched, Notified, Posted
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.builtin.operand_reads import OperandRead, OperandReads, token_state
+from kernbench.components.builtin.operand_reads import OperandRead, OperandReads
 from kernbench.components.builtin.path_timing import path_timing
-from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import PeEngine, TileToken
 from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
+from kernbench.components.memory_port import Arrival, MemoryAccess, MemoryPort
 from kernbench.components.recording import LANE, NO_REF, STAGE_BITS
+from kernbench.policy.address.baaw import BaawTable
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
 _WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
 _IN_WINDOW = (1 << _WINDOW_BITS) - 1
-
-
-class _LastOf:
-    """Called for each piece of a read-modify-write that arrives; the last one changes memory."""
-
-    __slots__ = ("_apply", "_missing")
-
-    def __init__(self, pieces: int, apply: Callable[[], object]) -> None:
-        self._missing = pieces
-        self._apply = apply
-
-    def __call__(self) -> None:
-        self._missing -= 1
-        if not self._missing:
-            self._apply()
 
 
 class PeDmaComponent(PeEngine):
@@ -68,9 +58,15 @@ class PeDmaComponent(PeEngine):
         role="data mover",
     )
 
+    STATE = (part("_read"), part("_write"), part("_communication"))
+    DERIVED = (
+        "_busy_ns", "_busy_since", "_memories", "_mmu", "_request_ns", "_timings", "_under_way", "access_observers",
+        "baaw",
+    )  # fmt: skip
+
     __slots__ = (
         "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns",
-        "_timings", "_under_way", "_virtual", "_write", "before_use",
+        "_timings", "_under_way", "_virtual", "_write", "access_observers", "baaw",
     )  # fmt: skip
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -80,29 +76,21 @@ class PeDmaComponent(PeEngine):
         self._memories: dict[int, tuple[MemoryPort, int]] = {}  # by window: which one, and its address there
         self._timings: dict[tuple[str, ...], PathTiming] = {}  # by path
         self._mmu: Translator | None = None
-        self._virtual = ctx.graph.spec.system.address_model == "va"
-        self._under_way = 0  # requests that hold a place
+        spec = ctx.graph.spec
+        self._virtual = spec.system.address_model == "va"
+        self.baaw: BaawTable | None = None  # with logical addresses only
+        if spec.system.address_model == "la":
+            self.baaw = BaawTable(spec.cube.hbm_channels_per_pe, spec.cube.hbm_burst_bytes)
+        self._under_way = 0  # requests that hold a place, of all channels
         self._busy_ns = 0.0
         self._busy_since = 0.0
         self._request_ns: float | None = None
-        self.before_use: Callable[[], None] | None = None  # called before any block but the scheduler uses it
+        self.access_observers = AccessObservers()  # called before any block but the scheduler uses it
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is under way."""
         return not self._under_way
-
-    def timing_state(self, view: RelativeView) -> State:
-        """The channels' occupancy and queues, relative to `view`."""
-        found: list[object] = []
-        for channel in (self._read, self._write, self._communication):
-            waiting = [
-                (token_state(token, view, waits=True), since_ns - view.now)
-                for token, since_ns in channel.waiting
-                if isinstance(token, TileToken)
-            ]
-            found += (channel.taken, len(channel.waiting), tuple(waiting))
-        return tuple(found)
 
     def add_busy(self, ns: float) -> None:
         """Add busy time of a replay, which bypasses this block."""
@@ -166,14 +154,13 @@ class PeDmaComponent(PeEngine):
         port = access.port
         if port is not None:
             token.pending = 1
-            (port.write if is_write else port.read)(
-                stage.nbytes, access.address + stage.offset, at_ns, self._moved, token
-            )
+            whole = MemoryAccess(stage.nbytes, access.address + stage.offset, at_ns, self._moved, token)
+            (port.write if is_write else port.read)(whole)
             return
         transfers = access.transfers(stage.offset, stage.rows, stage.row_bytes, stage.stride_bytes)
         token.pending = len(transfers)
         for port, address, nbytes in transfers:
-            (port.write if is_write else port.read)(nbytes, address, at_ns, self._moved, token)
+            (port.write if is_write else port.read)(MemoryAccess(nbytes, address, at_ns, self._moved, token))
 
     def _start_runs(self, token: TileToken, at_ns: float) -> None:
         """Start a request of a simple command: all of its runs depart at once."""
@@ -182,13 +169,13 @@ class PeDmaComponent(PeEngine):
         pieces = self._bursts(stage.runs)
         token.pending = len(pieces)
         if stage.apply is not None:
-            arrived = _LastOf(len(pieces), stage.apply)
+            arrived = LastOf(len(pieces), stage.apply)
             for port, address, nbytes in pieces:
-                port.update(nbytes, address, at_ns, arrived, self._moved, token)
+                port.update(MemoryAccess(nbytes, address, at_ns, self._moved, token), arrived)
             return
         is_write = stage.type is StageType.DMA_WRITE
         for port, address, nbytes in pieces:
-            (port.write if is_write else port.read)(nbytes, address, at_ns, self._moved, token)
+            (port.write if is_write else port.read)(MemoryAccess(nbytes, address, at_ns, self._moved, token))
 
     def _bursts(self, runs: DmaRequest) -> list[tuple[MemoryPort, int, int]]:
         """The runs of a request as transfers. A run that begins inside a burst is cut at the end of that burst. Bytes
@@ -271,17 +258,24 @@ class PeDmaComponent(PeEngine):
 
     # ---- messages
 
-    def post(self, pa: int, nbytes: int, payload: Chunk | Credit, left: Callable[[], object] | None) -> None:
-        """Write bytes to a physical address on the communication channel; `left` is called when the last has left."""
+    def post(self, pa: int, nbytes: int, payload: Chunk, left: Callable[[], object]) -> None:
+        """Write bytes to a physical address on the communication channel; `left` is called when the last has left the
+        PE, or the SIP where the memory is on another.
+        """
         self._ask_to_communicate(Posted(pa, nbytes, payload, left))
+
+    def notify(self, pa: int, nbytes: int, payload: Credit, request: Request) -> float:
+        """Notify the listeners of a range of physical addresses by a control message; returns when it arrives."""
+        port, address = self.locate(pa)
+        return port.notify(address, nbytes, self.env.now + self.overhead_ns, Notified(request), payload)
 
     def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
         """Read bytes from a physical address on the communication channel; `arrived` is called when they are here."""
         self._ask_to_communicate(Fetched(pa, nbytes, request, arrived))
 
     def _ask_to_communicate(self, what: Posted | Fetched) -> None:
-        if self.before_use is not None:
-            self.before_use()
+        if self.access_observers:
+            self.access_observers.notify()
         channel = self._communication
         if channel.taken < channel.places:
             self._take_place(channel)
@@ -294,17 +288,22 @@ class PeDmaComponent(PeEngine):
         port, address = self.locate(what.pa)
         at_ns = self.env.now + self.overhead_ns
         if isinstance(what, Fetched):
-            port.read(what.nbytes, address, at_ns, self._fetched, what)
+            port.read(MemoryAccess(what.nbytes, address, at_ns, self._fetched, what))
             return
-        port.write(what.nbytes, address, at_ns, None, what, what.payload, partial(self._sets_out, what))
+        on_left = partial(self._sets_out, what, port.path[0], port.exit_node)
+        port.write(MemoryAccess(what.nbytes, address, at_ns, None, what, what.payload, on_left))
 
-    def _sets_out(self, what: Posted, left_ns: float) -> None:
-        """The write has departed: its last byte leaves at `left_ns`, behind all earlier traffic on the link."""
-        self.ctx.at(left_ns, self._posted, what)
+    def _sets_out(self, what: Posted, engine: str, exit_node: str, node: str, left_ns: float) -> None:
+        """The write departs from a node: its last byte leaves at `left_ns`, behind all earlier traffic on the link."""
+        if node == engine:
+            self.ctx.at(left_ns, self._posted, what if node == exit_node else None)
+        elif node == exit_node:
+            self.ctx.at(left_ns, Posted.has_left, what)
 
-    def _posted(self, what: Posted) -> None:
+    def _posted(self, what: Posted | None) -> None:
+        """A write has left this engine; its sender is notified here if it may continue from now on."""
         self._leave_place(self._communication, NO_REF)
-        if what.left is not None:
+        if what is not None:
             what.left()
 
     def _fetched(self, arrival: Arrival) -> None:
@@ -330,7 +329,26 @@ class PeDmaComponent(PeEngine):
 
     def translate(self, address: int, nbytes: int) -> list[Segment]:
         """The physical segments of an address range of a kernel; raises AddressError for unmapped bytes."""
+        if self.baaw is not None:
+            return self.baaw.translate(address, nbytes)
         return self.mmu.translate(address, nbytes) if self._virtual else [(address, nbytes)]
+
+    def accept(self, packet: Packet) -> Process | None:
+        """Change the segment table as a message says, and acknowledge it."""
+        request, table, place = packet.request, self.baaw, self.node.place
+        if table is not None and isinstance(request, BaawSegmentInstallMsg):
+            if request.is_run:
+                table.install(request.segments)
+            else:
+                for segment in request.segments:
+                    if segment.is_for(place.cube, place.pe):
+                        table.install((segment,))
+        elif table is not None and isinstance(request, BaawSegmentRemoveMsg):
+            table.remove(request.la_base, request.la_size)
+        else:
+            return super().accept(packet)
+        self.reply(packet)
+        return None
 
     def access(self, operand: Operand) -> OperandAccess | None:
         """How to reach an operand; None for one that is pinned."""
@@ -364,8 +382,8 @@ class PeDmaComponent(PeEngine):
     def serve(self, request: Request, legs: Legs) -> Process:
         """Carry out one DMA request; returns the path to the memory."""
         assert isinstance(request, PeDmaMsg)
-        if self.before_use is not None:
-            self.before_use()
+        if self.access_observers:
+            self.access_observers.notify()
         port, local = self.locate(request.dst_pa)
         channel = self._write if request.is_write else self._read
         if request.channel == "communication":

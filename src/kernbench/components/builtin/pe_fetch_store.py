@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 
+from kernbench.common.declared_state import quantity, tile_number
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
 from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import TCM_PORTS, TcmPorts
-from kernbench.components.builtin.pe_state import RelativeView, State
+from kernbench.components.builtin.pe_state import tokens
 from kernbench.components.builtin.pipeline import PeEngine, TileToken
 from kernbench.components.builtin.stages import MoveStage, StageType
 from kernbench.components.recording import NO_REF, SLOT, STAGE_BITS, Release
@@ -27,6 +28,9 @@ class PeFetchStoreComponent(PeEngine):
     declaration = EngineDeclaration(
         {"register_file_bytes": Attribute.whole(1, 1 << 30), "queue_depth": QUEUE_DEPTH}, role="data mover"
     )
+
+    STATE = (quantity("free_bytes"), tokens("_waiting"), tokens("_early"), tile_number("_next"))
+    DERIVED = ("_tcm",)
 
     __slots__ = ("_early", "_next", "_tcm", "_waiting", "free_bytes", "register_bytes")
 
@@ -44,11 +48,6 @@ class PeFetchStoreComponent(PeEngine):
         if self._tcm is None:
             self._tcm = self.sibling(self.pe.part("pe_tcm"), TCM_PORTS)
         return self._tcm
-
-    def timing_state(self, view: RelativeView) -> State:
-        """Free registers and waiting tiles, relative to `view`."""
-        early = tuple(view.token(self._early[order], waits=True) for order in sorted(self._early))
-        return self.free_bytes, tuple(view.token(token, waits=True) for token in self._waiting), early
 
     def skip_tiles(self, tiles: int) -> None:
         """Count tiles of a replay, which bypasses this block."""

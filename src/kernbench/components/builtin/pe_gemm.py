@@ -33,6 +33,8 @@ class PeGemmComponent(ComputeEngine):
         }
     )
 
+    DERIVED = ("_last",)
+
     __slots__ = ("_clock_ghz", "_last", "_macs_per_ns")
 
     def __init__(self, node: Node, ctx: Context) -> None:

@@ -2,11 +2,12 @@
 
 A send is cut into chunks of one slot each. A chunk leaves, on the communication channel of PE_DMA, when its slot is
 free: the sender counts the chunks it has sent, and credits return the count of chunks taken out. Writes are posted:
-their acknowledgement is not waited for, and a send ends when its last byte has left the PE. Bytes and metadata arrive
-together at the slot's address, which identifies the ring. The write of the slot is charged (bytes / bandwidth +
-latency), and for SRAM and HBM the latency of the notification from the memory to the PE. A receive is charged for the
-slot again, for SRAM and HBM as a read over the fabric, and then sends a credit: a small message to a word in the
-sender's TCM, on the receiver's communication channel. Receives of one direction are served in the order of issue.
+their acknowledgement is not waited for, and a send ends when its last byte has left the PE, or, to another SIP, the
+sender's SIP. Bytes and metadata arrive together at the slot's address, which identifies the ring. The write of the slot
+is charged (bytes / bandwidth + latency), and for SRAM and HBM the latency of the notification from the memory to the
+PE. A receive is charged for the slot again, for SRAM and HBM as a read over the fabric, and then sends a credit: a
+control message to a word in the sender's TCM. With `credit: posted` the receive ends as its credit departs, with
+`credit: blocking` when the credit has arrived. Receives of one direction are served in the order of issue.
 
 A PE that waits for a credit or a message either sleeps, and pays `wake_ns` when it arrives, or polls every `poll_ns`
 from the start of the wait. Not modelled: contention for TCM ports, among slots that are written and between slots and
@@ -18,26 +19,29 @@ ends as if uncontended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
 from kernbench.common.blocked import RingWait
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.commands import IpcqCommand, SendCmd
+from kernbench.common.declared_state import idle, instant, part
 from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute, EngineDeclaration
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Peer
 from kernbench.common.message_traffic import NO_MESSAGES, ByMemory, MessageCounter, MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid
-from kernbench.components.base import Context, Landed
+from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import MESSAGE_MOVER, MESSAGE_QUEUE, MessageMover, MessageQueue
 from kernbench.components.builtin.ipcq_log import record_receive, record_send
 from kernbench.components.builtin.ipcq_rings import RecvOp, RxRing, SendOp, SlotTier, TxRing, User, noticed_ns
 from kernbench.components.builtin.ipcq_setup import RingTable
-from kernbench.components.builtin.ipcq_unread import alike_of, unread_of
+from kernbench.components.builtin.ipcq_trace import print_slot, traces_messages
+from kernbench.components.builtin.ipcq_waits import waits_of
 from kernbench.components.builtin.pipeline import PeEngine
+from kernbench.components.memory_port import Landed
 from kernbench.components.recording import NO_REF, Release, op_ref
 from kernbench.topology.graph import Node
 from kernbench.triton_emu.kernel_runner import Done
@@ -54,9 +58,13 @@ class PeIpcqComponent(PeEngine):
             **{f"{kind}_ns": TIME_NS for kind in BUFFER_KINDS},
             "wake_ns": TIME_NS,
             "poll_ns": Attribute(0.001, 1e6),
+            "credit": Attribute.choice("posted", "blocking"),
         },
         role="data mover",
     )
+
+    STATE = (part("_rings"), idle("_posted"), idle("_users"), instant("_read_free_ns"))
+    DERIVED = ("_tiers", "dma", "landed_late", "on_credit")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -66,11 +74,14 @@ class PeIpcqComponent(PeEngine):
             kind: SlotTier(float(attrs[f"{kind}_gbs"]), float(attrs[f"{kind}_ns"])) for kind in BUFFER_KINDS
         }
         self._wake_ns, self._poll_ns = on_grid(float(attrs["wake_ns"])), on_grid(float(attrs["poll_ns"]))
+        self._waits_for_credit = attrs.get("credit") == "blocking"
+        self._traces = traces_messages()
         self._rings = RingTable(self)
         self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of issue
         self._users: dict[RequestId, User] = {}
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
         self.landed_late: ByMemory = {}  # traffic to HBM that landed after the sending kernel had ended
+        self.on_credit: Callable[[str, Credit], None] | None = None  # called for each that lands, with its direction
 
     # ---- called by PE_CPU
 
@@ -141,22 +152,7 @@ class PeIpcqComponent(PeEngine):
         communicator = self.ctx.communicators.get(launch.communicator)
         if communicator is None:
             return ()
-        found: list[RingWait] = []
-        for direction in communicator.directions_of(self.key) if cmd.direction is None else (cmd.direction,):
-            peer = self._rings.peer(communicator, direction)
-            rx, tx = self._rings.rx.get((communicator, direction)), self._rings.tx.get((communicator, direction))
-            if isinstance(cmd, SendCmd):
-                op, taken = "send", tx.occupancy if tx is not None else 0
-            else:
-                op, taken = "recv", len(rx.arrived) if rx is not None else 0
-            is_choice = cmd.direction is None
-            outside = (peer.pe[0] == self.key[0] or bool(launch.targets_by_sip)) and not launch.origin.has(peer.pe)
-            asks = op == "recv" and not is_choice
-            unread = unread_of(communicator, self.key, peer, direction) if asks else ()
-            alike = alike_of(communicator, self.key, peer, direction, cmd) if asks else ()
-            n_slots, failure = communicator.config.n_slots, communicator.failure or ""
-            found.append(RingWait(op, direction, peer.pe, taken, n_slots, failure, is_choice, outside, unread, alike))
-        return tuple(found)
+        return waits_of(self._rings, self.key, communicator, cmd, launch)
 
     def _user(self, launch: KernelLaunchMsg, communicator: Communicator, started_ns: float) -> User:
         user = self._users.get(launch.id)
@@ -204,9 +200,9 @@ class PeIpcqComponent(PeEngine):
         used = dict.fromkeys(direction for whose, direction in rings if whose is communicator)
         return [(direction, self._rings.peer(communicator, direction)) for direction in used]
 
-    def credit_words(self, communicator: Communicator) -> list[tuple[str, int]]:
-        """The directions that messages have been sent to, and the addresses of their credit words."""
-        return [(ring.direction, ring.word) for ring in self._rings.senders(communicator)]
+    def sent_to(self, communicator: Communicator) -> list[str]:
+        """The directions that messages have been sent to."""
+        return [ring.direction for ring in self._rings.senders(communicator)]
 
     def awaits_credits(self, communicator: Communicator) -> bool:
         """Whether chunks sent from here are not yet acknowledged by credits."""
@@ -216,15 +212,16 @@ class PeIpcqComponent(PeEngine):
         """Create the ring of a direction, as a send does; raises AllocationError where there is no room."""
         self._rings.tx_ring(communicator, direction)
 
-    def sent_before(self, communicator: Communicator, direction: str, chunks: int) -> tuple[int, int]:
-        """Count chunks that replayed kernels sent in a direction and that were taken there; their credits are still to
-        come. Returns the address of the credit word, and how many chunks were taken before.
+    def expect_credits(self, communicator: Communicator, direction: str, late: Sequence[tuple[float, int]]) -> None:
+        """Count chunks that replayed kernels sent in a direction and that were taken there; for each there is a credit
+        under way: when it arrives, and by which receive.
         """
         ring = self._rings.tx_ring(communicator, direction)
-        ring.sent += chunks
+        ring.sent += len(late)
         peer, back = self._rings.peer(communicator, direction)
         self.queue_of(peer).connect(communicator, back, ring.word, ring.sent)
-        return ring.word, ring.taken
+        for taken, (at_ns, by) in enumerate(late, ring.taken + 1):
+            self.ctx.at(at_ns, partial(self._credit, ring), Credit(taken, communicator, by))
 
     def closed(self, communicator: Communicator) -> None:
         """A communicator has been closed, and its rings with it."""
@@ -236,7 +233,7 @@ class PeIpcqComponent(PeEngine):
         """Cut a message into chunks that fit a slot; an empty one is as long as a credit."""
         config, message = op.ring.communicator.config, op.cmd.message
         message.wire_bytes = message.nbytes or config.credit_bytes
-        message.chunks = op.in_pe = -(-message.wire_bytes // config.slot_size)
+        message.chunks = op.unsent = -(-message.wire_bytes // config.slot_size)
 
     def _begin_send(self, op: SendOp) -> None:
         if op.is_cancelled:
@@ -259,7 +256,8 @@ class PeIpcqComponent(PeEngine):
             if op.start_ns is None:
                 op.start_ns = now
                 if ring.stalled_since_ns is not None:
-                    op.waited = (0, Release.CREDIT, max(ring.stalled_since_ns, op.issued_ns), ring.credited_by)
+                    by = NO_REF if ring.credit is None else ring.credit.by
+                    op.waited = (0, Release.CREDIT, max(ring.stalled_since_ns, op.issued_ns), by)
             ring.stalled_since_ns = None
             message = op.cmd.message
             nbytes = min(slot_size, message.wire_bytes - op.index * slot_size)
@@ -271,6 +269,8 @@ class PeIpcqComponent(PeEngine):
             ring.sent += 1
             if op.is_posted:
                 ring.ops.popleft()
+            if self._traces:
+                print_slot(now, "send", self.pe, ring, chunk.number, nbytes)
             self.dma.post(slot, nbytes, chunk, partial(self._left, op))
 
     def _to_channels(self, communicator: Communicator, nbytes: int) -> ChannelTraffic | None:
@@ -281,9 +281,9 @@ class PeIpcqComponent(PeEngine):
         return ChannelTraffic(-(-nbytes // flit_bytes) * flit_bytes, written_bytes=nbytes)
 
     def _left(self, op: SendOp) -> None:
-        """The last byte of a chunk has left the PE."""
-        op.in_pe -= 1
-        if op.in_pe or op.is_cancelled:
+        """The last byte of a chunk has left the PE, or the SIP."""
+        op.unsent -= 1
+        if op.unsent or op.is_cancelled:
             return
         del op.user.ops[op]
         log = self.ctx.log
@@ -298,7 +298,15 @@ class PeIpcqComponent(PeEngine):
         credit = landed.payload
         if not isinstance(credit, Credit) or credit.communicator is not ring.communicator:
             return
-        ring.taken, ring.credited_by = max(ring.taken, credit.taken), credit.by
+        if self.on_credit is not None:
+            self.on_credit(ring.direction, credit)
+        self._credit(ring, credit)
+
+    def _credit(self, ring: TxRing, credit: Credit) -> None:
+        """So many chunks of a ring are taken."""
+        ring.taken, ring.credit = max(ring.taken, credit.taken), credit
+        if self._traces:
+            print_slot(self.env.now, "credit", self.pe, ring, credit.taken - 1)
         if ring.stalled_since_ns is None or ring.is_waking:
             return
         ring.is_waking = True
@@ -401,30 +409,34 @@ class PeIpcqComponent(PeEngine):
         ring.is_reading, ring.idle_since_ns = False, self.env.now
         chunk, _ = ring.arrived.pop(ring.taken)
         ring.taken += 1
+        if self._traces:
+            print_slot(self.env.now, "receive", self.pe, ring, chunk.number, chunk.nbytes)
         if chunk.sent_ns >= op.user.moved.since_ns:
             op.user.moved.carry(chunk.path, chunk.nbytes)
-        by = NO_REF
+        credit, nbytes = Credit(ring.taken, communicator), communicator.config.credit_bytes
+        credited_ns = self.dma.notify(ring.credit_to, nbytes, credit, op.user.launch)
         if chunk.is_last:
             ring.op = None
-            by = self._received(ring, op)
-        credit = Credit(ring.taken, op.user.launch, communicator, by)
-        self.dma.post(ring.credit_to, communicator.config.credit_bytes, credit, None)
+            if self._waits_for_credit:
+                self.ctx.at(credited_ns, partial(self._received, ring, op), credit)
+            else:
+                self._received(ring, op, credit)
         self._advance(ring)
 
-    def _received(self, ring: RxRing, op: RecvOp) -> int:
-        """The whole message is here; returns the reference of its record in the op log."""
+    def _received(self, ring: RxRing, op: RecvOp, credit: Credit) -> None:
+        """The receive of a whole message is over."""
         message, log = op.message, self.ctx.log
         assert message is not None
         if op.is_cancelled:
-            return NO_REF
+            return
         del op.user.ops[op]
         op.cmd.received.append(message)
         if log is None:
             op.done(())
-            return NO_REF
+            return
         ring.last_record = record = record_receive(log, self.node.id, self.env.now, ring, op)
+        credit.by = op_ref(record)
         op.done((record,))
-        return op_ref(record)
 
     def _noticed_ns(self, communicator: Communicator, since_ns: float) -> float:
         mode = communicator.config.backpressure

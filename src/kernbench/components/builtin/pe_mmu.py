@@ -7,6 +7,7 @@ are no translations. Not modelled: a cache of translations (TLB) and its misses.
 
 from __future__ import annotations
 
+from kernbench.common.declared_state import part
 from kernbench.common.engine_declaration import TIME_NS, Attribute, EngineDeclaration
 from kernbench.common.messages import MmuMapMsg, MmuUnmapMsg
 from kernbench.common.units import on_grid
@@ -21,6 +22,8 @@ class PeMmuComponent(ActiveComponent):
     declaration = EngineDeclaration(
         {"page_size": Attribute.power_of_two(64, 1 << 30), "tlb_overhead_ns": TIME_NS}, role="control"
     )
+
+    STATE = (part("table"),)
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)

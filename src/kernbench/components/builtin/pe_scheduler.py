@@ -26,6 +26,7 @@ from kernbench.common.commands import (
     SimpleCmd,
 )
 from kernbench.common.composite_use import CompositeUse, PathTiming
+from kernbench.common.declared_state import StateField, is_set, parts, quantity, size, tile_number
 from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.errors import KernelError
 from kernbench.common.messages import LaunchStream, Request, stream_of
@@ -34,7 +35,6 @@ from kernbench.components.builtin.command_log import SimpleRecords, composite_en
 from kernbench.components.builtin.interfaces import DATA_MOVER, STAGE_SERVER, DataMover
 from kernbench.components.builtin.op_servers import op_servers
 from kernbench.components.builtin.operand_access import OperandAccess
-from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import PeEngine, PipelineContext, ServerQueue, StageServer, TileToken
 from kernbench.components.builtin.simple_command import SimpleCommand
 from kernbench.components.builtin.stages import GemmStage, RunsStage, Stage, StageType
@@ -61,6 +61,18 @@ Cause = tuple[int, int]  # a Release and a reference: why a command was issued t
 
 class TileFeed:
     """A composite whose tiles are being admitted. `finished` is called at its end, with the record of its last tile."""
+
+    DERIVED = (
+        "barrier",
+        "cause",
+        "context",
+        "deps",
+        "fed",
+        "finished",
+        "following",
+        "plan",
+        "tiles",
+    )  # see `tile_steps.py`
 
     __slots__ = ("barrier", "cause", "context", "deps", "fed", "finished", "following", "plan", "tiles")
 
@@ -94,6 +106,21 @@ class PeSchedulerComponent(PeEngine):
     """Takes commands from PE_CPU."""
 
     declaration = EngineDeclaration(role="control")
+
+    STATE = (
+        parts("compute_slots"),
+        quantity("_tile_bytes"),
+        StateField("_held_up", lambda scheduler, view: int(scheduler._held_up or NO_REF)),
+        quantity("_feeding"),
+        quantity("_commands"),
+        size("_feeds"),
+        tile_number("_fed"),
+        is_set("replayed"),
+    )
+    DERIVED = (
+        "_compute_plans", "_composites", "_dma", "_ended_by", "_new_token", "_records",
+        "engines", "limits", "rates", "servers",
+    )  # fmt: skip
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -265,7 +292,7 @@ class PeSchedulerComponent(PeEngine):
     def _begin(self, feed: TileFeed) -> None:
         composite_replayer = self.ctx.composite_replayer
         if composite_replayer is not None:
-            self.replayed = composite_replayer.try_replay(self, feed, is_only_command=self._commands == 1)
+            self.replayed = composite_replayer.begin(self, feed, is_only_command=self._commands == 1)
         if self.replayed is None:
             self.admit(feed)
 
@@ -280,13 +307,6 @@ class PeSchedulerComponent(PeEngine):
         """
         if self.replayed is not None:
             self.replayed.interrupt()
-
-    def timing_state(self, view: RelativeView) -> State:
-        """Free tile buffers, the feeder and the compute slots, relative to `view`."""
-        slots = tuple(view.server(slot) for slot in self.compute_slots)
-        waits_at = tuple(part for part, engine in self.engines.items() if engine.on_room is not None)
-        held_up = NO_REF if self._held_up is None else int(self._held_up)
-        return self._tile_bytes, held_up, len(self._feeds), slots, waits_at
 
     def skip_tiles(self, tiles: int) -> None:
         """Count tiles of a replay, which bypasses this block."""

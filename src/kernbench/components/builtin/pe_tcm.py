@@ -7,10 +7,10 @@ modelled: banks, and contention for a port between the DMA, which is slower than
 
 from __future__ import annotations
 
+from kernbench.common.declared_state import part
 from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.common.units import transfer_ns
 from kernbench.components.base import Context, MemoryComponent
-from kernbench.components.builtin.pe_state import RelativeView, State
 from kernbench.components.builtin.pipeline import ServerQueue, TileToken
 from kernbench.topology.graph import Node
 
@@ -19,6 +19,9 @@ class PeTcmComponent(MemoryComponent):
     """Serves the fabric as any memory does, and its PE's fetches and stores."""
 
     declaration = EngineDeclaration(role="memory")
+
+    STATE = (part("read_port"), part("write_port"))
+    DERIVED = ("_both_ns", "_read_ns")
 
     __slots__ = ("_both_ns", "_read_gbs", "_read_ns", "_write_gbs", "read_port", "write_port")
 
@@ -34,10 +37,6 @@ class PeTcmComponent(MemoryComponent):
     def busy_ns(self) -> float:
         """For how long at least one port was busy, including accesses that are already scheduled."""
         return self.read_port.busy_ns + self.write_port.busy_ns - self._both_ns
-
-    def timing_state(self, view: RelativeView) -> State:
-        """The ports' remaining busy times, relative to `view`."""
-        return view.server(self.read_port), view.server(self.write_port)
 
     def add_busy(self, read_ns: float, write_ns: float, busy_ns: float, *, is_communication: bool) -> None:
         """Add busy times of a replay, which bypasses this block: of each port, and of at least one (`busy_ns`)."""

@@ -9,8 +9,20 @@ the feeder, which admits tokens, is stalled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from kernbench.common.declared_state import (
+    Derived,
+    State,
+    StateField,
+    TileView,
+    holder,
+    instant,
+    is_set,
+    quantity,
+    tile_number,
+    times,
+)
 from kernbench.common.dtypes import F16
 from kernbench.common.errors import ComponentError
 from kernbench.common.ids import PeId
@@ -33,6 +45,10 @@ __all__ = [
 
 class CommandContext:
     """One command under way: where its tokens go, and how many are done. Subclasses say what happens at its end."""
+
+    DERIVED: ClassVar[Derived] = (  # from its tokens and their plan
+        "completed_tiles", "engines", "on_fetched", "operands", "request", "total_tiles",
+    )  # fmt: skip
 
     __slots__ = (
         "completed_tiles", "engines", "is_communication", "on_fetched", "operands", "request", "stream", "total_tiles",
@@ -95,8 +111,29 @@ class PipelineContext(CommandContext):
         self.on_done(token)
 
 
+def _causes_seen(tile: TileToken, view: TileView) -> tuple[float, ...]:
+    """The causes of its starts, as its record will hold them."""
+    found: list[float] = []
+    causes, now = tile.causes, view.now
+    for at in range(0, len(causes), 4):
+        stage, release, ready, who = causes[at : at + 4]
+        found += (stage, int(release), ready - now, view.ref(who))
+    return tuple(found)
+
+
 class TileToken:
-    """A tile under way. One engine owns it at a time."""
+    """A tile under way. One engine owns it at a time. While it waits, `start_ns` is 0 or that of a stage in `times`."""
+
+    STATE: ClassVar[State] = (
+        tile_number("number"),
+        StateField("plan", lambda tile, view: tile.plan.kind),
+        quantity("index"),
+        StateField("start_ns", lambda tile, view: tile.start_ns and tile.start_ns - view.now),
+        times("times"),
+        StateField("causes", _causes_seen),
+        quantity("pending"),
+    )
+    DERIVED: ClassVar[Derived] = ("context", "done", "order", "record", "stages")
 
     __slots__ = (
         "causes", "context", "done", "index", "number", "order", "pending", "plan", "record", "stages",
@@ -146,6 +183,9 @@ class TileToken:
 
 class ServerQueue:
     """A FIFO server: one request at a time, in the order of arrival."""
+
+    STATE = (instant("free_ns"), holder("holder", until="free_ns"))
+    DERIVED = ("busy_ns", "communication_ns")
 
     __slots__ = ("busy_ns", "communication_ns", "free_ns", "holder")
 
@@ -203,6 +243,8 @@ class StageServer(Protocol):
 
 class PeEngine(ActiveComponent):
     """An engine of a PE. Subclasses implement `take`, and call `finish` when a token's stage is over."""
+
+    STATE: ClassVar[State] = (is_set("on_room"),)
 
     __slots__ = ("on_room", "overhead_ns", "pe", "queue_depth")
 

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 
+from kernbench.common.declared_state import idle
 from kernbench.common.errors import AddressError
 from kernbench.common.messages import MapEntry
 from kernbench.common.units import is_power_of_two
@@ -23,6 +24,9 @@ _entry_va = attrgetter("va")
 
 class PageTable:
     """The mappings of one MMU, in pages of `page_bytes`."""
+
+    STATE = (idle("_ranges"), idle("_pending"))
+    DERIVED = ("_starts",)
 
     def __init__(self, page_bytes: int) -> None:
         if isinstance(page_bytes, bool) or not isinstance(page_bytes, int) or not is_power_of_two(page_bytes):

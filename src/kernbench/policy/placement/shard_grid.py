@@ -1,12 +1,11 @@
 """The place of an element in a tensor's address range, for splits along other axes than the rows.
 
-The range holds one shard after the other, each a row-major tensor of its own. Splits of rows and of columns, over cubes
-and over PEs, cut the tensor into a grid of blocks of rows and blocks of columns, one shard each.
+The range holds one shard after the other, each a row-major tensor of its own. Splits of rows, of columns and into
+tiles, over cubes and over PEs, cut the tensor into a grid of blocks of rows and blocks of columns, one shard each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.frozen import frozen
-from kernbench.policy.placement.dp import Range, parts_of
+from kernbench.common.launch import Cut
+from kernbench.policy.placement.dp import cut
 
 Ints = NDArray[np.int64]
 
@@ -53,31 +53,19 @@ class ShardGrid:
 
 
 @lru_cache(maxsize=256)
-def grid_of(
-    shape: tuple[int, ...], split_by: tuple[int | None, int | None], pes_by_cube: tuple[int, ...]
-) -> ShardGrid | None:
-    """The grid of a tensor that is split by these axes over cubes and over PEs; None if its rows are contiguous.
+def grid_of(shape: tuple[int, ...], split_by: tuple[Cut, Cut], pes_by_cube: tuple[int, ...]) -> ShardGrid | None:
+    """The grid of a tensor that is split so over cubes and over PEs; None if its rows are contiguous.
     `pes_by_cube` is the number of PEs of each cube that hold a shard.
     """
     if not any(split_by):
         return None
     by_cube, by_pe = split_by
-    whole = (0, shape[0]), (0, shape[-1])
     shards: dict[tuple[int, int], int] = {}
     offset = 0
-    for pes, of_cube in zip(pes_by_cube, _cut(whole, by_cube, len(pes_by_cube)), strict=False):
-        for rows, columns in _cut(of_cube, by_pe, pes):
+    of_cubes = cut(by_cube, (0, shape[0]), (0, shape[-1]), len(pes_by_cube))
+    for pes, of_cube in zip(pes_by_cube, of_cubes, strict=False):
+        for rows, columns in cut(by_pe, *of_cube, pes):
             shards[rows[0], columns[0]] = offset
             offset += (rows[1] - rows[0]) * prod(shape[1:-1]) * (columns[1] - columns[0])
     firsts = tuple(sorted({row for row, _ in shards})), tuple(sorted({column for _, column in shards}))
     return ShardGrid(shape, *firsts, tuple(tuple(shards[row, column] for column in firsts[1]) for row in firsts[0]))
-
-
-def _cut(block: tuple[Range, Range], axis: int | None, parts: int) -> Sequence[tuple[Range, Range]]:
-    """A block of rows and columns, cut along its rows (axis 0) or its columns; a replica is not cut."""
-    rows, columns = block
-    if axis is None:
-        return [block]
-    first, end = rows if axis == 0 else columns
-    ranges = [(first + a, first + b) for a, b in parts_of(end - first, parts)]
-    return [(part, columns) if axis == 0 else (rows, part) for part in ranges]

@@ -24,9 +24,10 @@ STEPS_PER_MM = 1 << 20
 HOP_BITS = 20
 
 _TRANSIT_KINDS = frozenset(
-    {"noc_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn", "switch", "pcie_ep"}
+    {"noc_router", "channel_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn", "switch", "pcie_ep"}
 )
 _PORT_KINDS = frozenset({"ucie", "io_ucie"})
+_OF_HBM = frozenset({"hbm_ctrl", "channel_router"})
 _SEAM_KINDS = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
 _NOT_ALONG_X = 1 << 32  # above any vertex number
 _VERTEX = _NOT_ALONG_X - 1
@@ -216,9 +217,9 @@ class RoutingGraph:
         blocks: dict[tuple[int, int, str], int] = {}
         self._block = [blocks.setdefault((v.place.sip, v.place.cube, v.place.io), len(blocks)) for v in vertices]
         self._blocks = list(blocks)
-        # A PE is identified by its block and its number; -1 is no PE. An hbm_ctrl belongs to a PE, but is outside it.
+        # A PE is identified by its block and its number; -1 is no PE. Its HBM and the routers there are outside it.
         self._pe = [
-            block << 8 | v.place.pe if v.place.pe >= 0 and v.kind != "hbm_ctrl" else -1
+            block << 8 | v.place.pe if v.place.pe >= 0 and v.kind not in _OF_HBM else -1
             for block, v in zip(self._block, vertices, strict=True)
         ]
         self._into = self._incoming(graph.edges, nodes)

@@ -26,6 +26,8 @@ _PORT_DEPTH = (0.04, 0.30)  # of the margin that routers leave free, from the ed
 _CONN_DEPTH = (0.45, 0.65)
 _PE_BOX = (0.24, 0.10, 0.98, 0.52)  # left, top, right, bottom as fractions of a cell, from its router's corner
 _HBM_BOX = (0.08, 0.62, 0.56, 0.92)
+_CHANNELS_BOX = (0.06, 0.60, 0.24, 0.94)  # the routers of the channels, between the router and their HBM
+_HBM_BEHIND_BOX = (0.40, 0.62, 0.88, 0.92)
 _LONE_BOX = (0.20, 0.22, 0.92, 0.78)
 
 _Rect = tuple[float, float, float, float]  # left, top, right, bottom in mm
@@ -85,17 +87,16 @@ def _router_mm(mesh: Mesh, margin_mm: float) -> float:
 
 def _tenants(cube: CubeSpec, mesh: Mesh) -> list[_Tenant]:
     me = CubeId(0, 0)
-    hbm = f"{cube.hbm_channels_per_pe} ch"
-    found = [
-        _Tenant(
-            slot,
-            (
-                (str(PeId(0, 0, pe)), "pe", f"PE{pe}", f"{cube.memory_map.tcm_mb_per_pe:g} MB TCM", _PE_BOX),
-                (me.hbm_ctrl(pe), "hbm_ctrl", f"HBM{pe}", hbm, _HBM_BOX),
-            ),
-        )
-        for pe, slot in enumerate(mesh.pes)
-    ]
+    hbm, tcm = f"{cube.hbm_channels_per_pe} ch", f"{cube.memory_map.tcm_mb_per_pe:g} MB TCM"
+    found = []
+    for pe, slot in enumerate(mesh.pes):
+        name = PeId(0, 0, pe)
+        boxes = [(str(name), "pe", f"PE{pe}", tcm, _PE_BOX)]
+        if cube.has_channel_routers:
+            boxes.append((name.channel_routers(), "channel_router", "ch", "", _CHANNELS_BOX))
+        box = _HBM_BEHIND_BOX if cube.has_channel_routers else _HBM_BOX
+        boxes.append((me.hbm_ctrl(pe), "hbm_ctrl", f"HBM{pe}", hbm, box))
+        found.append(_Tenant(slot, tuple(boxes)))
     found.append(_Tenant(mesh.m_cpu, ((me.m_cpu(), "m_cpu", "M_CPU", "", _LONE_BOX),)))
     sram = f"{cube.memory_map.sram_mb_per_cube:g} MB"
     found.append(_Tenant(mesh.sram, ((me.sram(), "sram", "SRAM", sram, _LONE_BOX),)))
@@ -236,6 +237,10 @@ def _cube_edges(cube: CubeSpec, mesh: Mesh, me: CubeId) -> list[ViewEdge]:
     for pe, slot in enumerate(mesh.pes):
         router = me.router(*slot)
         edges.append(edge(str(PeId(0, 0, pe)), router, EdgeKind.PE_TO_ROUTER, links.pe_dma_to_router_bw_gbs))
+        if cube.has_channel_routers:
+            n, routers = cube.hbm_channels_per_pe, PeId(0, 0, pe).channel_routers()
+            edges.append(edge(router, routers, EdgeKind.ROUTER_TO_CHANNEL, n * links.router_bw_gbs))
+            router = routers
         edges.append(edge(router, me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, cube.hbm_link_bw_gbs))
     edges.append(edge(me.m_cpu(), me.router(*mesh.m_cpu), EdgeKind.COMMAND, links.m_cpu_to_router_bw_gbs))
     edges.append(edge(me.router(*mesh.sram), me.sram(), EdgeKind.ROUTER_TO_SRAM, links.sram_to_router_bw_gbs))

@@ -12,19 +12,21 @@ from kernbench.common.ids import CubeId, PeId
 from kernbench.common.units import format_bytes
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.report.diagrams.view_cube import bandwidth_label
-from kernbench.topology.build_pe import pe_links, pe_parts
+from kernbench.topology.build_pe import MMU, pe_links, pe_parts
 from kernbench.topology.declarations import declaration_of
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import Mesh
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_cube import CubeSpec
 
 PE_OUTLINE = "pe_outline"
 
-_HBM, _ROUTER = "hbm_ctrl", "router"
-_OUTSIDE = 2  # so many columns of the grid stand outside the PE
+_HBM, _ROUTER, _CHANNELS = "hbm_ctrl", "router", "channel_router"
+_OUTSIDE = 2  # so many columns of the grid stand outside the PE, one more with channel routers
+_MOST_CHANNELS = 16  # that are drawn one by one
 _GAP = (0.18, 0.45)  # between boxes, of a column and of a row
 
-_Cells = tuple[int, int, int, int]  # first column and row, columns and rows
+_Cells = tuple[int, float, int, float]  # first column and row, columns and rows
 
 _GRID: dict[str, _Cells] = {
     _HBM: (0, 0, 1, 4),
@@ -64,24 +66,46 @@ def _grid(further: Sequence[str]) -> dict[str, _Cells]:
     )
 
 
+def _channel_boxes(cube: CubeSpec) -> list[str]:
+    """The names of the boxes that stand for channel routers: one for each, or one for many."""
+    if not cube.has_channel_routers:
+        return []
+    n = cube.hbm_channels_per_pe
+    return [f"ch_r{channel}" for channel in range(n)] if n <= _MOST_CHANNELS else ["ch_r"]
+
+
+def _grid_of(spec: MachineSpec) -> dict[str, _Cells]:
+    """Where everything stands: without an MMU if the machine has none, with channel routers if it has them."""
+    grid = _grid(list(spec.cube.pe_template.components.further))
+    if not spec.system.has_mmu:
+        grid = {name: cells for name, cells in grid.items() if name != MMU}
+    channels = _channel_boxes(spec.cube)
+    if not channels:
+        return grid
+    moved = {name: (col + (name != _HBM), row, cols, height) for name, (col, row, cols, height) in grid.items()}
+    each = (grid[_HBM][3] - _GAP[1]) / len(channels)  # beside the boxes of router and HBM
+    return moved | {name: (1, _GAP[1] / 2 + at * each, 1, each) for at, name in enumerate(channels)}
+
+
 def pe_view(spec: MachineSpec, mesh: Mesh) -> MachineView:
     """The components of a PE, and what it reaches first."""
     size = spec.cube.geometry.pe_mm
     further = spec.cube.pe_template.components.further
     roles = {name: declaration_of(name, part.impl).role for name, part in further.items()}
-    grid = _grid(list(further))
+    grid, channels = _grid_of(spec), _channel_boxes(spec.cube)
+    outside = _OUTSIDE + bool(channels)
     columns, rows_total = (max(cells[axis] + cells[axis + 2] for cells in grid.values()) for axis in (0, 1))
-    step_x, step_y = size.w / (columns - _OUTSIDE), size.h / rows_total
-    left = _OUTSIDE * step_x
+    step_x, step_y = size.w / (columns - outside), size.h / rows_total
+    left = outside * step_x
     detail = f"{spec.cube.n_pes} in a cube"
     nodes = [
         ViewNode(str(PeId(0, 0, 0)), PE_OUTLINE, "PE", detail, left + size.w / 2, size.h / 2, size.w, size.h),
     ]
     details, ids = _details(spec), _ids(mesh, grid)
     for name, (col, row, cols, rows) in grid.items():
-        kind = "noc_router" if name == _ROUTER else name
+        kind = "noc_router" if name == _ROUTER else _CHANNELS if name in channels else name
         x, y = (col + cols / 2) * step_x, (row + rows / 2) * step_y
-        w, h = (cols - _GAP[0]) * step_x, (rows - _GAP[1]) * step_y
+        w, h = (cols - _GAP[0]) * step_x, (rows - min(_GAP[1], 0.4 * rows)) * step_y
         nodes.append(ViewNode(ids[name], kind, name, details[name], x, y, w, h, roles.get(name, "")))
     return MachineView("pe", f"{spec.system.name}: a PE", left + size.w, size.h, tuple(nodes), tuple(_edges(spec, ids)))
 
@@ -95,7 +119,11 @@ def _ids(mesh: Mesh, names: Iterable[str]) -> dict[str, str]:
 
 def _details(spec: MachineSpec) -> dict[str, str]:
     cube = spec.cube
-    details = {name: f"{part.attrs['overhead_ns']:g} ns" for name, part in pe_parts(cube).items()}
+    parts = pe_parts(cube, has_mmu=spec.system.has_mmu)
+    details = {name: f"{part.attrs['overhead_ns']:g} ns" for name, part in parts.items()}
+    details |= dict.fromkeys(_channel_boxes(cube), "")
+    if not spec.system.has_mmu:
+        details["pe_dma"] += ", segment table"
     ports = cube.pe_template.links
     return details | {
         _HBM: f"{cube.hbm_channels_per_pe} channels",
@@ -111,10 +139,18 @@ def _edges(spec: MachineSpec, ids: dict[str, str]) -> list[ViewEdge]:
     ports, dma_bw, hbm_bw = cube.pe_template.links, cube.links.pe_dma_to_router_bw_gbs, cube.hbm_link_bw_gbs
     width = min(ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs)
     control, inside = bandwidth_label(None), EdgeKind.PE_INTERNAL
-    control_links, data_links = pe_links(cube.pe_template.components)
+    control_links, data_links = pe_links(cube.pe_template.components, has_mmu=spec.system.has_mmu)
     edges = [ViewEdge(ids[a], ids[b], inside, control, None) for a, b in control_links]
     edges += [ViewEdge(ids[a], ids[b], inside, bandwidth_label(width), width) for a, b in data_links]
-    edges.append(ViewEdge(ids[_ROUTER], ids[_HBM], EdgeKind.ROUTER_TO_HBM, bandwidth_label(hbm_bw), hbm_bw))
+    channels = _channel_boxes(cube)
+    for name in channels:
+        inner_bw, own_bw = cube.links.router_bw_gbs * cube.hbm_channels_per_pe / len(channels), hbm_bw / len(channels)
+        label, own = bandwidth_label(inner_bw), bandwidth_label(own_bw)
+        edges.append(ViewEdge(ids[_ROUTER], ids[name], EdgeKind.ROUTER_TO_CHANNEL, label, inner_bw))
+        edges.append(ViewEdge(ids[name], ids[_HBM], EdgeKind.ROUTER_TO_HBM, own, own_bw))
+    if not channels:
+        edges.append(ViewEdge(ids[_ROUTER], ids[_HBM], EdgeKind.ROUTER_TO_HBM, bandwidth_label(hbm_bw), hbm_bw))
     edges.append(ViewEdge(ids[_ROUTER], ids["pe_dma"], EdgeKind.PE_TO_ROUTER, bandwidth_label(dma_bw), dma_bw))
-    edges += [ViewEdge(ids[_ROUTER], ids[name], EdgeKind.COMMAND, control, None) for name in ("pe_cpu", "pe_mmu")]
+    commanded = ("pe_cpu", "pe_mmu") if spec.system.has_mmu else ("pe_cpu",)
+    edges += [ViewEdge(ids[_ROUTER], ids[name], EdgeKind.COMMAND, control, None) for name in commanded]
     return edges

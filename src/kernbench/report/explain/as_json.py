@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import scope_id
-from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.explain.stalls import stalls_of
+from kernbench.report.explain.verdict import verdict_of
 
 SCHEMA = 2
 TABLES = ("class", "lane", "link", "place", "line", "launch", "wait")
 
 
-def explanation_as_json(explanation: Explanation) -> dict[str, object]:
-    """All tables of the path, each of which sums to `total_ns`; the lanes by kind; the largest stalls."""
-    bound, scope = bound_of(explanation), explanation.scope
+def explanation_as_json(explanation: Explanation, command: Callable[[str], str]) -> dict[str, object]:
+    """All tables of the path, each of which sums to `total_ns`; the lanes by kind; the largest stalls.
+
+    `command` returns what to run next against a cause.
+    """
+    bound, scope = verdict_of(explanation), explanation.scope
     finish = finish_of(explanation)
     return {
         "schema": SCHEMA,
@@ -26,6 +32,7 @@ def explanation_as_json(explanation: Explanation) -> dict[str, object]:
         },
         "total_ns": scope.total_ns,
         "sentence": bound.sentence,
+        "verdict": bound.as_json(command(bound.cause)),
         "bound": {"class": bound.cls, "link": bound.link_class, "ns": bound.ns, "share": bound.share},
         "finish": None if finish is None else finish.as_json(),
         "path": {name: _rows(explanation, getattr(explanation, f"by_{name}")) for name in TABLES},

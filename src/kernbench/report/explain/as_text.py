@@ -9,7 +9,8 @@ from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import headline, scope_id, wrapped
-from kernbench.report.explain.sentence import bound_of, stalls_of
+from kernbench.report.explain.stalls import stalls_of
+from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.paint import Paint
 
 BAR = 24
@@ -48,7 +49,7 @@ def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> s
 
 def _sentences(explanation: Explanation) -> Iterator[str]:
     """What bounded the scope; of a whole run also what bounded its launches."""
-    run, sentence = explanation.run, bound_of(explanation).sentence
+    run, sentence = explanation.run, verdict_of(explanation).sentence
     is_whole = scope_id(run, explanation.scope) == "run" and bool(run.launches)
     yield wrapped(f"{'All: ' * is_whole}{sentence}")
     if is_whole:

@@ -19,6 +19,19 @@ HOST: Final = "host"  # writes, reads and mappings of the host, and its program
 CLASSES: Final = (
     GEMM, MATH, TRANSFER, FETCH_STORE, COMMUNICATION, LATENCY, QUEUE, ISSUE, CREDIT, LAUNCH, HOST,
 )  # fmt: skip
+LABELS: Final = {  # as the page, the exported page and traces show them
+    GEMM: "GEMM",
+    MATH: "Math",
+    TRANSFER: "Transfer",
+    FETCH_STORE: "Fetch, store",
+    COMMUNICATION: "Communication",
+    LATENCY: "Latency",
+    QUEUE: "Queue",
+    ISSUE: "Issue",
+    CREDIT: "Credit",
+    LAUNCH: "Launch",
+    HOST: "Host",
+}
 WORK: Final = frozenset({GEMM, MATH, TRANSFER, FETCH_STORE, COMMUNICATION})
 OF_KIND: Final = {"G": GEMM, "M": MATH, "F": FETCH_STORE, "C": COMMUNICATION, "R": TRANSFER, "W": TRANSFER}
 

@@ -14,7 +14,7 @@ from kernbench.common.errors import UsageError
 from kernbench.report.explain.explanation import OUTSIDE, Explanation, explain
 from kernbench.report.explain.headline import headline, main_scope, scope_id, scope_name
 from kernbench.report.explain.path import PathSegment, RunData, Scope
-from kernbench.report.explain.sentence import bound_of
+from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.runs.saved_run import SavedRun
 
 SCHEMA = 2
@@ -160,7 +160,7 @@ def _matching_scope(a: SavedRun, b: SavedRun) -> Explanation:
 
 def _side(run: SavedRun, explanation: Explanation) -> Side:
     is_whole = scope_id(run, explanation.scope) == "run"
-    return Side(run, explanation.scope, headline(run) if is_whole else bound_of(explanation).sentence)
+    return Side(run, explanation.scope, headline(run) if is_whole else verdict_of(explanation).sentence)
 
 
 def _sums(explanation: Explanation, table: str) -> dict[str, float]:

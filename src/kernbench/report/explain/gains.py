@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER
+from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER, WORK
 from kernbench.report.explain.launch_delays import LaunchDelays
-from kernbench.report.explain.path import PathSegment
+from kernbench.report.explain.loads import TILE, Loads
+from kernbench.report.explain.path import PathSegment, Scope
+from kernbench.report.runs.access_times import channels_at_once
 from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.saved_run import SavedRun
+
+LANE = "lane"  # the release of an op that waited for its engine
 
 
 @dataclass(frozen=True)
@@ -25,41 +30,63 @@ class Target:
     links: tuple[str, ...] = ()  # classes of links that take no time
     nodes: tuple[str, ...] = ()  # kinds of nodes with zero latency
     classes: tuple[str, ...] = ()  # classes of time that vanish
-    overlaps: bool = False  # whether transfers overlap each other's latency
+    overlaps: bool = False  # whether a transfer that waits for the engine overlaps the latency of the one before it
     commands: bool = False  # whether it is on the path of host commands
 
 
 class Gains:
     """A path, and how much shorter it would be without some components."""
 
-    def __init__(self, run: SavedRun, path: Iterable[PathSegment]) -> None:
+    def __init__(self, run: SavedRun, scope: Scope, path: Iterable[PathSegment]) -> None:
         self._run = run
         self._delays = LaunchDelays(run.graph)
-        self._alike: dict[object, tuple[PathSegment, int]] = {}
-        for segment in path:
-            key = self._key(segment)
-            first, times = self._alike.get(key, (segment, 0))
-            self._alike[key] = (first, times + 1)
+        self._loads = Loads(run, scope)
+        self._alike: dict[object, tuple[PathSegment, bool, int]] = {}
+        segments = list(path)
+        for segment, after in zip_longest(segments, segments[1:]):
+            could_overlap = self._could_overlap(segment, after)
+            key = (could_overlap, self._key(segment))
+            first, _, times = self._alike.get(key, (segment, could_overlap, 0))
+            self._alike[key] = (first, could_overlap, times + 1)
 
     def of(self, targets: Sequence[Target]) -> float:
         """The gain without all of `targets`."""
         return sum(
-            times * min(segment.ns, sum(_gain_ns(self._run, segment, target, self._delays) for target in targets))
-            for segment, times in self._alike.values()
+            times * min(segment.ns, sum(self._gain_ns(segment, could_overlap, target) for target in targets))
+            for segment, could_overlap, times in self._alike.values()
         )
+
+    def _gain_ns(self, segment: PathSegment, could_overlap: bool, target: Target) -> float:
+        if target.overlaps and could_overlap and segment.cls == LATENCY:
+            return segment.ns
+        if segment.cls == QUEUE:
+            return segment.ns * (1.0 - self._loads.queue_left(segment, target.links)) if target.links else 0.0
+        gain = _gain_ns(self._run, segment, target, self._delays)
+        if gain and segment.cls in WORK and target.engine:
+            return gain * (1.0 - self._loads.engine_left(segment, target.engine))
+        return gain
+
+    def _could_overlap(self, segment: PathSegment, after: PathSegment | None) -> bool:
+        """Whether more transfers under way would hide the latency of a transfer: the next op on the path waited for the
+        engine, or is the next transfer of the same tile.
+        """
+        if segment.via == LANE:
+            return True
+        is_tile = segment.op >= 0 and self._run.ops.name[int(self._run.ops.row_of[segment.op])].startswith(TILE)
+        return is_tile and after is not None and after.lane == segment.lane
 
     def _key(self, segment: PathSegment) -> object:
         if segment.op < 0 or segment.cls == QUEUE:
-            return segment.cls, segment.ns, segment.place, segment.launch
+            route = b"" if segment.op < 0 else self._run.ops.route.of(int(self._run.ops.row_of[segment.op])).tobytes()
+            return segment.cls, segment.ns, segment.place, segment.launch, route
         run, row = self._run, int(self._run.ops.row_of[segment.op])
-        part = run.lanes[segment.lane].component.rpartition(".")[2] if segment.lane >= 0 else ""
-        return segment.cls, segment.ns, part, int(run.ops.nbytes[row]), run.ops.route.of(row).tobytes()
+        part = run.lanes[segment.lane].component if segment.lane >= 0 else ""
+        is_tile = run.ops.name[row].startswith(TILE)
+        return segment.cls, segment.ns, part, is_tile, int(run.ops.nbytes[row]), run.ops.route.of(row).tobytes()
 
 
 def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: LaunchDelays) -> float:
     """The gain on one segment."""
-    if segment.cls == QUEUE:
-        return segment.ns if run.places[segment.place].link_class in target.links else 0.0
     if segment.cls == LAUNCH:
         return (
             delays.delay_ns(run.launches[segment.launch], target.nodes) if target.nodes and segment.launch >= 0 else 0.0
@@ -80,7 +107,9 @@ def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: Launch
         later = _stored_gain_ns(run, segment, target) - _transfer_gain_ns(
             run, segment, target
         )  # links after the slowest
-        return segment.ns if target.overlaps else _latency_gain_ns(run, segment, target, 2) + max(later, 0.0)
+        if target.overlaps:
+            return run.graph.nodes[component].overhead_ns
+        return _latency_gain_ns(run, segment, target, 2) + max(later, 0.0)
     if segment.cls == HOST:
         if not len(run.ops.route.of(int(run.ops.row_of[segment.op]))):  # a mapping: commands only
             return segment.ns if target.commands else 0.0
@@ -128,7 +157,8 @@ def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> floa
 
 def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: Target) -> float:
     memory = run.graph.spec.cube.memory_map
-    rates = [(link.link_class, link.gbs) for link in links]
+    at_once = channels_at_once(run.graph)
+    rates = [(link.link_class, link.gbs * (at_once if link.link_class == "hbm port" else 1)) for link in links]
     if any(link.link_class == "hbm port" for link in links):
         rates.append(("hbm channel", (memory.hbm_channels_per_pe or 1) * memory.hbm_channel_bw_gbs))
     others = [gbs for link_class, gbs in rates if link_class not in target.links]

@@ -11,7 +11,7 @@ from textwrap import fill
 from kernbench.common.units import format_ns
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.path import RunData, Scope, scope_of
-from kernbench.report.explain.sentence import bound_of
+from kernbench.report.explain.verdict import verdict_of
 
 
 def main_scope(run: RunData) -> Explanation:
@@ -47,7 +47,7 @@ def all_launches(run: RunData) -> str:
 def headline(run: RunData) -> str:
     """What bounded a run, and what to try first."""
     explanation = main_scope(run)
-    bound, ns = bound_of(explanation), format_ns(explanation.scope.total_ns)
+    bound, ns = verdict_of(explanation), format_ns(explanation.scope.total_ns)
     if not run.launches:
         return bound.sentence
     subject = f"Launch {run.launches[0].name}" if len(run.launches) == 1 else f"{len(run.launches)} launches"

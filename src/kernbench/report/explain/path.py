@@ -16,11 +16,14 @@ import numpy as np
 
 from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, OF_KIND, QUEUE, TRANSFER
 from kernbench.report.runs.parts import Ops, PeRun, SavedLane, SavedLaunch, SavedPlace, SourceLine
+from kernbench.topology.graph import TopologyGraph
 
 
 class RunData(Protocol):
     """The parts of a run that are needed: of a saved run, or of one that has just ended."""
 
+    @property
+    def graph(self) -> TopologyGraph: ...
     @property
     def total_ns(self) -> float: ...
     @property

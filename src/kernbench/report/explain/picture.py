@@ -25,7 +25,7 @@ from kernbench.report.explain.classes import (
     WORK,
 )  # fmt: skip
 from kernbench.report.explain.explanation import Explanation
-from kernbench.report.explain.sentence import bound_of
+from kernbench.report.explain.verdict import verdict_of
 
 FILLS = {
     GEMM: "#1F6FD0", MATH: "#62C6EA", TRANSFER: "#0A6A50", FETCH_STORE: "#3B3226", COMMUNICATION: "#7A2A7A",
@@ -36,17 +36,19 @@ WIDTH, MARGIN, BAR = 960, 24, 28
 LINES = 10
 
 
-def explanation_as_svg(explanation: Explanation, title: str) -> str:
-    """The picture."""
+def explanation_as_svg(explanation: Explanation, title: str, *, with_sentence: bool = True) -> str:
+    """The picture; `with_sentence` has the title and the verdict above it."""
     total = explanation.scope.total_ns or 1.0
     inner = WIDTH - 2 * MARGIN
     parts: list[str] = []
-    y = 30.0
-    parts.append(_text(MARGIN, y, f"{title}: {format_ns(explanation.scope.total_ns)}", size=16, weight="bold"))
-    for line in _wrapped(bound_of(explanation).sentence, 125):
-        y += 20
-        parts.append(_text(MARGIN, y, line))
-    y += 16
+    y = 8.0
+    if with_sentence:
+        y = 30.0
+        parts.append(_text(MARGIN, y, f"{title}: {format_ns(explanation.scope.total_ns)}", size=16, weight="bold"))
+        for line in _wrapped(verdict_of(explanation).sentence, 125):
+            y += 20
+            parts.append(_text(MARGIN, y, line))
+        y += 16
     x = float(MARGIN)
     for cls, ns in explanation.by_class.items():
         w = ns / total * inner

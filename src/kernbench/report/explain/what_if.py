@@ -1,9 +1,10 @@
 """What-if estimates: how much faster a run would be if a component were free, and the machine that measures it.
 
 A free component takes no time: its overhead is 0 and its bandwidth and channels are the largest that a description may
-set. The gain is estimated along the critical path: queueing at its links, its part of the latency of transfers that
-pass it, the time that transfers take longer than over the next narrowest link, the time of its own ops, its nodes on
-the path of a launch. Mappings have no route and count fully.
+set. The gain is estimated along the critical path, and counts only what the component owns: its part of the latency of
+transfers that pass it, the time that transfers take longer than over the next narrowest link, the time of its own ops,
+its nodes on the path of a launch; queueing, less what the next most loaded place of the path keeps; engines of a
+composite, less what the next busiest one needs (`loads.py`). Mappings have no route and count fully.
 
 The estimate is not a bound. A new run gains less if another path becomes critical, and more if ops delayed by the
 component also delayed others elsewhere, which the path attributes to those.
@@ -77,7 +78,6 @@ TARGETS: Mapping[str, Target] = {
     "pe_cpu": Target(
         {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": FAST_GHZ},
         nodes=("pe_cpu",),
-        classes=(ISSUE,),
         commands=True,
     ),
     "hbm": Target(
@@ -150,7 +150,7 @@ class WhatIf:
 
 def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -> list[WhatIf]:
     """For each pattern, the estimate for the components that it matches; raises UsageError if one matches none."""
-    gains = Gains(run, explanation.path)
+    gains = Gains(run, explanation.scope, explanation.path)
     found = []
     for pattern in patterns:
         names = [name for name in TARGETS if fnmatchcase(name, pattern)]

@@ -43,6 +43,10 @@ def arrow() -> Any:  # pyarrow has no types
     return pyarrow
 
 
+class ReplacedRunError(UsageError):
+    """A run was replaced while it was open: what was not read before is gone."""
+
+
 class RunFiles:
     """The files of a run folder. Raises UsageError for a folder that is not a run, is incomplete, or is newer.
 
@@ -121,7 +125,7 @@ class RunFiles:
     def damaged(self, what: str) -> UsageError:
         """The error for a damaged file, or for a run that was replaced while it was open."""
         if _identity(self.path) != self._identity:
-            return UsageError(
+            return ReplacedRunError(
                 "the run was replaced while it was open", where=str(self.path), hint="open it again: load the page anew"
             )
         return UsageError(f"the saved run is damaged: {what}", where=str(self.path), hint=SAVE_AGAIN)

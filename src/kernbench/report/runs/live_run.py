@@ -1,7 +1,7 @@
 """A run that has just ended, in the form that explanations read, from its op log in memory.
 
-Kernel lines and places of queueing are recorded in saved runs only. The time of a transfer beyond its bytes over the
-PE's own port counts as latency, though part of it may be queueing.
+Kernel lines and places of queueing are recorded in saved runs only; here transfers are split by where their tensors
+lie (`live_routes.py`). A transfer to memory that is not known counts as latency beyond its bytes over the PE's port.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from kernbench.common.units import on_grid
 from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import OP_COLUMNS
+from kernbench.report.runs.live_routes import LiveRoutes
 from kernbench.report.runs.op_table import KernelLines, Split, op_columns, received
 from kernbench.report.runs.parts import Lists, Ops, SavedLane, SavedLaunch, SavedPlace, SourceLine, Words
 from kernbench.report.runs.saved_run import launch_of_row
@@ -26,7 +27,6 @@ _MOVED = ("read", "write")
 class LiveRun:
     """Implements `explain.path.RunData`."""
 
-    places: Sequence[SavedPlace] = ()
     lines: Sequence[SourceLine] = ()
 
     def __init__(self, result: BenchResult) -> None:
@@ -34,20 +34,26 @@ class LiveRun:
         self.launches: tuple[SavedLaunch, ...] = tuple(
             launch_of_row(i, launch_row(launch)) for i, launch in enumerate(result.launches)
         )
-        spec = result.engine.graph.spec
+        self.graph = result.engine.graph
+        spec = self.graph.spec
         port_gbs = spec.cube.links.pe_dma_to_router_bw_gbs
         chunk = _chunk(result)
+        launches = launches_of(result)
+        routes = LiveRoutes(result, launches, chunk)
 
         def split_of(number: int, port: str, lasted_ns: float, nbytes: int) -> Split | None:
             if port == "recv":
                 return received(spec, lasted_ns, nbytes)
             if port not in _MOVED or chunk["op_kind"][number] == "host":
                 return None
+            if (split := routes.split(number, lasted_ns, nbytes)) is not None:
+                return split
             transfer_ns = min(on_grid(nbytes / port_gbs), lasted_ns)
             return Split(transfer_ns, lasted_ns - transfer_ns, 0.0, (), ())
 
-        columns, lanes = op_columns(iter([chunk]), launches_of(result), KernelLines(), split_of)
+        columns, lanes = op_columns(iter([chunk]), launches, KernelLines(), split_of)
         self.ops = _ops(columns)
+        self.places: Sequence[SavedPlace] = tuple(routes.places)
         firsts = np.searchsorted(self.ops.lane, np.arange(len(lanes["name"]) + 1))
         rows = [dict(zip(lanes, row, strict=True)) for row in zip(*lanes.values(), strict=True)]
         self.lanes: tuple[SavedLane, ...] = tuple(

@@ -87,6 +87,13 @@ class Ops:
         """The other fields of the op log."""
         return dict(json.loads(self._params[int(row)].as_py()))
 
+    def label(self, row: int) -> str:
+        """An op as slices are labelled: `load k`, `exp`."""
+        name = self.name[row].rpartition("/")[2].lower()
+        word = {"dma_read": "load", "dma_write": "store"}.get(name, name)
+        tensors = self.tensors.of(row)
+        return f"{word} {tensors[0]}" if len(tensors) else word
+
     @cached_property
     def is_work(self) -> NDArray[np.bool_]:
         """A mask: whether each row is work of an engine, not a span or a host request."""

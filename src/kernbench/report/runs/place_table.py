@@ -27,7 +27,7 @@ def place_columns(engine: GraphEngine, activity: Activity, binned: Binned) -> di
             row: tuple[Any, ...] = ("link", src, dst, -1, link_class(graph.edge(src, dst).kind), network.bw_gbs[place])
         else:
             node, channel = activity.channel_at(place)
-            _, burst_bytes, burst_ns, _ = network.channel_specs[node]
+            _, burst_bytes, burst_ns, *_ = network.channel_specs[node]
             row = ("channel", str(network.names[node]), "", channel, HBM_CHANNEL, burst_bytes / burst_ns)
         for name, value in zip(PLACE_COLUMNS, (*row, *sums), strict=True):
             columns[name].append(value)

@@ -50,7 +50,7 @@ from kernbench.report.runs.replaced import replaced
 from kernbench.report.runs.run_log import RunLog
 from kernbench.report.runs.source_files import read_sources
 from kernbench.runtime_api.bench_runner import BenchResult
-from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, Errand
+from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, TransferGroup
 from kernbench.sim_engine.uncontended import Uncontended
 from kernbench.topology.machine_hash import machine_hash
 
@@ -69,6 +69,7 @@ class About:
     device: str
     chosen: Sequence[str] = ()  # params that the user set: the others are defaults
     title: str = ""  # `softmax rows=64` if left out
+    directory: str = "."  # where `identifier` is valid, relative to the run's folder
 
 
 class RunFolder:
@@ -136,6 +137,7 @@ class RunFolder:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": printable(list(about.command)),
             "identifier": printable(about.identifier),
+            "directory": printable(about.directory),
             **content,
         }
         _write_json(self._path / MANIFEST, sealed(manifest, self._path, arrow()))
@@ -214,10 +216,10 @@ class _Splits:
         self._uncontended = Uncontended(result.engine.fabric.network)
         self._rows = rows  # of places
         self._spec = result.engine.graph.spec
-        self._transfers: dict[int, Errand] = {}
+        self._transfers: dict[int, TransferGroup] = {}
         log, requests = result.op_log, result.engine.host_records
         assert log is not None
-        for purpose, transfers in activity.errands.items():
+        for purpose, transfers in activity.transfer_groups.items():
             number: int | None = None
             if isinstance(purpose, int):
                 number = log.id_of_stage(purpose)
@@ -243,12 +245,12 @@ class _Splits:
         latency_ns = lasted_ns - queue_ns - transfer_ns
         return Split(transfer_ns, latency_ns, queue_ns, self._shared(transfers, queue_ns), self._route(transfers))
 
-    def _route(self, transfers: Errand) -> tuple[int, ...]:
+    def _route(self, transfers: TransferGroup) -> tuple[int, ...]:
         """The links that its pieces passed, in order, each once."""
         links = dict.fromkeys(link for piece in transfers.pieces for link in piece.route.links)
         return tuple(self._rows[link] for link in links)
 
-    def _shared(self, transfers: Errand, queue_ns: float) -> tuple[tuple[int, float], ...]:
+    def _shared(self, transfers: TransferGroup, queue_ns: float) -> tuple[tuple[int, float], ...]:
         """The queueing by place, in proportion to how long flits waited at each."""
         if not queue_ns:
             return ()

@@ -45,6 +45,10 @@ class StoredOps(Ops):
         with self.__dict__["_files"].damage(OPS):
             return dict(parse_json(self.__dict__["_file"].cell("params", int(row))))
 
+    def all_params(self) -> Words:
+        """The other fields of the op log of every row, as JSON; equal texts are one word."""
+        return _words(self.__dict__["_file"].column("params"))
+
 
 def _as_numpy(column: Any, kind: str) -> Any:
     if kind == "string":

@@ -1,7 +1,9 @@
 """A saved run as a trace for Perfetto and chrome://tracing: JSON, compressed with gzip.
 
-A process is a cube (`sip0.cube3`), the tray's host, or an IO chiplet; a thread is a lane of an engine, or a slot of an
-HBM controller's queue. Slices of a thread never overlap. Flows lead from a send to its receive and from a DMA request
+A process is a cube (`sip0.cube3`), the tray's host, an IO chiplet, or the critical path of the scope that `explain`
+shows; a thread is a lane of an engine, or a slot of an HBM controller's queue. Slices of a thread never overlap. Slices
+are named as in the page; a request at an HBM controller has a name and a category of its own, so that sums by name
+count an op once. Flows lead from a send to its receive and from a DMA request
 to the controller that serves it. Counters show the utilisation of the links of a cube and the number of waiting flits.
 Times are rounded to whole ns, as Perfetto counts them: begin and end each, so that neighbours stay neighbours.
 """
@@ -19,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.ids import Place as NodePlace
+from kernbench.report.explain.classes import LABELS
+from kernbench.report.explain.headline import main_scope, scope_name
 from kernbench.report.runs.parts import Ints, SavedActivity, SavedLane
 from kernbench.report.runs.saved_run import SavedRun
 
@@ -65,6 +69,7 @@ def trace_events(run: SavedRun) -> Iterator[str]:
     tids = _Threads()
     yield from _names(run, processes, tids)
     yield from _launches(run)
+    yield from _critical_path(run, max(processes.values()) + 1)
     yield from _slices(run, processes, tids)
     yield from _messages(run, processes, tids)
     yield from _requests(run, processes, tids)
@@ -127,25 +132,47 @@ def _us(ns: int) -> str:
 def _slices(run: SavedRun, processes: dict[str, int], tids: _Threads) -> Iterator[str]:
     ops = run.ops
     start, end = _ns(ops.t_start), _ns(ops.t_end)
-    words = [json.dumps(word) for word in ops.name.words]
     lines = [json.dumps(line.name) for line in run.lines]
     releases = [json.dumps(word) for word in ops.release.words]
     for lane in run.lanes:
         head = f'{{"ph":"X","pid":{processes[_process_of(lane.component)]},"tid":{tids.of_lane[lane.index]},'
         head += f'"cat":{json.dumps(lane.kind_name)},"name":'
         rows = slice(lane.first, lane.stop)
-        columns = (start, end, ops.name.codes, ops.id, ops.line, ops.nbytes, ops.release.codes, ops.released_by)
-        for begin, stop, name, op, line, nbytes, release, by in zip(
-            *(column[rows].tolist() for column in columns), strict=True
+        columns = (start, end, ops.id, ops.line, ops.nbytes, ops.release.codes, ops.released_by)
+        split = (ops.transfer_ns, ops.latency_ns, ops.queue_ns)
+        for row, (begin, stop, op, line, nbytes, release, by, transfer, latency, queue) in enumerate(
+            zip(*(column[rows].tolist() for column in (*columns, *split)), strict=True), lane.first
         ):
             args = f'"op":{op},"release":{releases[release]}'
+            if transfer or latency or queue:
+                args += f',"transfer_ns":{transfer},"latency_ns":{latency},"queue_ns":{queue}'
             if by >= 0:
                 args += f',"released_by":{by}'
             if line >= 0:
                 args += f',"line":{lines[line]}'
             if nbytes:
                 args += f',"bytes":{nbytes}'
-            yield f'{head}{words[name]},"ts":{_us(begin)},"dur":{_us(stop - begin)},"args":{{{args}}}}}'
+            name = json.dumps(ops.label(row))
+            yield f'{head}{name},"ts":{_us(begin)},"dur":{_us(stop - begin)},"args":{{{args}}}}}'
+
+
+def _critical_path(run: SavedRun, pid: int) -> Iterator[str]:
+    """The critical path as a process with one thread, above all others; its slices follow each other without a gap."""
+    found = main_scope(run)
+    yield _meta("process_name", pid, 0, "critical path")
+    yield _meta("process_sort_index", pid, 0, 0)
+    yield _meta("thread_name", pid, 1, scope_name(run, found.scope) or "whole run")
+    for segment in found.path:
+        args: dict[str, object] = {"exact_ns": segment.ns}
+        if segment.op >= 0:
+            args |= {"op": segment.op, "of": run.ops.label(int(run.ops.row_of[segment.op]))}
+        if segment.line >= 0:
+            args["line"] = run.lines[segment.line].name
+        if segment.place >= 0:
+            args["place"] = run.places[segment.place].name
+        begin, end = round(segment.t0), round(segment.t1)
+        shared = {"ph": "X", "pid": pid, "tid": 1, "cat": "critical path", "name": LABELS[segment.cls]}
+        yield json.dumps({**shared, "ts": begin / 1000, "dur": (end - begin) / 1000, "args": args})
 
 
 def _launches(run: SavedRun) -> Iterator[str]:
@@ -201,7 +228,6 @@ def _requests(run: SavedRun, processes: dict[str, int], tids: _Threads) -> Itera
                 break
     start, end = _ns(ops.t_start), _ns(ops.t_end)
     lane_pid = [processes[_process_of(lane.component)] for lane in run.lanes]
-    words = [json.dumps(word) for word in ops.name.words]
     names = [json.dumps(_pe_of(lane)) for lane in run.lanes]
     for node, own in served.items():
         pid = processes[_process_of(node)]
@@ -222,9 +248,9 @@ def _requests(run: SavedRun, processes: dict[str, int], tids: _Threads) -> Itera
                 yield _meta("thread_sort_index", pid, tid, 10_000 + tid)
                 slots += 1
             heappush(taken, (stop, tid))
-            op, lane = int(ops.id[row]), int(ops.lane[row])
+            op, lane, name = int(ops.id[row]), int(ops.lane[row]), json.dumps(f"HBM request: {ops.label(row)}")
             yield (
-                f'{{"ph":"X","pid":{pid},"tid":{tid},"cat":"HBM","name":{words[ops.name.codes[row]]},'
+                f'{{"ph":"X","pid":{pid},"tid":{tid},"cat":"HBM request","name":{name},'
                 f'"ts":{_us(begin)},"dur":{_us(stop - begin)},"args":{{"op":{op},"for":{names[lane]}}}}}'
             )
             yield _flow("s", "request", op, lane_pid[lane], tids.of_lane[lane], begin)

@@ -5,6 +5,7 @@ SimPy.
 """
 
 from kernbench.common.flits import FlitArrival
+from kernbench.sim_engine.fabric.buffers import Buffers
 from kernbench.sim_engine.fabric.clock import FabricEnvironment
 from kernbench.sim_engine.fabric.fabric import Fabric
 from kernbench.sim_engine.fabric.model import BETWEEN, DelayRule, Network
@@ -18,6 +19,7 @@ from kernbench.sim_engine.fabric.transfers import (
 
 __all__ = [
     "BETWEEN",
+    "Buffers",
     "DelayRule",
     "Fabric",
     "FabricEnvironment",

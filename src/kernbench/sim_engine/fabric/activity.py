@@ -34,10 +34,11 @@ class Piece(NamedTuple):
     block: int
     at_ns: float
     done_ns: float
+    slot: tuple[int, int] | None = None  # its places on the first link, as `Fabric.inject` has them
 
 
 @dataclass(slots=True)
-class Errand:
+class TransferGroup:
     """The transfers of one purpose (an op's, a message's, a host request's), in order of their ends."""
 
     pieces: list[Piece] = field(default_factory=list)
@@ -76,7 +77,7 @@ class Activity:
     def __init__(self, *, bin_ns: float = 1.0, most_bins: int = MOST_BINS) -> None:
         self.purpose_of: Callable[[object], Hashable] = lambda tag: None
         self.bins = Bins(bin_ns, most_bins)
-        self.errands: dict[Hashable, Errand] = {}  # by purpose
+        self.transfer_groups: dict[Hashable, TransferGroup] = {}  # by purpose
         self._own: dict[Hashable, dict[int, _Own]] = {}  # by purpose, then place; of those under way
         self._purposes: dict[int, Hashable] = {}  # by id of a transfer under way
         self._first_channel: dict[int, int] = {}  # by node: the place of its channel 0
@@ -111,23 +112,24 @@ class Activity:
         if purpose is None:
             return
         self._purposes[id(transfer)] = purpose
-        errand = self.errands.get(purpose)
-        if errand is None:
-            errand = self.errands[purpose] = Errand()
-        errand.under_way += 1
+        group = self.transfer_groups.get(purpose)
+        if group is None:
+            group = self.transfer_groups[purpose] = TransferGroup()
+        group.under_way += 1
 
     def ended(self, transfer: Transfer, now: float) -> None:
         """A transfer is done."""
         purpose = self._purposes.pop(id(transfer), None)
         if purpose is None:
             return
-        errand = self.errands[purpose]
+        group = self.transfer_groups[purpose]
         assert transfer.last_flit is not None
         nbytes = transfer.last * self._flit_bytes + transfer.last_flit.nbytes
         reads, writes = transfer.source is not None, transfer.sink is not None
-        errand.pieces.append(Piece(transfer.route, nbytes, reads, writes, transfer.block, transfer.at_ns, now))
-        errand.under_way -= 1
-        if not errand.under_way:
+        at_ns, slot = transfer.at_ns, transfer.slot
+        group.pieces.append(Piece(transfer.route, nbytes, reads, writes, transfer.block, at_ns, now, slot))
+        group.under_way -= 1
+        if not group.under_way:
             self._own.pop(purpose, None)
 
     def crossed(self, transfer: Transfer, link: int, nbytes: int, ready: float, leave: float, occupy: float) -> None:
@@ -149,7 +151,7 @@ class Activity:
         if own is not None:
             behind = max(0.0, behind - own.ahead_ns(ready))
             if behind:
-                waits = self.errands[self._purposes[id(transfer)]].waits
+                waits = self.transfer_groups[self._purposes[id(transfer)]].waits
                 waits[place] = waits.get(place, 0.0) + bursts * behind
             own.add(end, bursts * burst)
         for number in range(bursts):
@@ -187,7 +189,7 @@ class Activity:
         if own is not None:
             own.add(leave[-1], leave[-1] - start)
             if behind:
-                waits = self.errands[self._purposes[id(transfer)]].waits
+                waits = self.transfer_groups[self._purposes[id(transfer)]].waits
                 waits[link] = waits.get(link, 0.0) + behind
 
     def _own_at(self, transfer: Transfer, place: int) -> _Own | None:
@@ -212,7 +214,7 @@ class Activity:
             if own is not None:
                 behind = max(0.0, behind - own.ahead_ns(ready))
                 if behind:
-                    waits = self.errands[self._purposes[id(transfer)]].waits
+                    waits = self.transfer_groups[self._purposes[id(transfer)]].waits
                     waits[place] = waits.get(place, 0.0) + behind
             self.bins.wait(place, ready, start, behind)
         if own is not None:
@@ -225,9 +227,16 @@ class WatchedChannels(ChannelGroup):
     __slots__ = ("_activity", "_reader")
 
     def __init__(
-        self, activity: Activity, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float
+        self,
+        activity: Activity,
+        node: int,
+        channels: int,
+        burst_bytes: int,
+        burst_ns: float,
+        penalty_ns: float,
+        separate: bool,
     ) -> None:
-        super().__init__(node, channels, burst_bytes, burst_ns, penalty_ns)
+        super().__init__(node, channels, burst_bytes, burst_ns, penalty_ns, separate)
         self._activity = activity
         self._reader: Transfer | None = None  # whose read is committed next
 
@@ -240,7 +249,7 @@ class WatchedChannels(ChannelGroup):
         assert reader is not None
         channels = self.mask + 1
         for j in range(min(flits, channels)):
-            channel = (block + j) & self.mask
+            channel = self.channel_of(block + j)
             turns = self._direction[channel] not in (0, READ)
             start = max(self._free_ns[channel], now) + (self.penalty_ns if turns else 0.0)
             place = self._activity.channel_place(self.node, channel)
@@ -256,7 +265,7 @@ class WatchedChannels(ChannelGroup):
         arrived = [flit for flit in self.pending if flit[0] <= now]
         del self.pending[: len(arrived)]
         for ready, _, i, transfer in arrived:
-            channel = (transfer.block + i) & self.mask
+            channel = self.channel_of(transfer.block + i)
             finish = self._commit(channel, ready, WRITE)
             transfer.finish_ns = max(transfer.finish_ns, finish)
             self._seen(transfer, channel, ready, finish)

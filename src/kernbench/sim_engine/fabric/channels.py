@@ -1,7 +1,9 @@
 """Memory channels behind a node: which burst goes to which channel, and when it is finished.
 
-A flit is one burst; its address names the channel, `(address / burst bytes) mod channels`. A burst starts at max(ready,
-channel free), plus the switch penalty where the channel's direction turns, and holds the channel for one burst time.
+A flit is one burst; its address names the channel, `(address / burst bytes) mod channels`. A transfer either rotates
+over all channels of its memory, one burst after the other, or, where channels are `separate`, has all its bursts on the
+channel of its address: its next burst lies `channels` bursts further on. A burst starts at max(ready, channel free),
+plus the switch penalty where the channel's direction turns, and holds the channel for one burst time.
 Reads and writes share a channel. A read commits all its bursts when it arrives. A write commits each flit when that
 arrives, in order of arrival; it is not read before something depends on it, so arrivals are committed in batches.
 Rows, refresh and the limits of the controller's own queue are not modelled.
@@ -12,11 +14,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from kernbench.common.declared_state import Derived, StateField, instants, quantity
 from kernbench.sim_engine.fabric.progressions import Pace, Progression
 
 READ, WRITE = 1, 2
+CHANNEL_SHIFT = 56  # a block of separate channels is `channel << CHANNEL_SHIFT | place on that channel`
 MOST_PENDING = 64  # write flits on their way in that are kept at least
 
 ChannelState = tuple[list[float], list[int], list[int], int, list[float], list[float]]
@@ -25,7 +29,7 @@ ChannelState = tuple[list[float], list[int], list[int], int, list[float], list[f
 class WriteBursts(Protocol):
     """What a write passes to its memory, and gets back."""
 
-    block: int  # its address in bursts
+    block: int  # its address in bursts, as `ChannelGroup.block_of` counts them
     flits: int
     finish_ns: float  # of its latest burst committed so far
 
@@ -33,15 +37,35 @@ class WriteBursts(Protocol):
 class ChannelGroup:
     """The memory channels behind one node: when each is free, which way it is turned, what it has done."""
 
+    STATE = (
+        instants("_free_ns"),
+        StateField("_direction", lambda group, view: group.directions if group.penalty_ns else ()),
+        quantity("users"),
+        StateField("pending", lambda group, view: view.pending(group.pending)),
+    )
+    DERIVED: ClassVar[Derived] = (
+        "_all_waited_ns", "_busy_with", "_counted", "_extra", "_rounds", "_worst_at_ns", "_worst_ns", "even",
+        "most_pending",
+    )  # fmt: skip
+
     __slots__ = (
         "_all_waited_ns", "_busy_with", "_counted", "_direction", "_extra", "_free_ns", "_rounds",
         "_worst_at_ns", "_worst_ns",
-        "burst_ns", "even", "mask", "most_pending", "node", "penalty_ns", "pending", "shift", "users",
+        "burst_ns", "even", "mask", "most_pending", "node", "penalty_ns", "pending", "separate", "shift", "users",
     )  # fmt: skip
 
-    def __init__(self, node: int, channels: int, burst_bytes: int, burst_ns: float, penalty_ns: float) -> None:
+    def __init__(
+        self,
+        node: int,
+        channels: int,
+        burst_bytes: int,
+        burst_ns: float,
+        penalty_ns: float,
+        separate: bool = False,  # whether a transfer uses one channel only
+    ) -> None:
         self.node = node
-        self.mask = channels - 1
+        self.separate = separate
+        self.mask = 0 if separate else channels - 1  # of the channels that one transfer rotates over
         self.shift = burst_bytes.bit_length() - 1
         self.burst_ns = burst_ns
         self.penalty_ns = penalty_ns
@@ -60,6 +84,29 @@ class ChannelGroup:
         self._worst_ns = [0.0] * channels  # longest wait for the channel
         self._worst_at_ns = [0.0] * channels  # when it began
         self._all_waited_ns = 0.0  # at least as long as this, every channel has kept a request waiting
+
+    @property
+    def channels(self) -> int:
+        return len(self._free_ns)
+
+    def block_of(self, address: int) -> int:
+        """An address in bursts; of separate channels, the channel and the place on it."""
+        block = address >> self.shift
+        if not self.separate:
+            return block
+        place, channel = divmod(block, self.channels)
+        return channel << CHANNEL_SHIFT | place
+
+    def address_of(self, block: int) -> int:
+        """The address of a block: the inverse of `block_of`."""
+        if self.separate:
+            channel, place = divmod(block, 1 << CHANNEL_SHIFT)
+            block = place * self.channels + channel
+        return block << self.shift
+
+    def channel_of(self, block: int) -> int:
+        """The channel that a block is on."""
+        return (block >> CHANNEL_SHIFT) + (block & self.mask)
 
     def done(self) -> list[tuple[int, float, float]]:
         """Of every channel: bursts, longest wait and when that began."""
@@ -86,8 +133,9 @@ class ChannelGroup:
         mask, burst_ns, free_ns, bursts = self.mask, self.burst_ns, self._free_ns, self._extra
         direction, worst_ns = self._direction, self._worst_ns
         for ready, _, i, transfer in pending[:n]:
-            # `_commit`, written out: a call for each flit would double its cost
-            channel = (transfer.block + i) & mask
+            # `_commit` and `channel_of`, written out: calls for each flit would double its cost
+            block = transfer.block + i
+            channel = (block >> CHANNEL_SHIFT) + (block & mask)
             if self.even:
                 self._judge_write(transfer, ready)
             start = free_ns[channel]
@@ -96,7 +144,7 @@ class ChannelGroup:
             elif start - ready > worst_ns[channel]:
                 self._note_wait(channel, start - ready, ready)
             if direction[channel] != WRITE:
-                start = self._turn(channel, start, WRITE)
+                start = self._with_turnaround(channel, start, WRITE)
             free_ns[channel] = finish = start + burst_ns
             bursts[channel] += 1
             if finish > transfer.finish_ns:
@@ -108,7 +156,7 @@ class ChannelGroup:
         """A burst of a write comes: another first channel would do as well if it has all of them to itself."""
         if max(self._free_ns) <= ready:
             self._busy_with = transfer
-        self.even = self._busy_with is transfer and not transfer.flits & self.mask
+        self.even = not self.separate and self._busy_with is transfer and not transfer.flits & self.mask
 
     # ---- writes, as progressions of arrival times
 
@@ -139,8 +187,8 @@ class ChannelGroup:
         self._all_waited_ns = 0.0
 
     def _is_idle(self, now: float, direction: int) -> bool:
-        """Whether every channel is free at `now` and turns for nothing."""
-        if max(self._free_ns) > now:
+        """Whether a transfer rotates over channels that are all free at `now` and turn for nothing."""
+        if self.separate or max(self._free_ns) > now:
             return False
         return not self.penalty_ns or self._direction.count(direction) == len(self._direction)
 
@@ -165,7 +213,7 @@ class ChannelGroup:
     def _write_progression(self, block: int, t: float, dt: float, n: int) -> float:
         channels, end = self.mask + 1, 0.0
         for j in range(min(n, channels)):
-            channel = (block + j) & self.mask
+            channel = self.channel_of(block + j)
             finish = self._commit(channel, t + j * dt, WRITE)
             more = (n - j - 1) // channels
             if more:
@@ -187,7 +235,7 @@ class ChannelGroup:
         latest = 0.0
         firsts: list[float] = []
         for j in range(min(flits, channels)):
-            channel = (block + j) & self.mask
+            channel = self.channel_of(block + j)
             first = self._commit(channel, now, READ)
             more = (flits - j - 1) // channels
             if more:
@@ -261,12 +309,12 @@ class ChannelGroup:
         else:
             start = ready_ns
         if self._direction[channel] != direction:
-            start = self._turn(channel, start, direction)
+            start = self._with_turnaround(channel, start, direction)
         self._free_ns[channel] = finish = start + self.burst_ns
         self._extra[channel] += 1
         return finish
 
-    def _turn(self, channel: int, start: float, direction: int) -> float:
+    def _with_turnaround(self, channel: int, start: float, direction: int) -> float:
         """The channel takes another direction; returns when it can start. The first direction of all is free."""
         if self._direction[channel]:
             start += self.penalty_ns

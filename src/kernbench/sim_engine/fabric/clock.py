@@ -195,7 +195,7 @@ class FabricEnvironment(simpy.Environment):
             if times and times[0] < horizon:
                 horizon = times[0]
             if (not (agenda.current or agenda.load()) or agenda.current[0][0] > horizon) and (
-                fabric.queues is None or fabric.queues.next_ns > horizon
+                fabric.loop is None or fabric.loop.next_ns > horizon
             ):
                 break
             finished = fabric.advance(horizon)

@@ -14,107 +14,51 @@ The agenda then has all other events, and both go on in one order of time.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sized
-from functools import cache
-from itertools import count, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kernbench.common.errors import FabricError
-from kernbench.common.flits import FlitArrival
-from kernbench.common.units import MAX_TIME_NS, on_grid
-from kernbench.sim_engine.fabric.activity import Activity, WatchedChannels
+from kernbench.common.units import MAX_TIME_NS
+from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
-from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.counters import Counters
-from kernbench.sim_engine.fabric.fifo import leave_ns, leave_together, wait_ns
-from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Crossing, Network
-from kernbench.sim_engine.fabric.progressions import Times, each_time
+from kernbench.sim_engine.fabric.fifo import leave_together
+from kernbench.sim_engine.fabric.flit_events import (
+    AT_COMMIT,
+    AT_DONE,
+    AT_INJECT,
+    COMMIT,
+    DONE,
+    ENTER,
+    INJECT,
+    REFILL,
+    Event,
+)
+from kernbench.sim_engine.fabric.flit_steps import FlitSteps
+from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Network
+from kernbench.sim_engine.fabric.planner import FlitLoop, FlitsOnly, Planner
 from kernbench.sim_engine.fabric.reservations import Reservations
-from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
+from kernbench.sim_engine.fabric.transfers import Transfer
 
 if TYPE_CHECKING:
-    from kernbench.sim_engine.fabric.flit_queues import FlitQueues
-
-# What an event is about, where it is not simply a flit ready for a link: the crossing's link is -(8 * hop + kind).
-INJECT, DONE, COMMIT, WATCHED, ENTER, REFILL = 1, 2, 3, 4, 5, 6
-MOST_QUEUED = 1 << 16  # flits of a transfer that a compiled loop is given at once: each takes memory
-CHUNK = 16  # flits that a schedule queues at a time
-TIE = 2.0**-32  # flits that a delay rule made ready at one instant on one link keep the order in which it was asked
-
-Event = tuple[float, float, int, Transfer, Crossing]  # time, order within it, flit or epoch, whose, and what
+    pass
 
 
-@cache
-def other(kind: int, hop: int = 0) -> Crossing:
-    return Crossing(-(8 * hop + kind), 0.0, 0.0, None, 0)
-
-
-AT_INJECT, AT_DONE, AT_COMMIT = other(INJECT), other(DONE), other(COMMIT)
-
-
-class Planner(Protocol):
-    """Decides how transfers are moved: flit by flit, or at once where that comes to the same times."""
-
-    def set_out(self, transfer: Transfer, now: float) -> None:
-        """A transfer sets out: plan it, or leave it to `FlitEngine.begin`."""
-
-    def ended(self, transfer: Transfer, now: float) -> None:
-        """A transfer is done."""
-
-    @property
-    def waiting(self) -> Sized:
-        """Transfers that it may plan once others are done: while there are any, it is told by `settled`."""
-
-    def instant_ended(self, now: float) -> None:
-        """Transfers are done, and all else that happens at that instant has happened."""
-
-
-class FlitsOnly:
-    """The planner that plans nothing."""
-
-    def __init__(self, engine: FlitEngine) -> None:
-        self._engine = engine
-        self.waiting = ()
-
-    def set_out(self, transfer: Transfer, now: float) -> None:
-        if transfer.source is not None:
-            self._engine.commit_read(transfer, transfer.source, now)
-        if self._engine.counters.sees_flits:
-            transfer.slow = True
-        self._engine.begin(transfer, now)
-
-    def ended(self, transfer: Transfer, now: float) -> None:
-        pass
-
-    def instant_ended(self, now: float) -> None:
-        pass
-
-
-class FlitEngine:
+class FlitEngine(FlitSteps):
     """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
 
+    DERIVED = (  # a plan is split before its state is taken, and a reservation ends at the first interfering transfer
+        "compile_after", "events", "lacks_numba", "loop", "planner", "recalled", "reservations",
+    )  # fmt: skip
+
     def __init__(self, network: Network, *, record: bool = False, activity: Activity | None = None) -> None:
-        self.network = network
-        self.now = 0.0
+        super().__init__(network, record=record, activity=activity)
         self.events = 0  # taken from the queue so far
-        self.links = Links(len(network.link_ends))
-        self.groups: dict[int, ChannelGroup] = network.put_to_use()
-        if activity is not None:
-            activity.attach(network)
-            specs = network.channel_specs
-            self.groups = {node: WatchedChannels(activity, node, *spec) for node, spec in specs.items()}
-        self._hop_ns = network.typical_hop_ns
-        self.agenda: Agenda[Event] = Agenda(self._hop_ns)
-        self.counters = Counters(network, self.links, self.groups, record=record, activity=activity)
         self.reservations = Reservations(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
-        self.queues: FlitQueues | None = None  # flits that a compiled loop moves
+        self.loop: FlitLoop | None = None  # the loop that moves flits beside the agenda, if there is one
         self.compile_after: float = INFINITY  # events, before it is asked for
         self.lacks_numba = False  # whether it was asked for in vain
         self.recalled = False  # `advance` goes no further than the present instant, once
-        self._tie = count()
 
     # ---- setting out
 
@@ -136,7 +80,7 @@ class FlitEngine:
             self.reservations.interrupt(transfer, now)
         if self.counters.activity is not None:
             self.counters.activity.set_out(transfer, now)
-        if transfer.on_left is not None:
+        if transfer.on_left is not None and self.buffered is None:
             # All flits are ready now, so they follow one another on the first link whatever comes later.
             occupy_ns, last_ns = transfer.crossings[0].occupy_ns, transfer.last_crossings[0].occupy_ns
             free_ns = self.links.free[transfer.links[0]]
@@ -144,103 +88,24 @@ class FlitEngine:
             self.recalled = True  # a call was made for that time: what comes next may be before the next flit
         self.planner.set_out(transfer, now)
 
-    def commit_read(self, transfer: Transfer, group: ChannelGroup, now: float) -> None:
-        """The request of a read is at its memory: its bursts take their channels."""
-        group.flush(now)
-        if isinstance(group, WatchedChannels):
-            group.read_for(transfer)
-        transfer.pace = group.commit_reads(transfer.block, transfer.flits, now)
-
-    def begin(self, transfer: Transfer, now: float) -> None:
-        """Move a transfer flit by flit, from its first link on."""
-        links, flits = self.links, transfer.flits
-        users = links.users
-        for link in transfer.links:
-            users[link] += 1
-        if transfer.sink is not None:
-            transfer.sink.users += 1
-        if transfer.pace is not None:
-            self.schedule(transfer, 0, 0, flits, transfer.pace)
-            return
-        link, flit_ns, tail_ns, _, special = transfer.crossings[0]
-        if transfer.slow or special & IN_SERIES:
-            self.schedule(transfer, 0, 0, flits, [(now, 0.0, flits)])
-            return
-        # All flits are ready at once, so they follow one another on the first link whatever else comes.
-        last, last_ns = transfer.last, transfer.last_crossings[0].occupy_ns
-        first_leave, leave = leave_together(now, links.free[link], flit_ns, last_ns, last)
-        links.free[link] = leave
-        links.note_wait(link, wait_ns(now, leave, last_ns), now)
-        users[link] -= 1
-        if transfer.hops == 1 and transfer.sink is None:
-            self._arrive(transfer, leave + tail_ns, link, last, 1)
-            return
-        progressions = [(leave + tail_ns, 0.0, 1)]
-        if last:
-            progressions.insert(0, (first_leave + tail_ns, flit_ns, last))
-        self.schedule(transfer, 1, 0, flits, progressions)
-
-    def schedule(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
-        """Flits `index` to `stop` go on singly; when they are ready for `hop`, or for a memory at the end, is known."""
-        is_plain = not (transfer.slow or hop == transfer.hops)
-        if self.queues is not None and is_plain and stop - index <= MOST_QUEUED:
-            self.queues.add(transfer, hop, index, stop, source)
-            return
-        times = each_time(source, index, stop)
-        if stop - index <= CHUNK:
-            self._queue_flits(transfer, hop, index, list(times))
-            return
-        if transfer.schedules is None:
-            transfer.schedules = {}
-        transfer.schedules[hop] = FlitSchedule(index, stop, source, times)
-        self._queue_next_flits(transfer, hop)
-
-    def _queue_next_flits(self, transfer: Transfer, hop: int) -> None:
-        """The next few flits of a schedule go into the queue; those behind them follow when half are gone."""
-        assert transfer.schedules is not None
-        schedule = transfer.schedules[hop]
-        index, times = schedule.index, list(islice(schedule.times, CHUNK))
-        schedule.index += len(times)
-        self._queue_flits(transfer, hop, index, times)
-        if schedule.index < schedule.stop:
-            order = transfer.links[hop - 1] if hop else transfer.order
-            half = CHUNK // 2
-            self.agenda.push((times[half], order, index + half, transfer, other(REFILL, hop)))
-
-    def _queue_flits(self, transfer: Transfer, hop: int, index: int, times: list[float]) -> None:
-        """Flits from `index` on take their places in the queue."""
-        order = transfer.links[hop - 1] if hop else transfer.order
-        if transfer.slow or hop == transfer.hops:
-            for i, ready in enumerate(times, index):
-                self._arrive(transfer, ready, order, i, hop)
-            return
-        if self.queues is not None:
-            self.queues.add_at(transfer, hop, index, times)
-            return
-        crossing = transfer.crossings[hop]
-        events: list[Event] = [(ready, order, i, transfer, crossing) for i, ready in enumerate(times, index)]
-        if events[-1][2] == transfer.last:
-            events[-1] = (times[-1], order, transfer.last, transfer, transfer.last_crossings[hop])
-        self.agenda.extend(events)
-
     # ---- moving
 
     def next_time(self) -> float:
         """When the next thing happens; infinity when nothing is under way."""
         agenda = self.agenda
         time = agenda.current[0][0] if agenda.current or agenda.load() else INFINITY
-        return time if self.queues is None else min(time, self.queues.next_ns)
+        return time if self.loop is None else min(time, self.loop.next_ns)
 
     def advance(self, until: float = INFINITY) -> list[Transfer]:
         """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected.
 
         An owner that is disturbed may have things to do before `until`: it sets `recalled`, for whoever drives this.
         """
-        agenda, queues = self.agenda, self.queues
+        agenda, loop = self.agenda, self.loop
         if agenda.current or agenda.load():
-            return self._move(until) if queues is None else self._move_both(until, queues)
-        if queues is not None and queues.next_ns <= until:
-            return self._move_both(until, queues)
+            return self._move(until) if loop is None else self._move_both(until, loop)
+        if loop is not None and loop.next_ns <= until:
+            return self._move_both(until, loop)
         if until < INFINITY and until > self.now:
             self.now = until
         return []
@@ -343,7 +208,21 @@ class FlitEngine:
                 self.planner.instant_ended(self.now)
         return done
 
-    # ---- with a compiled loop
+    # ---- with a loop of its own
+
+    def use_buffers(self, *, is_compiled: bool) -> None:
+        """All flits move through the network's buffers."""
+        from kernbench.sim_engine.fabric.buffered_flits import BufferedFlits
+
+        self.compile_after = INFINITY
+        self.buffered = BufferedFlits(self.network, self.links, self.counters, is_compiled=is_compiled)
+        self.loop = self.buffered
+        self.lacks_numba = is_compiled and not self.buffered.is_compiled
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a compiled loop moves flits."""
+        return self.queues is not None or (self.buffered is not None and self.buffered.is_compiled)
 
     def compile(self) -> None:
         """Let a compiled loop move the flits that come from now on, where there is one."""
@@ -353,17 +232,20 @@ class FlitEngine:
         except ImportError:  # numba is an extra
             self.lacks_numba = True
             return
-        self.queues = FlitQueues(self.links)
+        self.queues = self.loop = FlitQueues(self.links)
         self.queues.take_from(self.agenda)
 
-    def _move_both(self, until: float, queues: FlitQueues) -> list[Transfer]:
-        """What `_move` does: events of the agenda, and flits of the queues, in one order of time."""
+    def _move_both(self, until: float, loop: FlitLoop) -> list[Transfer]:
+        """What `_move` does: events of the agenda, and flits of the loop, in one order of time."""
         agenda, done = self.agenda, list[Transfer]()
         while True:
             time, order = agenda.current[0][:2] if agenda.current or agenda.load() else (INFINITY, 0.0)
-            flit_ns = queues.next_ns
-            if flit_ns <= until and (flit_ns < time or (flit_ns == time and queues.next_order < order)):
-                self.events += queues.move(until, time, order, self._last_flit_left)
+            flit_ns = loop.next_ns
+            if flit_ns <= until and (flit_ns < time or (flit_ns == time and loop.next_order < order)):
+                self.events += loop.move(until, time, order, self._last_flit_left)
+                if self.buffered is not None and self.buffered.has_entered:
+                    self.recalled = True
+                    until = self.buffered.moved_to_ns
                 continue
             if time > until or time == INFINITY:
                 break
@@ -411,65 +293,7 @@ class FlitEngine:
             self._cross(transfer, now, i, hop)
         return False
 
-    def _cross(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
-        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched, replayed, or
-        left beside a compiled loop."""
-        links, special = self.links, IN_SERIES
-        hop -= 1
-        ready = now
-        while special & IN_SERIES:
-            hop += 1
-            link, occupy_ns, tail_ns, _, special = transfer.crossing(hop, i)
-            if special & FINAL:
-                links.users[link] -= 1
-            links.free[link] = leave = leave_ns(ready, links.free[link], occupy_ns)
-            wait = wait_ns(ready, leave, occupy_ns)
-            if wait:
-                links.note_wait(link, wait, ready)
-            self.counters.watch(transfer, i, hop, ready, leave, occupy_ns)
-            ready = leave + tail_ns
-        if self.network.delay_rule[transfer.route.nodes[hop + 1]] is None:
-            self._arrive(transfer, leave + tail_ns, link, i, hop + 1)
-        else:
-            arrival = leave + self.network.propagation_ns[link]
-            order = link - len(links.free)  # delay rules are asked before flits move on, in order of link
-            self.agenda.push((arrival, order, i, transfer, other(ENTER, hop)))
-
-    def _arrive(self, transfer: Transfer, ready: float, order: float, i: int, hop: int) -> None:
-        """Flit `i` will be ready at `ready` for the next link, or for what stands at the end."""
-        if hop < transfer.hops:
-            crossing = other(WATCHED, hop) if transfer.slow else transfer.crossing(hop, i)
-            self.agenda.push((ready, order, i, transfer, crossing))
-        elif transfer.sink is not None:
-            group = transfer.sink
-            group.pending.append((ready, order, i, transfer))
-            if i == transfer.last:
-                self.agenda.push((ready, order, i, transfer, AT_COMMIT))
-            elif len(group.pending) > group.most_pending:
-                group.flush(self.now)
-        elif i == transfer.last:
-            self.agenda.push((ready, order, transfer.epoch, transfer, AT_DONE))
-
-    def _ask_delay_rule(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
-        route, names = transfer.route, self.network.names
-        node, came_from = names[route.nodes[hop + 1]], names[route.nodes[hop]]
-        rule = self.network.delay_rule[route.nodes[hop + 1]]
-        assert rule is not None
-        nbytes = transfer.flit_bytes(i, self.network.flit_bytes)
-        delay = rule(FlitArrival(node, came_from, now, i, transfer.flits, nbytes, transfer.nbytes, transfer.tag))
-        if not (isinstance(delay, int | float) and 0 <= delay < MAX_TIME_NS):
-            raise FabricError(f"the delay rule of {node!r} answered {delay!r}", hint="answer ns, 0 or more")
-        # Order within a transfer is kept: a flit is never ready before the one ahead of it.
-        if transfer.delayed_until_ns is None:
-            transfer.delayed_until_ns = {}
-        transfer.delayed_until_ns[hop] = ready = max(now + on_grid(delay), transfer.delayed_until_ns.get(hop, 0.0))
-        self._arrive(transfer, ready, transfer.links[hop] + next(self._tie) * TIE, i, hop + 1)
-
     # ---- the end
-
-    def finish(self, transfer: Transfer, at: float) -> None:
-        """A transfer will be done at `at`, as long as its epoch does not change."""
-        self.agenda.push((at, transfer.order, transfer.epoch, transfer, AT_DONE))
 
     def _complete(self, transfer: Transfer, now: float) -> None:
         if now > MAX_TIME_NS:

@@ -30,7 +30,8 @@ class Fabric:
 
     `mode="flits"` does without trains and reservations; times are the same bit for bit. An `activity` sees every flit
     on every link and channel: nothing can be reserved then. After `compile_after` events a compiled loop moves
-    flits that meet, where numba is installed; times are the same. Infinity leaves it off.
+    flits that meet, where numba is installed; times are the same. Infinity leaves it off. On a network with finite
+    buffers all flits are moved one by one, by a compiled loop from the first on.
     """
 
     def __init__(
@@ -48,7 +49,10 @@ class Fabric:
         self.mode = mode
         self.engine = FlitEngine(network, record=record, activity=activity)  # for whoever drives the fabric
         self._counters = self.engine.counters
-        if not self._counters.sees_flits:
+        if network.buffers is not None:
+            self.engine.use_buffers(is_compiled=compile_after < INFINITY)
+            mode = "flits"
+        elif not self._counters.sees_flits:
             self.engine.compile_after = compile_after
             if compile_after <= 0:
                 self.engine.compile()
@@ -75,14 +79,16 @@ class Fabric:
         trace: bool = False,
         tag: object = None,
         seq: int | None = None,
+        slot: tuple[int, int] | None = None,
     ) -> Transfer:
         """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
 
         `read_from` is an address in the memory at the first node: a flit may leave once its burst is committed.
         `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
         `on_done` is called by `run`. `on_left`, of a transfer that reads no memory channels, is called when it sets
-        out, with the time at which its last flit will have left the first link. `turn` is its place among transfers
-        that set out at the same instant, as injected if left out.
+        out, with the time at which its last flit will have left the first link. `seq` is its place among transfers
+        that set out at the same instant, as injected if left out. With `slot` (i, n) its flits take every n-th place on
+        the first link, from the i-th on: n such transfers share the link flit by flit.
         Raises FabricError for a path, size or time the network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)
@@ -102,6 +108,8 @@ class Fabric:
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]
         transfer.on_left = on_left
+        if slot is not None and slot[1] > 1 and on_left is None and read_from is None:
+            transfer.slot = slot
         engine.send(transfer)
         return transfer
 

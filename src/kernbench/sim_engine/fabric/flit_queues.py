@@ -188,7 +188,7 @@ class FlitQueues:
     ) -> int:
         """Move flits up to `until`, or to what happens at `other_ns`; returns how many steps that took.
 
-        Written flits are handed to their memories, and `ended` is told of every last flit and when it arrives.
+        Written flits are handed to their memories, and `ended` is called with every last flit and its arrival.
         """
         state = self._state
         loop.move(until, other_ns, other_order, *state)

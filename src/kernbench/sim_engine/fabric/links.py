@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence
 
+from kernbench.common.declared_state import instants, quantities
+
 Booking = tuple[int, float, float, float]  # a link, when first and last flit are ready for it, when it is free again
 
 
 class Links:
     """By index of the link."""
+
+    STATE = (instants("free"), quantities("users"))
+    DERIVED = ("worst", "worst_at")
 
     __slots__ = ("free", "users", "worst", "worst_at")
 

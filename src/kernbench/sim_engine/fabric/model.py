@@ -3,8 +3,8 @@
 A node delays every flit that enters it by its overhead and blocks no flit; the source of a transfer is not entered. A
 link is a serial FIFO: a flit occupies it for bytes / bandwidth and arrives a propagation delay later. A channel group
 is the memory channels behind one node: a flit's burst goes to the channel that its address names and occupies it for
-one burst time. All durations are rounded to the time grid here, once. Buffers are not modelled: a queue can grow
-without limit.
+one burst time. All durations are rounded to the time grid here, once. Queues have no
+limit, unless `set_buffers` gives links finite buffers.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kernbench.common.units import (
     is_power_of_two,
     on_grid,
 )
+from kernbench.sim_engine.fabric.buffers import Buffers, Dependencies, LayerRule, one_layer
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.fifo import occupy_ns
 
@@ -80,6 +81,8 @@ class Occupancy(dict[float | None, float]):
 
 class Route:
     """A path, looked up once: its links with their times. `nodes` are indices."""
+
+    DERIVED = ("_last_flits", "crossings", "heads", "hops", "links", "path")  # made once
 
     __slots__ = (
         "_last_flits",
@@ -168,7 +171,8 @@ class Network:
         self.propagation_ns: list[float] = []
         self.flit_ns: list[float] = []  # how long a whole flit occupies the link
         self.tail_ns: list[float] = []  # from leaving the link to being ready in the node it leads to
-        self.channel_specs: dict[int, tuple[int, int, float, float]] = {}
+        self.channel_specs: dict[int, tuple[int, int, float, float, bool]] = {}
+        self.buffers: Buffers | None = None  # of links; without any, queues have no limit
         self.sole_feeder: dict[int, int] = {}  # by link in series: the one whose flits it takes, and no others
         self._nodes: dict[Hashable, int] = {}
         self._links: dict[tuple[int, int], int] = {}
@@ -176,6 +180,9 @@ class Network:
         self._link_times: dict[tuple[float | None, float], tuple[float, float]] = {}
         self._occupancies: dict[int, Occupancy] = {}  # by bytes of a flit
         self._in_use = False
+        self._layer_rule: LayerRule = one_layer
+        self._layers: dict[Route, Sequence[int]] = {}  # as asked for
+        self._dependencies = Dependencies(self._link_name)
 
     def add_node(
         self, name: Hashable, overhead_ns: float = 0.0, delay: DelayRule | None = None, part: Hashable = BETWEEN
@@ -268,14 +275,49 @@ class Network:
                 f"the link from {via!r} to {dst!r} is in series behind two others", hint="leave both out of series"
             )
 
+    def set_buffers(self, buffers: Buffers, layer_rule: LayerRule = one_layer) -> None:
+        """Give all links finite buffers. `layer_rule` says of a path in which layer each of its links is taken."""
+        self._may_change()
+        buffers.check()
+        if self.has_delay_rules:
+            raise FabricError(
+                "finite buffers on a network with delay rules",
+                hint="leave the rules out: they may change the order of flits within a buffer",
+            )
+        self.buffers, self._layer_rule = buffers, layer_rule
+
+    def layers_of(self, route: Route) -> Sequence[int]:
+        """The layer of each link of a route; raises FabricError where it could deadlock with those asked for before."""
+        found = self._layers.get(route)
+        if found is None:
+            assert self.buffers is not None
+            found = self._layer_rule(route.path)
+            if len(found) != route.hops or not all(0 <= layer < self.buffers.layers for layer in found):
+                raise FabricError(
+                    f"layers {list(found)} for the {route.hops} links from {route.path[0]!r} to {route.path[-1]!r}",
+                    hint=f"answer one layer below {self.buffers.layers} for each link",
+                )
+            last_of_series = [at for at in range(route.hops) if route.heads[at + 1] > at]
+            self._dependencies.add_route([(route.links[at], found[at]) for at in last_of_series])
+            self._layers[route] = found
+        return found
+
+    def _link_name(self, link: int) -> str:
+        src, dst = self.link_ends[link]
+        return f"{self.names[src]!r} to {self.names[dst]!r}"
+
     def add_channels(
         self,
         node: Hashable,
         channels: int,
         burst_ns: float,
         switch_penalty_ns: float = 0.0,
+        *,
+        separate: bool = False,
     ) -> None:
-        """Memory channels behind `node`. A flit is one burst; its address picks the channel."""
+        """Memory channels behind `node`. A flit is one burst; its address picks the channel. A transfer rotates over
+        all channels or, where they are `separate`, stays on one.
+        """
         self._may_change()
         index = self.node_index(node)
         if index in self.channel_specs:
@@ -299,6 +341,7 @@ class Network:
             self.flit_bytes,
             burst_ns,
             on_grid(switch_penalty_ns),
+            separate,
         )
 
     def node_index(self, name: Hashable) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kernbench.sim_engine.fabric.agenda import INFINITY
-from kernbench.sim_engine.fabric.engine import AT_DONE, Event, FlitEngine
+from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.flit_events import AT_DONE, Event
 from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfers import Transfer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernbench.common.units import GRID_NS
 from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelState
 from kernbench.sim_engine.fabric.fifo import EXAMINE, wait_ns
 from kernbench.sim_engine.fabric.forecast import Forecast, HopForecast, on_idle_links
@@ -47,9 +48,11 @@ class Train:
         """
         waits: list[tuple[int, float, float]] = []
         for hop, link in enumerate(self.transfer.links):
-            if known is not None and self._longest_stay(hop) < known[link]:
-                continue
-            wait, at = self.longest_wait(hop, self.transfer.flits)
+            _, _, _, wait, at = self.hops[hop]
+            if wait == EXAMINE:
+                if known is not None and self._longest_stay(hop) < known[link]:
+                    continue
+                wait, at = self.longest_wait(hop, self.transfer.flits)
             if wait:
                 waits.append((link, wait, at))
         return waits
@@ -117,7 +120,8 @@ class Train:
         times = self.ready(hop)
         if isinstance(times, Pace):
             return times.count_until(now, inclusive=hop > 0 or self.transfer.order < order)
-        return self.start[hop] + count_until(times, now)
+        is_later = hop == 0 and self.transfer.slot is not None and self.transfer.order > order
+        return self.start[hop] + count_until(times, now - GRID_NS if is_later else now)
 
     def is_through(self, now: float, order: float) -> bool:
         """Whether there is nothing left to take back."""

@@ -12,8 +12,9 @@ from itertools import count
 
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.engine import FlitEngine
-from kernbench.sim_engine.fabric.fifo import leave_ns
-from kernbench.sim_engine.fabric.forecast import forecast_transfer
+from kernbench.sim_engine.fabric.fifo import leave_ns, wait_ns
+from kernbench.sim_engine.fabric.forecast import HopForecast, forecast_transfer
+from kernbench.sim_engine.fabric.links import Booking
 from kernbench.sim_engine.fabric.planned_trains import PlannedTrains
 from kernbench.sim_engine.fabric.progressions import Times, first_of, last_of, moved
 from kernbench.sim_engine.fabric.train import TemplateTrain, Train, TrainTemplate, template_of
@@ -65,8 +66,12 @@ class TrainPlanner:
         engine.begin(transfer, now)
 
     def _may_plan(self, transfer: Transfer) -> bool:
-        """Whether no transfer moves flit by flit there. A small transfer also needs a link where trains run through."""
+        """Whether no transfer moves flit by flit there. A small transfer also needs a link where trains run through. A
+        transfer that alternates with others on its first link is never alone.
+        """
         links = transfer.links
+        if transfer.slot is not None:
+            return False
         if transfer.flits <= LARGE and self._pause[links[0]]:
             self._pause[links[0]] -= 1
             return False
@@ -101,12 +106,39 @@ class TrainPlanner:
 
     def _plan_new(self, transfer: Transfer, now: float) -> bool:
         """Plan a transfer that sets out; False when it would be contended."""
+        if not transfer.last:
+            return self._plan_one_flit(transfer, now)
         if self._trains.active and not self._comes_behind_all(transfer, now):
             return False
         hops = transfer.hops
         ready: Times = transfer.pace or [(now, 0.0, transfer.flits)]
         train = Train(next(self._train_seq), transfer, [0] * (hops + 1))
         return self._plan(train, [ready, *([] for _ in range(hops))], now)
+
+    def _plan_one_flit(self, transfer: Transfer, now: float) -> bool:
+        """The same for a transfer of a single flit, which takes each link by the rule itself."""
+        pace, queues, links = transfer.pace, self._trains.on_link, self._links
+        times: Times = pace or [(now, 0.0, 1)]
+        ready = now if pace is None else pace.firsts[0]
+        hops: list[HopForecast] = []
+        bookings: list[Booking] = []
+        for hop, (link, occupy_ns, tail_ns, _, _) in enumerate(transfer.last_crossings):
+            ahead, before = queues[link], links.free[link]
+            if ahead and ahead[-1][0] >= ready and not _may_follow(ahead[-1], ready, hop, transfer, now):
+                return False
+            after = leave_ns(ready, before, occupy_ns)
+            hops.append((times, before, after, wait_ns(ready, after, occupy_ns), ready))
+            bookings.append((link, ready, ready, after))
+            ready = after + tail_ns
+            times = [(ready, 0.0, 1)]
+        if not self._memory_is_clear(transfer, times, now, own=False):
+            return False
+        train = Train(next(self._train_seq), transfer, [0] * (transfer.hops + 1))
+        train.hops, train.arrival = hops, times
+        links.book(bookings, 0.0)
+        self.planned += 1
+        self._trains.add(train, bookings, 0.0, times, 0, ready)
+        return True
 
     def _comes_behind_all(self, transfer: Transfer, now: float) -> bool:
         """Whether the first flit comes behind all trains on its path; cheaper to find out than by planning."""

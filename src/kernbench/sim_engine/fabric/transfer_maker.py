@@ -67,4 +67,4 @@ class TransferMaker:
             raise FabricError("a memory access with a header", hint="leave header_bytes out: a flit is a burst")
         if address < 0:
             raise FabricError(f"a memory access at address {address}", hint="give 0 or more")
-        return group, address >> group.shift
+        return group, group.block_of(address)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Protocol
 
+from kernbench.common.declared_state import StateField, View, idle, instant, quantity
 from kernbench.common.frozen import frozen
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.model import Crossing, LastFlit, Route
-from kernbench.sim_engine.fabric.progressions import Pace, Times
+from kernbench.sim_engine.fabric.progressions import Pace, Progression, Times, part_of, times_of
 
 INJECTED = 1 << 40  # order of injections: behind every link index
 
@@ -74,6 +75,19 @@ class Plan(Protocol):
 class Transfer:
     """A message under way. Read `done_ns` once it is done."""
 
+    STATE = (
+        StateField("route", lambda transfer, view: transfer.route.path),
+        quantity("nbytes"),
+        instant("finish_ns"),
+        StateField("schedules", lambda transfer, view: view.schedules(transfer.schedules or {})),
+        StateField("tag", lambda transfer, view: view.tag(transfer.tag)),
+        idle("delayed_until_ns"),
+    )
+    DERIVED = (  # from its route and size, from its events in the agenda; a plan is split before its state is taken
+        "block", "crossings", "done_ns", "epoch", "flits", "hops", "last", "last_crossings", "last_flit", "links",
+        "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow", "source", "times", "train", "tries",
+    )  # fmt: skip
+
     __slots__ = (
         "at_ns",
         "block",
@@ -97,6 +111,7 @@ class Transfer:
         "schedules",
         "seq",
         "sink",
+        "slot",
         "slow",
         "source",
         "tag",
@@ -134,6 +149,7 @@ class Transfer:
         self.source: ChannelGroup | None = None  # the memory it reads
         self.sink: ChannelGroup | None = None  # the memory it writes
         self.pace: Pace | None = None  # of a read, once its bursts are committed
+        self.slot: tuple[int, int] | None = None  # (i, n): its flits take every n-th place on the first link, from i on
         self.slow = False
         self.times: list[list[float]] | None = None  # per hop: first ready, first leave, last ready, last leave
         self.epoch = 0  # an expected end that no longer holds is known by its older epoch
@@ -141,6 +157,14 @@ class Transfer:
         self.tries = 0  # to plan it again, in vain
         self.schedules: dict[int, FlitSchedule] | None = None  # by hop
         self.delayed_until_ns: dict[int, float] | None = None  # by hop: when a delay rule made the flit ahead ready
+
+    @property
+    def ready(self) -> list[Progression] | None:
+        """When its flits are ready for the first link, where that is not all at once: those that alternate there."""
+        if self.slot is None:
+            return None
+        (place, slots), flit_ns = self.slot, self.crossings[0].occupy_ns
+        return [(self.at_ns + place * flit_ns, slots * flit_ns, self.flits)]
 
     def crossing(self, hop: int, index: int) -> Crossing:
         return self.last_crossings[hop] if index == self.last else self.crossings[hop]
@@ -162,8 +186,21 @@ class Transfer:
         return f"<Transfer {self.seq}: {self.nbytes} B, {self.route.path[0]!r} to {self.route.path[-1]!r}>"
 
 
+def _times_seen(schedule: FlitSchedule, view: View) -> tuple[float, ...]:
+    """The flits that are not in the queue by themselves."""
+    index, stop, source = schedule.index, schedule.stop, schedule.source
+    if isinstance(source, Pace):
+        times = source.times(index, stop)
+    else:
+        times = times_of(part_of(source, index - schedule.base, stop - schedule.base))
+    return tuple(t - view.now for t in times)
+
+
 class FlitSchedule:
     """Flits of one transfer whose times at a hop are known: a few are in the queue, the others wait here."""
+
+    STATE = (quantity("index"), quantity("stop"), StateField("source", _times_seen))
+    DERIVED = ("times",)
 
     __slots__ = ("base", "index", "source", "stop", "times")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernbench.sim_engine.fabric.engine import DONE, REFILL, Event, FlitEngine
+from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.flit_events import DONE, REFILL, Event
 from kernbench.sim_engine.fabric.progressions import Pace, Progression, Times, append_progression, part_of
 from kernbench.sim_engine.fabric.transfers import Transfer
 

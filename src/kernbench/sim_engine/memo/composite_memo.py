@@ -17,28 +17,29 @@ from functools import lru_cache, partial
 
 from kernbench.common.messages import stream_of
 from kernbench.common.units import on_grid
-from kernbench.components.base import MemoryPort
 from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent, TileFeed
+from kernbench.components.memory_port import MemoryPort
 from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.reservations import Reservation
 from kernbench.sim_engine.memo.composite_recorder import CompositeRecorder
 from kernbench.sim_engine.memo.composite_recording import CompositeRecording, RecordedTiles
-from kernbench.sim_engine.memo.private_pe import Machine, PeBlocks
+from kernbench.sim_engine.memo.private_pe import MachineParts, PeBlocks
 from kernbench.sim_engine.memo.sub_network import SubNetwork
-from kernbench.sim_engine.memory_ports import DirectPort
+from kernbench.sim_engine.memory_ports import ChannelPort, DirectPort
 from kernbench.sim_engine.simulation_stats import INTERRUPTED
 from kernbench.topology.graph import TopologyGraph
 
 LEAST_TILES = 4
-PATIENCE_NS = 2048.0  # a course that is not known is worked out when its composite has been left alone for so long
+PATIENCE_NS = 2048.0  # a composite without a recording is recorded after so long without interference
 MOST_BACKOFF = 64  # composites of a PE that go tile by tile after one that was disturbed
 BUILTIN = "kernbench.components.builtin."
+BACKED_OFF = "composites of its PE were interrupted before"
 
 
-MOST_KEPT_BYTES = 1 << 28  # of all courses of a machine
+MOST_KEPT_BYTES = 1 << 28  # of all recordings of a machine
 
 
 class CompositeRecordings:
@@ -58,7 +59,7 @@ def composite_recordings(graph: TopologyGraph) -> CompositeRecordings:
 class CompositeMemo:
     """Foresees composites of one engine's machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: MachineParts) -> None:
         self._machine = machine
         self._recorded = composite_recordings(machine.graph)
         self._blocks: dict[PeSchedulerComponent, PeBlocks | None] = {}
@@ -66,18 +67,27 @@ class CompositeMemo:
         self._count = 0
         self._backoffs: dict[PeSchedulerComponent, Backoff] = {}
 
-    def try_replay(self, scheduler: object, feed: object, *, is_only_command: bool) -> OneEventComposite | None:
-        """Take over a composite that begins now, where it is the only command on its PE."""
+    def begin(self, scheduler: object, feed: object, *, is_only_command: bool) -> OneEventComposite | None:
+        """Make a composite that begins now one event; None where its tiles are simulated, which is counted."""
         assert isinstance(scheduler, PeSchedulerComponent)
         assert isinstance(feed, TileFeed)
-        begun = self._begin(scheduler, feed) if is_only_command else "its PE has another command"
-        if isinstance(begun, OneEventComposite):
-            return begun
-        self._machine.stats.composites.given_up[begun] += 1
+        why_simulated = self.why_simulated(scheduler, feed, is_only_command=is_only_command)
+        if why_simulated == BACKED_OFF:
+            self._backoffs[scheduler].count()
+        if not why_simulated:
+            composite = self._replay(scheduler, feed)
+            if composite is not None:
+                return composite
+            why_simulated = "its links or channels are in use"
+        self._machine.stats.composites.given_up[why_simulated] += 1
         return None
 
-    def _begin(self, scheduler: PeSchedulerComponent, feed: TileFeed) -> OneEventComposite | str:
-        """A composite that is one event, or why it goes tile by tile."""
+    def why_simulated(self, scheduler: object, feed: object, *, is_only_command: bool) -> str:
+        """Why a composite goes tile by tile; empty where it may be one event, if its links can be reserved."""
+        assert isinstance(scheduler, PeSchedulerComponent)
+        assert isinstance(feed, TileFeed)
+        if not is_only_command:
+            return "its PE has another command"
         blocks = self._blocks_of(scheduler)
         if blocks is None:
             return "an engine of its PE is not built in"
@@ -86,12 +96,11 @@ class CompositeMemo:
         if not blocks.dma.is_idle:
             return "its DMA engine is in use"
         backoff = self._backoffs.get(scheduler)
-        if backoff is None:
-            backoff = self._backoffs[scheduler] = Backoff()
-        if not backoff.is_over():
-            return "composites of its PE were interrupted before"
-        operands = feed.context.operands
-        ports = list({e.port.path: e.port for x in operands if x is not None for e in x.extents}.values())
+        if backoff is not None and not backoff.is_over:
+            return BACKED_OFF
+        ports = _ports_of(feed)
+        if any(isinstance(port, ChannelPort) for port in ports):
+            return "an operand has a request for each channel"
         if not all(isinstance(port, DirectPort) for port in ports):
             return "an operand is not reached directly"
         if any(self._machine.listeners.has_any(port.path[-1]) for port in ports):
@@ -101,16 +110,28 @@ class CompositeMemo:
             return "its links cannot be reserved"
         if not sub_network.has_latency:
             return "its requests take no time"
+        return ""
+
+    def _replay(self, scheduler: PeSchedulerComponent, feed: TileFeed) -> OneEventComposite | None:
+        """Reserve links and channels, and replay; None where they are in use."""
+        blocks, ports, backoff = (
+            self._blocks_of(scheduler),
+            _ports_of(feed),
+            self._backoffs.setdefault(scheduler, Backoff()),
+        )
+        assert blocks is not None
+        sub_network = self._sub_network_of(ports)
         composite = OneEventComposite(self, self._machine, blocks, feed, sub_network, ports, backoff)
         reservation = self._machine.fabric.reserve(sub_network.links, sub_network.memories, composite.on_interrupt)
         if reservation is None:
-            return "its links or channels are in use"
+            return None
         key = self._key_of(sub_network, feed, ports)
         recording = self._recorded.recordings.get(key)
+        composite.hold(reservation)
         if recording is not None:
-            composite.begin(reservation, recording)
+            composite.begin(recording)
         else:
-            composite.wait(reservation, _shortest_ns(sub_network, feed) / 2, key)
+            composite.wait(_shortest_ns(sub_network, feed) / 2, key)
         self._count += 1
         self._under_way[self._count] = composite
         composite.number = self._count
@@ -135,7 +156,8 @@ class CompositeMemo:
         if scheduler not in self._blocks:
             engines: list[object] = [scheduler, *scheduler.engines.values()]
             pe = scheduler.pe
-            engines += [self._machine.component(pe.part(part)) for part in ("pe_tcm", "pe_mmu")]
+            others = [pe.part(part) for part in ("pe_tcm", "pe_mmu")]
+            engines += [self._machine.component(node) for node in others if node in self._machine.graph.nodes]
             is_ours = all(type(engine).__module__.startswith(BUILTIN) for engine in engines)
             self._blocks[scheduler] = PeBlocks(scheduler) if is_ours else None
         return self._blocks[scheduler]
@@ -148,7 +170,7 @@ class CompositeMemo:
         return sub_network
 
     def _key_of(self, sub_network: SubNetwork, feed: TileFeed, ports: list[MemoryPort]) -> Hashable:
-        """What the course of a composite depends on."""
+        """The cache key of a composite: everything that its timeline depends on."""
         groups = self._machine.fabric.engine.groups
         directions = tuple(
             groups[node].directions if groups[node].penalty_ns else () for _, node in sub_network.channels
@@ -179,6 +201,12 @@ class CompositeMemo:
         return tuple(found)
 
 
+def _ports_of(feed: TileFeed) -> list[MemoryPort]:
+    """The memories of a composite's operands, each once."""
+    operands = feed.context.operands
+    return list({e.port.path: e.port for x in operands if x is not None for e in x.extents}.values())
+
+
 def _shortest_ns(sub_network: SubNetwork, feed: TileFeed) -> float:
     """A time that the composite takes at least: its largest operand passes a link, whole."""
     fastest = max((bw_gbs or 0.0 for _, _, bw_gbs, _ in sub_network.kind[1]), default=0.0)
@@ -194,12 +222,14 @@ class Backoff:
     def __init__(self) -> None:
         self._left = self._next = 0
 
+    @property
     def is_over(self) -> bool:
-        """Whether to try again; asked for every composite."""
-        if not self._left:
-            return True
+        """Whether to try again."""
+        return not self._left
+
+    def count(self) -> None:
+        """A composite goes tile by tile because it is not over."""
         self._left -= 1
-        return False
 
     def on_interrupt(self) -> None:
         self._next = self._left = min(2 * self._next + 1, MOST_BACKOFF)
@@ -214,7 +244,7 @@ class OneEventComposite:
     def __init__(
         self,
         composite_memo: CompositeMemo,
-        machine: Machine,
+        machine: MachineParts,
         blocks: PeBlocks,
         feed: TileFeed,
         sub_network: SubNetwork,
@@ -233,22 +263,23 @@ class OneEventComposite:
         self._reservation: Reservation | None = None
         self.number = 0
 
-    def begin(self, reservation: Reservation, recording: CompositeRecording) -> None:
-        """Its course is known."""
+    def hold(self, reservation: Reservation) -> None:
+        """It has its links and channels to itself, until an interfering access."""
         self._reservation = reservation
-        self._blocks.dma.before_use = self.interrupt
+        self._blocks.dma.access_observers.add(self.interrupt)
+
+    def begin(self, recording: CompositeRecording) -> None:
+        """Its recording is there: it ends as recorded."""
         self._machine.at(self.begin_ns + recording.end_ns, self._end, recording)
 
-    def wait(self, reservation: Reservation, ns: float, key: Hashable) -> None:
-        """Its course is not known: whether it is worth while to work it out will be seen after a while."""
-        self._reservation = reservation
-        self._blocks.dma.before_use = self.interrupt
+    def wait(self, ns: float, key: Hashable) -> None:
+        """There is no recording: one is made if it is not interrupted for a while."""
         self._machine.at(on_grid(self.begin_ns + ns), self._record_now, key)
 
     def _record_now(self, key: Hashable) -> None:
         if self._reservation is not None:
             recording = self._memo.recording_of(key, self._sub_network, self._blocks, self._feed, self._ports)
-            self.begin(self._reservation, recording)
+            self.begin(recording)
 
     def interrupt(self) -> None:
         """Go on tile by tile from now on."""
@@ -282,7 +313,8 @@ class OneEventComposite:
         blocks.fetch_store.skip_tiles(tiles)
         blocks.dma.add_busy(recording.use.dma_ns)
         blocks.scheduler.compute_slots[0].add_busy(recording.use.slot_ns, is_communication=is_communication)
-        blocks.tcm.add_busy(*recording.use[2:], is_communication=is_communication)
+        use = recording.use
+        blocks.tcm.add_busy(use.tcm_read_ns, use.tcm_write_ns, use.tcm_ns, is_communication=is_communication)
         self._count(recording)
         feed.finished(self._record(recording))
 
@@ -315,5 +347,5 @@ class OneEventComposite:
     def _over(self) -> None:
         self._reservation = None
         self._blocks.scheduler.replayed = None
-        self._blocks.dma.before_use = None
+        self._blocks.dma.access_observers.remove(self.interrupt)
         self._memo.forget(self)

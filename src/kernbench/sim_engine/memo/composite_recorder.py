@@ -16,12 +16,11 @@ from hashlib import blake2b
 from marshal import dumps
 from typing import Any, NamedTuple
 
-from kernbench.components.base import MemoryPort
-from kernbench.components.builtin.operand_reads import token_state
 from kernbench.components.builtin.pe_scheduler import TileFeed
 from kernbench.components.builtin.pe_state import Placement, RelativeView
 from kernbench.components.builtin.pipeline import TileToken
 from kernbench.components.builtin.stages import DmaStage
+from kernbench.components.memory_port import MemoryPort
 from kernbench.components.recording import NO_REF
 from kernbench.sim_engine.fabric import Transfer
 from kernbench.sim_engine.fabric.agenda import INFINITY
@@ -34,12 +33,12 @@ from kernbench.sim_engine.memo.composite_recording import (
     Use,
     WorkByPart,
 )
-from kernbench.sim_engine.memo.private_pe import Machine, PeBlocks, PrivatePe
+from kernbench.sim_engine.memo.private_pe import MachineParts, PeBlocks, PrivatePe
 from kernbench.sim_engine.memo.segments import Passage, RecordedSegments, Seen, Segment, Totals, segments_of, stretch_of
 from kernbench.sim_engine.memo.sub_network import SubNetwork
 from kernbench.sim_engine.memo.tile_steps import TILES_BETWEEN, Steps
 
-RECORDING_BYTES, ROW_BYTES, NUMBER_BYTES = 4096, 192, 32  # of memory: a course, a row of it, and a number in a row
+RECORDING_BYTES, ROW_BYTES, NUMBER_BYTES = 4096, 192, 32  # of memory: a recording, a row of it, and a number in a row
 WORTH_TILES = 3 * TILES_BETWEEN
 
 
@@ -60,7 +59,12 @@ class CompositeRecorder:
     """Runs one composite."""
 
     def __init__(
-        self, machine: Machine, sub_network: SubNetwork, blocks: PeBlocks, feed: TileFeed, ports: Sequence[MemoryPort]
+        self,
+        machine: MachineParts,
+        sub_network: SubNetwork,
+        blocks: PeBlocks,
+        feed: TileFeed,
+        ports: Sequence[MemoryPort],
     ) -> None:
         self._sub_network = sub_network
         self._private = private = PrivatePe(machine, sub_network)
@@ -71,7 +75,7 @@ class CompositeRecorder:
         self._work: WorkByPart = {}
         self._records = 0
         self._later_tiles, self._later_ns = 0, 0.0  # than the tiles and the time of the private PE
-        self._added_rows = 0  # rows that are in the course
+        self._added_rows = 0  # rows that are in the recording
         operands = private.operands(feed.context.operands, ports)
         self._feed = pe.scheduler.feed_of(
             feed.plan, feed.context.request, operands, (NO_REF, NO_REF), self._ended.append, self._record
@@ -214,7 +218,7 @@ class CompositeRecorder:
                 transfer.block = (address + stage.offset) >> shift
 
     def _add_rows(self) -> None:
-        """Tiles that have ended since this was last called are part of the course."""
+        """Tiles that have ended since this was last called become part of the recording."""
         if self._added_rows < len(self._rows):
             self._recording.stretches.append(Stretch(self._rows[self._added_rows :], self._later_tiles, self._later_ns))
             self._added_rows = len(self._rows)
@@ -243,19 +247,14 @@ class CompositeRecorder:
             if isinstance(subject, Transfer):
                 return subject_state(subject.tag)
             assert isinstance(subject, TileToken)
-            return token_state(subject, view)
+            return view.token(subject)
 
         fabric = state_of(private.fabric, env.now, subject_state, view.first_channels)
         calls = tuple(
             (time - env.now, getattr(action, "__qualname__", ""), subject_state(subject))
             for time, action, subject in env.calls()
         )
-        parts = [
-            pe.scheduler.timing_state(view),
-            pe.dma.timing_state(view),
-            pe.fetch_store.timing_state(view),
-            pe.tcm.timing_state(view),
-        ]
+        parts = [block.timing_state(view) for block in pe.all]
         self._under_way = list(view.tokens.values())
         state: Any = (over, *parts, calls, fabric)  # of numbers, strings and tuples of them
         plain = blake2b(dumps(state, 2), digest_size=24)  # version 2: the same bytes for equal values

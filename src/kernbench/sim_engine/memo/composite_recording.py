@@ -48,14 +48,14 @@ class Repeat(NamedTuple):
     ns: float
 
 
-def _in_turn(stretches: list[Stretch | Repeat], tiles: int, ns: float) -> Iterator[Stretch]:
+def _in_order(stretches: list[Stretch | Repeat], tiles: int, ns: float) -> Iterator[Stretch]:
     """Every single stretch, so much later."""
     for stretch in stretches:
         if isinstance(stretch, Stretch):
             yield Stretch(stretch.rows, stretch.tiles + tiles, stretch.ns + ns)
         else:
             for n in range(stretch.times):
-                yield from _in_turn(stretch.stretches, tiles + n * stretch.tiles, ns + n * stretch.ns)
+                yield from _in_order(stretch.stretches, tiles + n * stretch.tiles, ns + n * stretch.ns)
 
 
 class CompositeRecording:
@@ -79,7 +79,7 @@ class CompositeRecording:
         """Every tile, in the order in which they end, as the op log has them; the first tile is `token`."""
         tiles = enumerate(self.plan.tiles())
         waiting: dict[int, TilePlan] = {}  # fed, and yet to end
-        for rows, later, ns in _in_turn(self.stretches, 0, 0.0):
+        for rows, later, ns in _in_order(self.stretches, 0, 0.0):
             since, first = begin_ns + ns, token + later
             for number, times, causes in rows:
                 tile = number + later

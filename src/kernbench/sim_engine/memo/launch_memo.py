@@ -30,7 +30,7 @@ from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.policy.address.phyaddr import SIP_SHIFT
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.memo.composite_memo import BUILTIN
-from kernbench.sim_engine.memo.late_credits import awaits_credits
+from kernbench.sim_engine.memo.late_credits import queue_so_far
 from kernbench.sim_engine.memo.launch_recordings import JobsByPe, LaunchRecordings
 from kernbench.sim_engine.memo.record_ahead import RecordAhead
 from kernbench.sim_engine.memo.regions import AnyRegion, Region, SipGroup
@@ -54,32 +54,38 @@ class LaunchMemo:
         self._run: dict[RequestId, int] = {}  # launches whose time is now and that are not known: PEs that start yet
         self._under_way: dict[int, ReplayedLaunch] = {}  # by SIP
         self.replayed_regions = (
-            0  # regions in which launches took a known course to its end: their kernels were not run there
+            0  # regions in which launches were replayed to their end: their kernels were not run there
         )
         if machine.writers is not None:
-            machine.writers.before_use = self._before_use
+            machine.writers.access_observers.add(self._before_access)
         if machine.data:
-            machine.memory.before_use = self._before_use
+            machine.memory.access_observers.add(self._before_access)
 
-    def try_replay(self, cpu: object, job: object, at_ns: float) -> bool:
-        """Whether to take over what a PE does for a launch that begins at `at_ns`. Another launch that is under way
-        there as a known one goes on as if it were not known.
+    def begin(self, cpu: object, job: object, at_ns: float) -> None:
+        """Begin a PE's job of a launch at `at_ns`, when it is decided whether the launch is replayed. A replay that is
+        under way on that SIP is interrupted.
         """
         assert isinstance(cpu, PeCpuComponent)
         assert isinstance(job, LaunchJob)
         self.interrupt((cpu.key[0],))
-        launch = job.launch
-        why_not = (
-            "its PEs do not start together" if launch.target_start_ns != at_ns else self._recordings.why_not(launch)
-        )
-        if why_not:
-            self._machine.note_launch(launch, why_not)
-            if self._ahead.is_worker:
-                self._machine.at(at_ns, self._skip, [(cpu, job)])
-            return self._ahead.is_worker
-        self._waiting[job] = cpu
-        self._machine.at(at_ns, self._start, (cpu, job))
-        return True
+        why_simulated = self.why_simulated(job.launch, at_ns)
+        if job.launch.target_start_ns == at_ns:
+            self._recordings.note_call(job.launch)
+        if not why_simulated:
+            self._waiting[job] = cpu
+            self._machine.at(at_ns, self._start, (cpu, job))
+            return
+        self._machine.note_launch(job.launch, why_simulated)
+        if self._ahead.is_worker:
+            self._machine.at(at_ns, self._skip, [(cpu, job)])
+        else:
+            self._machine.at(at_ns, cpu.start_job, job)
+
+    def why_simulated(self, launch: KernelLaunchMsg, at_ns: float) -> str:
+        """Why a launch that begins at `at_ns` is simulated whatever it does; empty where it may be replayed."""
+        if launch.target_start_ns != at_ns:
+            return "its PEs do not start together"
+        return self._recordings.why_not(launch)
 
     def interrupt(self, sips: Collection[int] | None = None) -> None:
         """Interrupt the replays on some SIPs, or on all: what is under way there is simulated from now on."""
@@ -88,7 +94,7 @@ class LaunchMemo:
                 if sip in self._under_way:
                     self._under_way[sip].interrupt()
 
-    def _before_use(self, address: int) -> None:
+    def _before_access(self, address: int) -> None:
         """Bytes are accessed, or their writer is asked for: replays on their SIP are interrupted first."""
         if self._under_way:
             self.interrupt((address >> SIP_SHIFT,))
@@ -159,7 +165,8 @@ class LaunchMemo:
         communicator = machine.communicators.get(launch.communicator)
         if communicator is not None and (communicator.unreceived or communicator.users):
             return "messages of its communicator are under way"
-        if communicator is not None and awaits_credits(machine, list(by_key), communicator):
+        queues = [queue_so_far(machine, key) for key in by_key]
+        if communicator and any(queue is not None and queue.awaits_credits(communicator) for queue in queues):
             return "credits of its communicator are under way"
         links, memories = self._recordings.parts_of(whole).links, self._recordings.parts_of(whole).memories
         replayed = ReplayedLaunch(
@@ -241,8 +248,8 @@ def _call_of(launch: KernelLaunchMsg) -> object:
 
 
 def _are_mixed(launches: Sequence[KernelLaunchMsg]) -> bool:
-    """Whether launches of collectives came in turns. Kernels end in turns then, too, and which of those that end at one
-    instant is first is only known within a course.
+    """Whether launches of collectives alternated. Their kernels end alternately, too, and which of those that end at
+    one instant is first is only defined within a recording.
     """
     calls = [_call_of(launch) for launch in {launch.id: launch for launch in launches}.values()]
     return max(Counter(call for call, _ in groupby(calls)).values()) > 1

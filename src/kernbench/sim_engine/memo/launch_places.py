@@ -26,7 +26,7 @@ Place = tuple[int, int, int]  # the same, and where among the memory's channels
 Offsets = dict[PartKey, int]  # how much further behind the start of a part a kernel is than the one that it follows
 
 
-class Part(NamedTuple):
+class TensorPart(NamedTuple):
     """A part of a tensor in a region: its addresses as kernels say them, and its physical address."""
 
     start: int
@@ -51,7 +51,7 @@ class LaunchPlaces:
 
     def __init__(self, launches: Sequence[KernelLaunchMsg], region: AnyRegion, round_bytes: int) -> None:
         tensors = [arg for launch in launches for arg in launch.all_args if isinstance(arg, TensorArg)]
-        parts: list[Part] = []
+        parts: list[TensorPart] = []
         layout: list[Hashable] = []
         for at, tensor in enumerate(tensors):
             shards = [shard for shard in tensor.shards if region.holds(shard.sip, shard.cube)]
@@ -73,14 +73,14 @@ class LaunchPlaces:
         part = self._at(address)
         return None if part is None else (part.key, address - part.start)
 
-    def part_at(self, pa: int) -> Part | None:
+    def part_at(self, pa: int) -> TensorPart | None:
         """The part that a physical address is in; None for one that is not in the region."""
         at = bisect_right(self._by_pa, pa, key=_pa) - 1
         if at < 0 or pa >= self._by_pa[at].pa + self._by_pa[at].nbytes:
             return None
         return self._by_pa[at]
 
-    def part_of(self, key: PartKey) -> Part:
+    def part_of(self, key: PartKey) -> TensorPart:
         return self._by_key[key]
 
     @cached_property
@@ -88,31 +88,33 @@ class LaunchPlaces:
         """Whether no two parts share bytes."""
         return all(a.pa + a.nbytes <= b.pa for a, b in pairwise(self._by_pa))
 
-    def _at(self, address: int) -> Part | None:
+    def _at(self, address: int) -> TensorPart | None:
         at = bisect_right(self._starts, address) - 1
         if at < 0 or address > self.parts[at].end:
             return None
         return self.parts[at]
 
     @cached_property
-    def _by_key(self) -> dict[PartKey, Part]:
+    def _by_key(self) -> dict[PartKey, TensorPart]:
         return {part.key: part for part in self.parts}
 
     @cached_property
-    def _by_pa(self) -> list[Part]:
+    def _by_pa(self) -> list[TensorPart]:
         return sorted(self.parts, key=_pa)
 
 
-def _pa(part: Part) -> int:
+def _pa(part: TensorPart) -> int:
     return part.pa
 
 
-def _part(tensor: TensorArg, shard: TensorShard, at: int, number: int) -> Part:
+def _part(tensor: TensorArg, shard: TensorShard, at: int, number: int) -> TensorPart:
     start = shard.pa if tensor.va_base is None else tensor.va_base + shard.offset_bytes
-    return Part(start, start + shard.nbytes, at, number, shard.pa)
+    return TensorPart(start, start + shard.nbytes, at, number, shard.pa)
 
 
-def _layout(parts: Sequence[Part], shards: Sequence[TensorShard], region: AnyRegion, round_bytes: int) -> Hashable:
+def _layout(
+    parts: Sequence[TensorPart], shards: Sequence[TensorShard], region: AnyRegion, round_bytes: int
+) -> Hashable:
     """Of each part: whose it is, how long, how far from the first, where among channels, and whether it goes on where
     the one before it ends, so that both are one piece of memory.
     """
@@ -195,7 +197,7 @@ class Shift:
     def pa(self, pe: str, pa: int) -> int:
         """A physical address of a tensor that a kernel on a PE of the region reaches, there."""
         part = self._places.part_at(pa)
-        assert part is not None, "a course does not leave its region"
+        assert part is not None, "a recording does not leave its region"
         return self.base(pe, part.key) + pa - part.pa
 
     def base(self, pe: str, part: PartKey) -> int:

@@ -17,19 +17,18 @@ from kernbench.common.ipcq import Communicator, Peer
 from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
-from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
 from kernbench.policy.address.allocator import TcmLease
 from kernbench.sim_engine.fabric.done_tally import DoneByKind
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.machine import Machine
-from kernbench.sim_engine.memo.late_credits import LateCredit, SentCredit, credit_words, late_credits
+from kernbench.sim_engine.memo.late_credits import LateCredits, queue_so_far
 from kernbench.sim_engine.memo.launch_places import LaunchPlaces, Pointers
 from kernbench.sim_engine.memo.launch_recording import ChannelRows, LaunchRecording, Messages, Moved
 from kernbench.sim_engine.memo.private_machine import PrivateMachine, UnknownWriters, WritersOf
 from kernbench.sim_engine.memo.recorded_contents import RecordedContents
-from kernbench.sim_engine.memo.regions import AnyRegion, SipGroup
+from kernbench.sim_engine.memo.regions import AnyRegion
+from kernbench.triton_emu.kernel_env import KernelEnv
 from kernbench.triton_emu.recording_tl import RecordingTl, Trace
-from kernbench.triton_emu.tl_core import KernelEnv
 
 MOST_STEPS = 1 << 18  # of the clock, for a launch in a region: the largest of a GPT-3 layer takes a quarter
 STEPS = 1 << 8
@@ -60,8 +59,8 @@ class LaunchRecorder:
         places: LaunchPlaces,
         memories: Sequence[int],
     ) -> LaunchRecording | None:
-        """The course of a launch, or of several on a SIP each, on these PEs of a region, with `memories` as nodes that
-        have channels; None where there is none: it leaves the region, fails, or cannot be compared with others.
+        """The recording of a launch, or of several on a SIP each, on these PEs of a region, with `memories` as nodes
+        that have channels; None where there is none: it leaves the region, fails, or cannot be compared with others.
         """
         if self._private is None:
             self._private = PrivateMachine(self._machine)
@@ -90,7 +89,7 @@ class Tail(NamedTuple):
     """When all kernels have ended, and PEs send nothing any more: credits that are under way, and what was done."""
 
     now: float
-    credits: list[SentCredit]
+    credits: LateCredits | None
     done: DoneByKind
     waits: list[tuple[int, float, float]]
 
@@ -119,7 +118,7 @@ class _LaunchRun:
         self.note_steps: Callable[[], object] = lambda: None
         self._done_before = private.fabric.done_so_far()
         self._tail: Tail | None = None
-        self._late: list[LateCredit] = []
+        self._communicator: Communicator | None = None
 
     def run(self) -> LaunchRecording | None:
         private, memories = self._private, self._memories
@@ -137,8 +136,7 @@ class _LaunchRun:
                 tally.watch(launch.id)
         traces, pointers = self._traces, [Pointers(self._places) for _ in self._keys]
         memory = None if private.log is None else UnknownWriters(self._places)
-        communicator = private.join(launches[0].communicator)
-        private.credits.are_watched = isinstance(self._region, SipGroup)  # within a SIP none is late
+        communicator = self._communicator = private.join(launches[0].communicator)
         leases = [self._begin(*each, memory) for each in zip(self._keys, traces, pointers, strict=True)]
         self._go_on()
         messages = None if communicator is None else self._messages(communicator)
@@ -169,7 +167,7 @@ class _LaunchRun:
         return LaunchRecording(
             self._begin_ns, self._region, self._keys, self._places, leases, directions, traces, results, work, rows,
             pointers, memory, messages, tail.now - self._begin_ns, moved, waits, channels,
-            [number_of[key] for key in self._results], self._late, contents,
+            [number_of[key] for key in self._results], [] if tail.credits is None else tail.credits.arrived, contents,
         )  # fmt: skip
 
     def abandon(self) -> None:
@@ -216,9 +214,9 @@ class _LaunchRun:
             pass
         ended = [result for result in results.values() if result.error is None]
         self.is_over = len(ended) == kernels
-        if self.is_over and (self._tail is None or not self._tail.credits):
+        if self.is_over:
             over = self._all_over()
-            if self._tail is None or over.done != self._tail.done:  # else nothing but acknowledgements was under way
+            if self._tail is None or over.done != self._tail.done:  # else nothing but control messages was under way
                 self._tail = over
 
     def _tail_now(self) -> Tail | None:
@@ -227,33 +225,20 @@ class _LaunchRun:
         dmas = (private.component_so_far(private.resolver.find_pe_part(*key, "pe_dma")) for key in self._keys)
         if not all(dma.is_idle for dma in dmas if isinstance(dma, PeDmaComponent)):
             return None
-        return Tail(
-            private.env.now, private.credits.under_way(), self._done(), private.fabric.engine.links.take_waits()
-        )
+        talks = self._communicator
+        late = None if talks is None else LateCredits(private, self._keys, talks, self._begin_ns)
+        return Tail(private.env.now, late, self._done(), private.fabric.engine.links.take_waits())
 
     def _all_over(self) -> Tail:
         """The same when nothing is under way any more."""
         private, former = self._private, self._tail
         waits = private.fabric.engine.links.take_waits()
-        return Tail(private.env.now, [], self._done(), waits if former is None else former.waits + waits)
+        return Tail(private.env.now, None, self._done(), waits if former is None else former.waits + waits)
 
     def _done(self) -> DoneByKind:
         """What was moved since the begin."""
         since = self._private.fabric.done_since(self._done_before)
         return {last_flit: (flits, transfers) for last_flit, flits, transfers in since}
-
-    def _find_late(self, communicator: Communicator) -> None:
-        """Credits that are under way when all else is over: if nothing else is, the launch is over without them."""
-        tail, private = self._tail, self._private
-        if tail is None or not tail.credits or not self.is_over:
-            return
-        over, words = self._all_over(), credit_words(private, self._keys, communicator)
-        late = late_credits(private, tail.credits, words, self._begin_ns)
-        done = over.done if late is None else late.without(over.done)
-        if late is None or any(count > tail.done.get(kind, (0, 0))[1] for kind, (_, count) in done.items()):
-            self._tail = over
-        else:
-            self._tail, self._late = tail._replace(done=done), late.credits
 
     def _messages(self, communicator: Communicator) -> Messages | None:
         """The peers that kernels have exchanged messages with; a message that was never received is a failure."""
@@ -262,11 +247,11 @@ class _LaunchRun:
         peers: list[tuple[PeKey, str, Peer]] = []
         senders: list[tuple[PeKey, str]] = []
         for key in self._keys:
-            queue = private.component_so_far(private.resolver.find_pe_part(*key, "pe_ipcq"))
-            if isinstance(queue, PeIpcqComponent):
+            queue = queue_so_far(private, key)
+            if queue is not None:
+                queue.on_credit = None
                 peers += [(key, direction, peer) for direction, peer in queue.used(communicator)]
-                senders += [(key, direction) for direction, _ in queue.credit_words(communicator)]
-        self._find_late(communicator)
+                senders += [(key, direction) for direction in queue.sent_to(communicator)]
         communicator.close()
         return Messages(communicator.config, peers, senders) if peers else None
 

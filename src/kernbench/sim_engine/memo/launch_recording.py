@@ -47,7 +47,7 @@ class Messages(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What a course moves in one region: by kind of transfer, by link, and by node with channels."""
+    """What a recorded launch moves in one region: by kind of transfer, by link, and by node with channels."""
 
     moved: list[Done]
     waits: list[tuple[int, float, float]]
@@ -109,8 +109,8 @@ class LaunchRecording:
         return found
 
     def can_be_at(self, offsets: Sequence[Offsets]) -> bool:
-        """Whether kernels that are elsewhere in their parts, by so much each, take the course: each is within its parts
-        still, and where one writes no other one is, or was.
+        """Whether kernels that are elsewhere in their parts, by so much each, replay the recording: each is within its
+        parts still, and where one writes no other one is, or was.
         """
         if not any(by for each in offsets for by in each.values()):
             return True
@@ -118,10 +118,11 @@ class LaunchRecording:
             return False
         touched: dict[PartKey, list[tuple[Span, int]]] = {}
         for key, each in zip(self.keys, offsets, strict=True):
+            moved: dict[int, int] = {}  # by tensor: an access may lie in several parts, and moves in all of them alike
             for part, span in self.memory.spans.get(str(PeId(*key)), {}).items():
-                if part not in each or span.first + each[part] < 0:
+                if part not in each or moved.setdefault(part[0], each[part]) != each[part]:
                     return False
-                if span.end + each[part] > self.places.part_of(part).nbytes:
+                if span.first + each[part] < 0 or span.end + each[part] > self.places.part_of(part).nbytes:
                     return False
                 touched.setdefault(part, []).append((span, each[part]))
         return all(_are_apart(users) for users in touched.values())

@@ -32,7 +32,7 @@ from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import base_of, is_repeatable
 
 MOST_RECORDINGS = 32  # of a kernel and a kind of region
-MOST_BYTES = 1 << 29  # of all courses of a machine
+MOST_BYTES = 1 << 29  # of all recordings of a machine
 PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
 LaunchKind = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, a launch's name; SIPs of a collective
 JobsByPe = dict[PeKey, tuple[PeCpuComponent, LaunchJob]]
@@ -46,7 +46,7 @@ class Extent(Enum):
 
 
 class RecordingKey(NamedTuple):
-    """What courses are kept by: a kernel, as `base_of` has it, and which PEs of a region, or of a tray."""
+    """The key of recordings: a kernel, as `base_of` has it, and which PEs of a region, or of a tray."""
 
     kernel: object
     pes: tuple[tuple[int, ...], ...]
@@ -54,7 +54,7 @@ class RecordingKey(NamedTuple):
 
 
 class RecordedAhead(NamedTuple):
-    """What a worker has found of a kind of launch: courses, each with its PEs and whether they are those of a cube."""
+    """Recordings by a worker of one kind of launch, each with its PEs and whether they are those of a cube."""
 
     recordings: list[tuple[tuple[tuple[int, ...], ...], bool, LaunchRecording]]
 
@@ -74,14 +74,14 @@ class LaunchRecordings:
         self._kept: BoundedDict[LaunchRecording, tuple[RecordingKey, LaunchRecording]] = BoundedDict(MOST_BYTES)
         self._extents: dict[LaunchKind, Extent] = {}  # of kernels that do not keep to their cube
         self._interrupted: Counter[LaunchKind] = Counter()
-        self.recorded = 0  # courses so far
+        self.recorded = 0  # recordings so far
         self._first_calls: dict[LaunchKind, object] = {}  # of collectives
         self._for_others: list[tuple[RecordingKey, LaunchRecording]] = []  # what this process has explored as a worker
 
     # ---- kinds of launches
 
     def why_not(self, launch: KernelLaunchMsg) -> str:
-        """Why there can be no course for a launch; empty where there may be one."""
+        """Why a launch cannot be recorded; empty where there may be one."""
         paths, is_collective = self._machine.fast_paths, launch.stream != "compute"
         if not (paths.collectives if is_collective else paths.launches):
             return OFF
@@ -104,8 +104,13 @@ class LaunchRecordings:
         host has said that it launches much.
         """
         call = launch.communicator, launch.tag
-        is_first = self._first_calls.setdefault(self._kind_of(launch), call) == call
+        is_first = self._first_calls.get(self._kind_of(launch), call) == call
         return is_first and not self._machine.host_ahead.is_inside
+
+    def note_call(self, launch: KernelLaunchMsg) -> None:
+        """Note the first call of each kind of collective."""
+        if self.sip_group_of(launch) is not None and launch.kernel_ref.name in self._machine.kernels:
+            self._first_calls.setdefault(self._kind_of(launch), (launch.communicator, launch.tag))
 
     def was_interrupted(self, launch: KernelLaunchMsg) -> None:
         """A launch was taken over in vain."""
@@ -142,12 +147,12 @@ class LaunchRecordings:
             found = self._regions[region] = sip_group_parts(self._machine, sips, region)
         return found
 
-    # ---- courses
+    # ---- recordings
 
     def replays(
         self, launches: Sequence[KernelLaunchMsg], regions: Sequence[AnyRegion], by_key: JobsByPe
     ) -> list[RegionReplay] | None:
-        """A launch region by region, or those of a tray; None where a region has no course."""
+        """A launch region by region, or those of a tray; None where a region has no recording."""
         kind, is_cube = self._kind_of(launches[0]), regions[0].cube is not None
         key = _key_text(kind, launches[0])
         if kind in self._extents and (is_cube or self._extents[kind] is Extent.FARTHER):
@@ -197,8 +202,8 @@ class LaunchRecordings:
         places: LaunchPlaces,
         memories: Sequence[int],
     ) -> tuple[LaunchRecording, list[Offsets]] | None:
-        """The course that kernels in a region take, from the state that the region is in, and where in parts they are;
-        None for one that is not known.
+        """The recording that kernels in a region replay, given the state of the region, and where in parts they are;
+        None where there is none.
         """
         _, job = next(iter(own.values()))
         leases = [self._machine.tcm_for(*key, job.launch.stream) for key in own]
@@ -215,7 +220,7 @@ class LaunchRecordings:
         return None
 
     def _match(self, recording: LaunchRecording, own: JobsByPe, places: LaunchPlaces) -> list[Offsets] | None:
-        """Where kernels are within parts that do what those of a course did; None where they do not."""
+        """Where kernels are within parts that do what those of a recording did; None where they do not."""
         found: list[Offsets] = []
         for (cpu, job), trace, recorded in zip(own.values(), recording.traces, recording.pointers, strict=True):
             pointers = Pointers(places)
@@ -236,8 +241,8 @@ class LaunchRecordings:
     # ---- workers
 
     def _take_from_workers(self, kind: LaunchKind, key: str) -> bool:
-        """Whether a worker has found courses of a kind of launch, which are known from now on. What it has not found is
-        not taken for granted.
+        """Whether a worker has recorded a kind of launch; the recordings are kept from now on. That it has found none
+        proves nothing.
         """
         found = None if self._ahead.is_worker else self._ahead.take(key, RecordedAhead)
         if found is None or not found.recordings:

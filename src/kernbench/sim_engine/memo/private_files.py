@@ -1,5 +1,5 @@
-"""Open files of a worker process (`record_ahead.py`), a copy of the process that made it: no byte that it reads or
-writes is missed, or seen, by another process.
+"""Record, ahead of the clock: open files of a worker process (`record_ahead.py`), which is a copy of the process that
+made it: no byte that it reads or writes is missed, or seen, by another process.
 
     standard output, standard error     written to /dev/null
     regular files for reading, folders  opened again for reading, at the position where they were

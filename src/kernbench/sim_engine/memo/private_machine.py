@@ -1,8 +1,8 @@
-"""A machine beside the machine: its own clock, fabric and op log, on the same graph. What happens there has
-no effect on the machine.
+"""Record: a private machine for a launch, with its own clock, fabric and op log, on the same graph. What happens there
+has no effect on the machine.
 
 Its PEs are given what those of the machine have: mappings, TCM, kernels. It keeps no contents; what kernels would do
-with them can be recorded (`recorded_contents.py`). Who has written what before is not known there: an op that waits for
+with them can be recorded (`recorded_contents.py`). Which op wrote bytes before is not known there: an op that waits for
 such bytes waits for a placeholder.
 """
 
@@ -14,13 +14,12 @@ from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import BufferKind, Communicator
 from kernbench.common.messages import LaunchStream
 from kernbench.common.writers import Writers
-from kernbench.components.base import MemoryPort
+from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.policy.address.allocator import TcmLease, TcmRingAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.machine import Machine
-from kernbench.sim_engine.memo.late_credits import SentCredits
 from kernbench.sim_engine.memo.launch_places import LaunchPlaces, PartKey
 from kernbench.sim_engine.op_copies import PLACEHOLDER
 from kernbench.sim_engine.op_log import OpLog
@@ -114,7 +113,6 @@ class PrivateMachine(Machine):
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self.credits = SentCredits()
         log = None if machine.log is None else OpLog()
         super().__init__(machine.graph, log, data=False, fast=machine.fast_paths)
         self.kernels = machine.kernels
@@ -147,23 +145,20 @@ class PrivateMachine(Machine):
         self.communicators[name] = made
         return made
 
-    def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
-        port = self._ports.get(path)
-        if port is None:
-            port = super().memory_port(path)
-            if self._machine.graph.node(path[-1]).kind == "pe_tcm":  # where the words are that credits are written to
-                port = self._ports[path] = self.credits.watched(port)
-        return port
-
     def take_mappings(self, pes: Iterable[PeKey]) -> None:
-        """Let the MMUs of some PEs translate as those of the machine do now."""
+        """Let the MMUs, or the segment tables, of some PEs translate as those of the machine do now."""
+        part = "pe_dma" if self.graph.spec.system.address_model == "la" else "pe_mmu"
         for pe in pes:
-            node = self.resolver.find_pe_part(*pe, "pe_mmu")
+            node = self.resolver.find_pe_part(*pe, part)
             theirs = self._machine.component_so_far(node)
             if isinstance(theirs, PeMmuComponent):  # else nothing was mapped yet
                 own = self.component(node)
                 assert isinstance(own, PeMmuComponent)
                 own.table = theirs.table.copy()
+            elif isinstance(theirs, PeDmaComponent) and theirs.baaw is not None:
+                engine = self.component(node)
+                assert isinstance(engine, PeDmaComponent)
+                engine.baaw = theirs.baaw.copy()
 
     def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
         """What the machine would lend now; a kernel that never ends here keeps nothing there."""

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Protocol, cast
 
-from kernbench.components.base import Component, Context, MemoryPort
+from kernbench.components.base import Component, Context
 from kernbench.components.builtin.operand_access import OperandAccess, OperandExtent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_fetch_store import PeFetchStoreComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent
 from kernbench.components.builtin.pe_tcm import PeTcmComponent
+from kernbench.components.memory_port import MemoryPort
 from kernbench.components.table import make_component
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.fabric.agenda import INFINITY
@@ -28,7 +29,7 @@ from kernbench.sim_engine.write_listeners import WriteListeners
 SentKind = tuple[Route, int, int]  # of a transfer: its route, bytes, and block
 
 
-class Machine(PortOwner, Protocol):
+class MachineParts(PortOwner, Protocol):
     """What is needed of the machine."""
 
     listeners: WriteListeners
@@ -58,7 +59,10 @@ class PeBlocks:
         tcm = fetch_store.tcm
         assert isinstance(tcm, PeTcmComponent)
         self.tcm = tcm
-        dma.request_ns  # noqa: B018  asks the MMU, which is made now
+        mmus = () if dma.baaw is not None else (dma.mmu,)  # with logical addresses there is none
+        self.all: tuple[Component, ...] = (
+            scheduler, *(part for part in (*engines.values(), tcm, *mmus) if isinstance(part, Component)),
+        )  # fmt: skip
 
 
 class _Tokens:
@@ -80,7 +84,7 @@ class PrivatePe:
 
     composite_replayer = None
 
-    def __init__(self, machine: Machine, sub_network: SubNetwork) -> None:
+    def __init__(self, machine: MachineParts, sub_network: SubNetwork) -> None:
         self._machine = machine
         self._components: dict[str, Component] = {}
         self.graph, self.resolver, self.router = machine.graph, machine.resolver, machine.router

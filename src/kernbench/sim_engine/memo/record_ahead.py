@@ -7,7 +7,7 @@ machine's own process, reserves it and records it. A worker writes its recording
 reads it when it comes to that launch. There it is matched as any other: no result depends on which process has recorded
 what, or when.
 
-Workers run the host's code, and do that only where the host allows it (`host_ahead.py`).
+RecorderProcesses run the host's code, and do that only where the host allows it (`host_ahead.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FOLDER, LOCK = "kernbench-", "lock"  # of workers, in the folder of temporary fi
 Found = TypeVar("Found")
 
 
-class Workers(NamedTuple):
+class RecorderProcesses(NamedTuple):
     """Processes that run ahead, and where they write what they have found. Their owner locks that folder as long as it
     lives.
     """
@@ -76,7 +76,7 @@ class RecordAhead:
         host.on_end = self._end
         self._reports = 0  # of the latest launch that was explored
         self._owner = 0  # the machine's own process
-        self._workers: Workers | None = None
+        self._workers: RecorderProcesses | None = None
         self._finalizer: weakref.finalize[..., RecordAhead] | None = None
         self._reserved: dict[str, bool] = {}  # kinds of launches that were asked for: whether this process records them
         self._given: set[str] = set()  # those of a worker that it has explored
@@ -99,7 +99,7 @@ class RecordAhead:
         if self._stats.no_workers:
             return
         try:
-            workers = Workers([], *_own_folder())
+            workers = RecorderProcesses([], *_own_folder())
         except OSError as error:  # no place for what they find
             self._stats.no_workers = f"no temporary folder: {error}"
             return

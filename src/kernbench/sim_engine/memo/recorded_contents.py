@@ -1,4 +1,4 @@
-"""What kernels on a private machine do with tensor contents, which that machine does not have.
+"""Record: what kernels on a private machine do with tensor contents, which that machine does not have.
 
 Each kernel has a memory of its own here. A read gives a value that stands for whatever the bytes will hold; a write is
 noted with its value. Values know what they were made of, so that nothing else has to be noted: the program
@@ -199,5 +199,5 @@ class _Compilation:
     def _place(self, pe: str, pa: int) -> tuple[int, int]:
         """A physical address as anchor and offset."""
         part = self._places.part_at(pa)
-        assert part is not None, "a course does not leave its region"
+        assert part is not None, "a recording does not leave its region"
         return self._anchors.setdefault((pe, part.key), len(self._anchors)), pa - part.pa

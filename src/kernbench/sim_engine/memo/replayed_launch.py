@@ -21,7 +21,7 @@ from kernbench.components.builtin.pe_ipcq import PeIpcqComponent
 from kernbench.components.recording import NO_REF, op_ref
 from kernbench.sim_engine.fabric.reservations import Reservation
 from kernbench.sim_engine.machine import Machine
-from kernbench.sim_engine.memo.late_credits import LateCredit, send_late
+from kernbench.sim_engine.memo.late_credits import LateCredit, expect_late
 from kernbench.sim_engine.memo.launch_places import Shift
 from kernbench.sim_engine.memo.launch_recording import LaunchRecording
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -32,11 +32,11 @@ Jobs = list[tuple[PeCpuComponent, LaunchJob]]
 
 
 class RegionReplay(NamedTuple):
-    """A course that is taken in another region."""
+    """A recording that is replayed in another region."""
 
     recording: LaunchRecording
     shift: Shift
-    jobs: Jobs  # in the order of the course's PEs
+    jobs: Jobs  # in the order of the recording's PEs
 
     def make_rings(self, machine: Machine) -> bool:
         """Have the rings that its kernels would have; whether there is room for them."""
@@ -60,7 +60,7 @@ class RegionReplay(NamedTuple):
 
 
 class ReplayedLaunch:
-    """A launch on one SIP that takes known courses, or those of several that are a collective."""
+    """A launch on one SIP, or those of a collective on several, that replays recordings."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ReplayedLaunch:
         on_end: Callable[[int], object],
         on_interrupt: Callable[[], object],
     ) -> None:
-        self._on_end = on_end  # called with how many regions took their courses
+        self._on_end = on_end  # called with the number of regions that replayed their recordings to the end
         self._on_interrupt = on_interrupt
         self._machine = machine
         self._launches = launches
@@ -83,7 +83,7 @@ class ReplayedLaunch:
         self._is_interrupted = False
 
     def begin(self, reservation: Reservation, replays: list[RegionReplay], jobs: Jobs) -> None:
-        """Replay recordings; `turns` are those of all copies, in the order in which their kernels would start."""
+        """Replay recordings; the copies are in the order in which their kernels would start."""
         machine = self._machine
         self._reservation, self._replays, self._jobs = reservation, replays, jobs
         self._under_way.update((launch.sip, self) for launch in self._launches)
@@ -93,7 +93,7 @@ class ReplayedLaunch:
                 (cpu, job), result = replay.jobs[number], replay.recording.results[number]
                 launch = job.launch
                 machine.begin_launch(str(PeId(*cpu.key)), launch.id, launch.stream)
-                self._dma_of(cpu).before_use = self.interrupt
+                self._dma_of(cpu).access_observers.add(self.interrupt)
                 job.lease = machine.lease_tcm(*cpu.key, launch.stream)
                 moved = self._moved(result, replay)
                 ends.setdefault(moved.end_ns, []).append((cpu, job, moved))
@@ -135,8 +135,7 @@ class ReplayedLaunch:
             self._over()
             late = [credit for replay in self._replays for credit in self._commit(replay)]
             if late:
-                communicator = self._machine.communicators[self._launches[0].communicator]
-                send_late(self._machine, communicator, {launch.sip: launch for launch in self._launches}, late)
+                expect_late(self._machine, self._machine.communicators[self._launches[0].communicator], late)
             self._on_end(len(self._replays))
         for cpu, job, result in ended:
             if self._is_interrupted:  # by a launch that was next on the one before: this one runs, and ends by itself
@@ -150,7 +149,7 @@ class ReplayedLaunch:
         for launch in self._launches:
             del self._under_way[launch.sip]
         for cpu, _ in self._jobs:
-            self._dma_of(cpu).before_use = None
+            self._dma_of(cpu).access_observers.remove(self.interrupt)
 
     def _commit(self, replay: RegionReplay) -> list[LateCredit]:
         """Write down what the kernels of a region have done; returns credits that are under way still."""
@@ -170,7 +169,8 @@ class ReplayedLaunch:
         on = 0 if recording.rows is None else first - recording.rows.first
         return [
             LateCredit(
-                (shift.key(credit.ring[0]), credit.ring[1]),
+                shift.key(credit.sender),
+                credit.direction,
                 self._begin_ns + credit.at_ns,
                 credit.by if credit.by == NO_REF else op_ref(-2 - credit.by + on),
             )

@@ -71,7 +71,7 @@ def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[Segment, int
 
 
 def stretch_of(passage: Passage, tiles: int, ns: float) -> Stretch | Repeat:
-    """As a part of a course, when it begins after so many tiles, at `ns`."""
+    """As a part of a recording, when it begins after so many tiles, at `ns`."""
     if isinstance(passage, Segment):
         return Stretch(passage.rows, tiles - passage.from_tile, ns - passage.from_ns)
     inner: list[Stretch | Repeat] = []

@@ -16,7 +16,7 @@ SubNetworkShape = tuple[
     int,
     tuple[tuple[int, int, float | None, float], ...],
     tuple[float, ...],
-    tuple[tuple[int, tuple[int, int, float, float]], ...],
+    tuple[tuple[int, tuple[int, int, float, float, bool]], ...],
     tuple[Path, ...],
 ]
 
@@ -59,6 +59,6 @@ class SubNetwork:
             network.add_node(str(place), overhead_ns)
         for src, dst, bw_gbs, propagation_ns in rows:
             network.add_link(str(src), str(dst), bw_gbs, propagation_ns)
-        for place, (channels, _, burst_ns, penalty_ns) in specs:
-            network.add_channels(str(place), channels, burst_ns, penalty_ns)
+        for place, (channels, _, burst_ns, penalty_ns, separate) in specs:
+            network.add_channels(str(place), channels, burst_ns, penalty_ns, separate=separate)
         return network

@@ -1,4 +1,4 @@
-"""What kernels of a region do with tensor contents, as a list of steps that can be carried out again elsewhere.
+"""Replay of values: what kernels of a region do with tensor contents, as steps that can be carried out again elsewhere.
 
 A step reads bytes, makes a value of values made before, or writes a value; steps are in the order in which they
 happened. Reads are not resolved: they find what memory holds when they are carried out, so that one program serves

@@ -21,6 +21,7 @@ from kernbench.common.dtypes import (
     F8E5M2,
     F16,
     F32,
+    F64,
     I8,
     I16,
     I32,
@@ -31,17 +32,19 @@ from kernbench.common.dtypes import (
     U32,
     DType,
 )  # fmt: skip
+from kernbench.common.errors import DataError
 from kernbench.values.casts import E4M3_MAX
 from kernbench.values.op import Array
 
 STORAGE: dict[DType, torch.dtype] = {
-    F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16, F8E4M3: torch.uint8, F8E5M2: torch.uint8,
+    F64: torch.float64, F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16,
+    F8E4M3: torch.uint8, F8E5M2: torch.uint8,
     I64: torch.int64, I32: torch.int32, I16: torch.int16, I8: torch.int8,
     U32: torch.int32, U16: torch.int16, U8: torch.uint8, BOOL: torch.bool,
 }  # fmt: skip
 _FP8 = {F8E4M3: torch.float8_e4m3fn, F8E5M2: torch.float8_e5m2}
 _MASKED = {U16: 0xFFFF, U32: 0xFFFFFFFF}
-_COMPUTED = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
+_COMPUTED = {torch.float64: F64, torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
 _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -64,6 +67,8 @@ class Resident:
 
 def to_device(array: Array, dtype: DType, device: torch.device) -> Tensor:
     """A numpy array's elements as they are kept on the device."""
+    if dtype not in STORAGE:
+        raise DataError(f"the torch backend has no {dtype}", hint="use backend numpy, or tensors of i64")
     stored = np.ascontiguousarray(array).reshape(array.shape)  # of a single number too
     if dtype is not BOOL:
         stored = stored.view(_BITS[dtype.itemsize])
@@ -88,6 +93,8 @@ def whole(x: Tensor, dtype: DType) -> Tensor:
 
 def to_work(x: Tensor, dtype: DType, work: DType) -> Tensor:
     """In the type that `values.casts.work_type` gave."""
+    if dtype in _FP8 and work is F64:
+        return to_f32(x, dtype).to(torch.float64)
     return to_f32(x, dtype) if work is F32 else whole(x, dtype).to(STORAGE[work])
 
 
@@ -95,7 +102,11 @@ def cast(x: Tensor, source: DType, target: DType) -> Tensor:
     if source is target:
         return x
     if target is BOOL:
-        return (to_f32(x, source) if source.is_float else x) != 0
+        return (to_f32(x, source) if source.is_float and source is not F64 else x) != 0
+    if target is F64:
+        return to_work(x, source, F64)
+    if source is F64 and (target is F16 or not target.is_float):
+        return x.to(torch.float16) if target is F16 else _whole(x, target)
     if target.is_float:
         return _narrow(to_f32(x, source), target)
     if source.is_float:

@@ -1,5 +1,5 @@
 // The answer strip: how long, is it right, what bounded it, what to try; then a bar that adds up to the total.
-import {h, roomOf, show} from './dom.js';
+import {command, h, roomOf, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -26,7 +26,8 @@ export function startAnswer(place, fail) {
       run.a.scopes.length > 1 && h('select', {'aria-label': 'Scope: the whole run, or one launch', class: 'scope', onchange: event => change({scope: event.target.value, w: null, range: null})},
         run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${run.a.launches > 1 ? `${scope.id.slice(7)}: ` : ''}${scope.name}`))),
       h('span', {class: `badge ${look}`, title: 'Whether the tensors were compared with what the bench states'}, verified === 'wrong' ? 'WRONG' : verified),
-      h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`))),
+      h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`)),
+      command(latest.command)),
     partsBar(latest.sums, latest.total_ns, {width: Math.max(roomOf(place) - 24, 200), onpick: part => change(part.id === 'launch' ? {view: 'explain', by: 'class'} : {sel: `class:${part.id}@${scopeOf().id}`, view: 'run'})}));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));

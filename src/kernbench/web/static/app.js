@@ -13,10 +13,12 @@ import {startSource} from './source.js';
 import {startDetails} from './details.js';
 import {startExplain} from './explain.js';
 import {startDiff} from './diff.js';
+import {startTensors} from './tensors.js';
 import {startResults} from './results.js';
+import {startWatch} from './watch.js';
 import {kb, run} from './run.js';
 
-const TABS = [['run', 'Run'], ['explain', 'Explain'], ['diff', 'Diff'], ['results', 'Results']];
+const TABS = [['run', 'Run'], ['explain', 'Explain'], ['tensors', 'Tensors'], ['diff', 'Diff'], ['results', 'Results']];
 const NARROW = [['timeline', 'Timeline'], ['machine', 'Machine'], ['source', 'Source'], ...TABS.slice(1)];
 
 // A view that throws shows its error, until another run or scope is chosen; the others keep working.
@@ -33,7 +35,7 @@ export function guarded(name, place, start) {
 }
 
 function tabs() {
-  const has = {results: run.results.length > 0, explain: Boolean(run.a), diff: Boolean(run.a)};
+  const has = {results: run.results.length > 0, explain: Boolean(run.a), tensors: Boolean(run.a), diff: Boolean(run.a)};
   const list = (isNarrow() ? NARROW : TABS).filter(([id]) => !isNarrow() || !(id in has) || has[id] || id === state.view);
   const isOn = id => (isNarrow() && state.view === 'run' ? id === state.pane : id === state.view);
   show($('tabs'), list.map(([id, name]) => h('button', {
@@ -81,6 +83,7 @@ async function load() {
   run.machineName = machine.name;
   run.results = runs.filter(entry => entry.kind === 'results');
   const good = runs.filter(entry => entry.kind === 'run');
+  const again = named(good);
   const lost = state.a && !good.some(entry => entry.id === state.a) ? state.a : null;
   // What the link says of another run (its window, its selection) means nothing here.
   if (lost || !state.a) Object.assign(state, {a: good.length ? good[0].id : null}, lost ? {scope: '', w: null, t: null, range: null, sel: null, open: null, root: null} : {});
@@ -89,7 +92,18 @@ async function load() {
   pickers();
   tabs();
   await loadRuns();
+  if (again) showMessage('The run of this link was saved again since; what its folder has now is shown.', '');
   if (lost) showMessage(`The run of this link, ${lost}, is not here${good.length ? '; another is shown' : ''}.`, 'Start kernbench web with its folder, too.');
+}
+
+// A link names its run by content (`a=HASH`) and by folder (`f=flash`); by hand, `a` may be a folder or a name. True where
+// the content is another by now.
+function named(good) {
+  const by = text => text && (good.find(e => e.dir === text || e.dir.endsWith(`/${text}`)) || good.find(e => e.name === text));
+  for (const key of ['a', 'b']) if (state[key] && !good.some(e => e.id === state[key]) && by(state[key])) state[key] = by(state[key]).id;
+  const there = state.a && !good.some(e => e.id === state.a) && by(state.f);
+  if (there) Object.assign(state, {a: there.id, sel: /^op:/.test(state.sel) ? null : state.sel});
+  return Boolean(there);
 }
 
 function showMessage(what, hint) {
@@ -103,6 +117,7 @@ async function loadRuns() {
   const [first, second] = await Promise.all([a ? getJson(`/runs/${a}`) : null, b ? getJson(`/runs/${b}`) : null]);
   if (a !== state.a || b !== state.b) return;
   run.a = first;
+  state.f = first ? first.dir.split('/').pop() : null;
   run.b = second;
   const scopes = first ? first.scopes.map(scope => scope.id) : [];
   if (!scopes.includes(state.scope)) state.scope = '';
@@ -119,6 +134,7 @@ async function loadRuns() {
 }
 
 async function main() {
+  $('skip').addEventListener('click', event => { event.preventDefault(); $('main').focus(); }); // the hash is the state
   startTheme($('tools'));
   readUrl(true);
   startSearch($('tools'));
@@ -131,6 +147,7 @@ async function main() {
   guarded('Details', $('pane-details'), startDetails);
   guarded('Timeline', $('pane-timeline'), startTimeline);
   guarded('Explain', $('view-explain'), startExplain);
+  guarded('Tensors', $('view-tensors'), startTensors);
   guarded('Diff', $('view-diff'), startDiff);
   guarded('Results', $('view-results'), startResults);
   subscribe(['view', 'pane'], tabs);
@@ -140,6 +157,7 @@ async function main() {
   document.addEventListener('mouseleave', () => tip(''));
   Object.assign(window, {kb: Object.assign(kb, {state, change, run, counts, busy: isBusy})});
   await load().catch(failed);
+  startWatch(() => { pickers(); tabs(); });
   performance.mark('kb-ready');
   kb.ready = true;
   document.documentElement.dataset.ready = '1';

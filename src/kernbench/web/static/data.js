@@ -21,11 +21,11 @@ function busy(step) {
   else $('bar').hidden = true;
 }
 
-async function ask(path, signal) {
+async function ask(path, signal, more = {}) {
   busy(1);
   counts.requests += 1;
   try {
-    const answer = await fetch(`api${path}`, {signal});
+    const answer = await fetch(`api${path}`, {signal, ...more});
     gone(false);
     if (!answer.ok) throw new Refused(await answer.json().catch(() => ({})), answer.status);
     return answer;
@@ -53,6 +53,9 @@ export function getJson(path, {fresh = false} = {}) {
   }
   return kept.get(path);
 }
+
+// Starts something on the server; pages of other sites cannot set this header.
+export const start = path => ask(path, undefined, {method: 'POST', headers: {'X-KernBench-Start': '1'}}).then(answer => answer.json());
 
 export async function getArrays(path, signal) {
   const buffer = await (await ask(path, signal)).arrayBuffer();

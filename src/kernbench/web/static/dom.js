@@ -59,4 +59,30 @@ export function table(columns, rows, onrow) {
       columns.map(c => h('td', {class: c.num ? 'num' : null}, c.cell(row)))))));
 }
 
+// One stop for Tab; arrows, Home and End move among the items.
+export function rove(place, items) {
+  const all = () => [...place.querySelectorAll(items)];
+  all().forEach((item, n) => { item.tabIndex = n ? -1 : 0; });
+  if (place.dataset.roves) return;
+  place.dataset.roves = '1';
+  place.addEventListener('focusin', event => { const item = event.target.closest(items); if (item) all().forEach(one => { one.tabIndex = one === item ? 0 : -1; }); });
+  place.addEventListener('keydown', event => {
+    const list = all(), at = list.indexOf(document.activeElement), last = list.length - 1;
+    const next = {ArrowDown: at + 1, ArrowRight: at + 1, ArrowUp: at - 1, ArrowLeft: at - 1, Home: 0, End: last}[event.key];
+    if (at < 0 || next === undefined) return;
+    list[Math.max(0, Math.min(last, next))].focus();
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
+// A command with a button that copies it.
+export function command(text) {
+  const code = h('code', {title: text}, text);
+  const copied = () => { button.textContent = 'Copied'; say('Command copied'); setTimeout(() => { button.textContent = 'Copy'; }, 1500); };
+  const select = () => { const range = document.createRange(); range.selectNodeContents(code); getSelection().removeAllRanges(); getSelection().addRange(range); };
+  const button = h('button', {'aria-label': `Copy the command ${text}`, onclick: () => (navigator.clipboard ? navigator.clipboard.writeText(text).then(copied, select) : select())}, 'Copy');
+  return h('span', {class: 'next'}, code, button);
+}
+
 export const empty = (text, ...more) => h('div', {class: 'empty'}, h('div', {}, text), ...more);

@@ -1,20 +1,22 @@
 // Explain: the critical path by class, lane, link, line, launch or reason, each summing to the total; stalls; idle lanes.
-import {empty, h, roomOf, show, table} from './dom.js';
+import {command, empty, h, roomOf, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
+import {startMeasure} from './measure.js';
 import {run, scopeOf} from './run.js';
 import {count, exactNs, ns, pct} from './units.js';
 
 const BY = [['class', 'class'], ['lane', 'engine'], ['link', 'queue at'], ['place', 'place'], ['line', 'line'], ['launch', 'launch'], ['wait', 'what it waited for']];
 
 export function startExplain(place, fail) {
-  async function load() {
+  async function load(fresh = false) {
     if (state.view !== 'explain') return;
     if (!run.a) { show(place, empty(h('b', {}, 'No run to explain.'), h('pre', {class: 'cmd'}, 'kernbench run --bench qkv-gemm --save qkv\nkernbench web qkv'))); return; }
     const scope = scopeOf(), id = run.a.id;
-    const found = await getJson(`/runs/${id}/explain?${query({scope: scope.id})}`);
+    const found = await getJson(`/runs/${id}/explain?${query({scope: scope.id})}`, {fresh});
     if (id === run.a.id) draw(found);
   }
+  const measure = startMeasure(() => load(true).catch(fail), fail);
   function draw(found) {
     const by = BY.some(([name]) => name === state.by) ? state.by : 'class';
     const rows = [...found.tables[by]].sort((p, q) => q.ns - p.ns), total = rows.reduce((x, r) => x + r.ns, 0), most = Math.max(...rows.map(r => r.ns), 1e-9);
@@ -32,9 +34,9 @@ export function startExplain(place, fail) {
         found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
           : empty('Nothing on the critical path waited.')),
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
-        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found), found.what_if)) : empty('No component has a share in this path.'),
-        h('p', {class: 'muted'}, 'Foreseen is an estimate: it takes the component out of this path alone. Measured may be less, where another path is soon as long, or more, where others waited behind it. To measure it, run again with the component made free, and open the new runs too:'),
-        h('pre', {class: 'cmd'}, `kernbench explain ${run.a.dir}${scopeFlag()} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free\nkernbench web ${run.a.dir} ${run.a.dir}-free`)),
+        found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found, measure), found.what_if)) : empty('No component has a share in this path.'),
+        h('p', {class: 'muted'}, 'The estimate takes the component out of this path alone. Measured may be less, where another path is soon as long, or more, where others waited behind it. Measure runs the bench again with the component made free, and keeps that run beside this one. The same as a command:'),
+        command(`kernbench explain ${run.a.dir}${scopeFlag()} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free`)),
       h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
@@ -44,9 +46,9 @@ export function startExplain(place, fail) {
 const scopeFlag = () => { const {id} = scopeOf(); return id === run.a.main ? '' : id === 'run' ? ' --whole' : ` --launch ${id.slice(7)}`; };
 const change_ = (now, before) => `${now <= before ? '−' : '+'}${pct(Math.abs(now - before) / before)}`;
 // The estimate along the path, and the run that measured it, if its folder is open.
-const WHAT_IF = found => [
+const WHAT_IF = (found, measure) => [
   {name: 'made free', cell: r => r.name}, {name: 'estimated', num: true, cell: r => `${ns(r.foreseen_ns)}, −${pct(r.share)}`},
-  {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : '')},
+  {name: 'measured', num: true, cell: r => (r.measured ? h('button', {class: 'plain', title: 'Compare with that run', onclick: () => change({b: r.measured.id, view: 'diff'}, {push: true})}, `${ns(r.measured.ns)}, ${change_(r.measured.ns, found.total_ns)}`) : measure(r.name))},
 ];
 
 const placeOf = name => (name.includes(' -> ') ? `link:${name.replace(' -> ', '>')}` : / channel \d+$/.test(name) ? `node:${name.replace(/ channel \d+$/, '')}` : '');

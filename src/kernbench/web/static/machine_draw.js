@@ -2,7 +2,7 @@
 import {s} from './dom.js';
 import {ns, gbs} from './units.js';
 
-const SHORT = {noc_router: '', ucie_conn: '', ucie: '', m_cpu: 'M', sram: 'SRAM'};
+const SHORT = {noc_router: '', channel_router: '', ucie_conn: '', ucie: '', m_cpu: 'M', sram: 'SRAM'};
 
 export function drawLevel(data) {
   const unit = Math.min(data.w, data.h) / 100, room = Math.max(data.w, data.h) / 100;

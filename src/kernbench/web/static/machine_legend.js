@@ -1,7 +1,7 @@
 // What the colours of Machine mean, and the list of the longest queues.
 import {h} from './dom.js';
 import {change} from './state.js';
-import {shortLink} from './run.js';
+import {placedLink} from './run.js';
 import {bytes, pct, sig} from './units.js';
 
 const SHARES = ['idle', '1-20 %', '20-40', '40-60', '60-80', '80-100'];
@@ -24,5 +24,5 @@ export function queueList(heat, bins, isRange) {
     rows.length > 0 && !hasQueue && h('p', {class: 'muted'}, isRange ? 'No queue in the range; the busiest:' : 'No queue at t; the busiest:'),
     hasQueue && h('p', {class: 'muted'}, 'use, and q: flits waiting'),
     rows.map(row => h('button', {class: 'plain row', title: row.id, onclick: () => change({sel: row.id.includes('>') ? `link:${row.id}` : `node:${row.id}`})},
-      h('span', {class: 'grow'}, shortLink(row.id)), h('b', {}, `${pct(row.util, 0)}${row.queue >= 0.05 ? `, q ${sig(row.queue, 2)}` : ''}`))));
+      h('span', {class: 'grow'}, placedLink(row.id)), h('b', {}, `${pct(row.util, 0)}${row.queue >= 0.05 ? `, q ${sig(row.queue, 2)}` : ''}`))));
 }

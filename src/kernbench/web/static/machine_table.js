@@ -1,13 +1,13 @@
 // Machine without a picture: what links, channels and blocks of the level do at the cursor, or over the range.
 import {empty, h, show} from './dom.js';
 import {change} from './state.js';
-import {shortLink} from './run.js';
+import {placedLink} from './run.js';
 import {sortable} from './sortable.js';
 import {bytes, count, gbs, pct, sig} from './units.js';
 
 const MOST = 500;
 const COLUMNS = [
-  {id: 'id', name: 'where', cell: row => shortLink(row.id)}, {id: 'kind', name: 'kind', cell: row => row.kind},
+  {id: 'id', name: 'where', cell: row => placedLink(row.id)}, {id: 'kind', name: 'kind', cell: row => row.kind},
   {id: 'queue', name: 'flits waiting', num: true, cell: row => sig(row.queue, 2)}, {id: 'util', name: 'utilisation', num: true, cell: row => pct(row.util)},
   {id: 'bytes', name: 'bytes', num: true, cell: row => bytes(Math.round(row.bytes))}, {id: 'gbs', name: 'bandwidth', num: true, cell: row => gbs(row.gbs)},
 ];

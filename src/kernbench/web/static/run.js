@@ -30,6 +30,9 @@ export function spanOf() {
 }
 
 export const shortNode = id => id.replace(/^sip(\d+)$/, 'SIP $1').replace(/^sip\d+\.cube(\d+)$/, 'cube $1').replace(/^sip\d+\.io/, 'io').replace(/^fabric\./, '').replace(/^sip(\d+)\.cube(\d+)\./, '').replace(/^noc\./, '').replace(/^hbm_ctrl\.pe/, 'HBM').replace(/^pe(\d+)\.pe_dma$/, 'PE$1').replace(/^pe(\d+)$/, 'PE$1');
+// In lists: with the SIP and the cube that a node is in.
+const inCube = /^sip(\d+)\.cube(\d+)\b/;
+export const placedLink = id => { const [, from, to] = /^([^>]*)>?(.*)$/.exec(id).map(part => inCube.exec(part)?.slice(1, 3).map((n, at) => 'SC'[at] + n).join(' ') || ''); return [from && to && from !== to ? `${from} → ${to}:` : from || to, shortLink(id)].filter(Boolean).join(' '); };
 export const shortLink = id => {
   const [from, to] = id.split('>');
   if (to) return `${shortNode(from)} → ${shortNode(to)}`;

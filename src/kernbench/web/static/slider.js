@@ -10,7 +10,11 @@ export function startSlider(foot, heatNow) {
   const canvas = h('canvas', {class: 'spark', role: 'slider', tabindex: 0, 'aria-label': 'Time', 'aria-valuemin': 0});
   const text = h('span', {class: 'muted when'});
   const button = h('button', {'aria-label': 'Play', title: 'Play (space)', onclick: () => toggle()}, '▶');
-  foot.append(button, canvas, text);
+  // What the colours show: one time, the range, or the whole scope.
+  const isWhole = () => { const scope = scopeOf(); return Boolean(state.range && scope && state.range[0] <= scope.t0 && state.range[1] >= scope.t1); };
+  const mode = h('select', {'aria-label': 'Time that the colours show', onchange: event => { const scope = scopeOf(); change({range: event.target.value === 'instant' ? null : [scope.t0, scope.t1]}); }},
+    h('option', {value: 'instant'}, 'instant'), h('option', {value: 'range'}, 'range'), h('option', {value: 'whole'}, 'whole'));
+  foot.append(button, canvas, mode, text);
   let playing = null, line = null;
 
   const at = event => {
@@ -70,6 +74,8 @@ export function startSlider(foot, heatNow) {
       pen.fillRect(x(state.range[0]), 0, x(state.range[1]) - x(state.range[0]), hgt);
       pen.globalAlpha = 1;
     }
+    mode.value = isWhole() ? 'whole' : state.range ? 'range' : 'instant';
+    mode.options[1].disabled = !state.range || isWhole();
     const t = timeNow(), at0 = x(t);
     pen.fillStyle = colour('text');
     pen.fillRect(at0 - 1, 0, 2, hgt);

@@ -1,5 +1,5 @@
 // Source: the kernel's text with each line's part of the critical path, or its engine time, stall, ops, bytes.
-import {empty, h, show} from './dom.js';
+import {empty, h, roomOf, rove, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf, spanOf} from './run.js';
@@ -52,7 +52,9 @@ export function startSource(pane, fail) {
     const lines = data.lines.filter(line => line.file === file), source = data.files.find(one => one.i === file);
     if (!source) { show(body, empty('This run has no kernel source: nothing was launched, or its lines are unknown.', h('p', {}, 'Timeline and Machine show what ran.'))); return; }
     const by = new Map(lines.map(line => [line.number, line]));
-    const most = Math.max(...data.lines.map(line => line.path.ns), 1e-9), wide = 64;
+    const most = Math.max(...data.lines.map(line => line.path.ns), 1e-9), longest = Math.max(0, ...(source.text || '').split('\n').map(one => one.length));
+    const wide = Math.max(64, Math.min(roomOf(body) - 7.25 * longest - 110, 480)); // the free width, for the bars
+    body.style.setProperty('--share', `${(wide + 54) / 16}rem`);
     const cell = line => {
       if (!line) return null;
       if (column === 'path') return [h('span', {class: 'bar', css: {width: `${Math.max((line.path.ns / most) * wide, line.path.ns > 0 ? 2 : 0) / 16}rem`}}, line.path.ns > 0 && partsBar(line.path.parts, line.path.ns, {small: true, width: 0, title: `line ${line.number}`})),
@@ -71,6 +73,7 @@ export function startSource(pane, fail) {
     });
     const outside = data.outside.ns > 0 && column === 'path' && h('div', {class: 'line foot'}, h('span', {class: 'no'}), h('code', {}, 'outside kernels: launch, host, issue'), h('span', {class: 'share'}, h('span', {class: 'num'}, pct(data.outside.ns / data.total))));
     show(body, source.text === null && empty('The text of this file was not saved; its numbers are.'), h('div', {class: 'text'}, rows, outside));
+    rove(body, '.line.has');
     const key = `${data.id}/${file}/${state.sel}`;
     if (key !== shownKey) {
       shownKey = key;
@@ -104,7 +107,7 @@ export function startSource(pane, fail) {
   }
   subscribe(['loaded', 'scope', 'range'], () => load().then(selected).catch(fail));
   subscribe(['sel'], () => selected().catch(() => {}));
-  new ResizeObserver(() => { if (body.clientHeight && !body.scrollTop) { shownKey = ''; draw(); } }).observe(body);
+  new ResizeObserver(() => { if (body.clientHeight) { if (!body.scrollTop) shownKey = ''; draw(); } }).observe(body);
 }
 
 function coloured(text) {

@@ -1,11 +1,11 @@
 // The one state of the page, and the URL that holds it. Views subscribe; none writes to another.
 const DEFAULT = {
-  view: 'run', pane: 'timeline', a: null, b: null, scope: '', w: null, t: null, range: null, sel: null, open: null,
-  m: 'util', q: '', root: null, path: true, only: false, waits: false, flows: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '', rv: '', panels: '',
+  view: 'run', pane: 'timeline', a: null, f: null, b: null, scope: '', w: null, t: null, range: null, sel: null, open: null,
+  m: 'util', q: '', root: null, path: true, only: false, waits: false, flows: false, kinds: '', by: 'class', mode: '', results: null, dw: null, table: '', rv: '', panels: '', pin: null, hide: null,
 };
 export const state = {...DEFAULT};
 const subscribers = [];
-const VIEWS = ['run', 'explain', 'diff', 'results'];
+const VIEWS = ['run', 'explain', 'tensors', 'diff', 'results'];
 
 // `draw(state, changed)` is called after a change of one of `keys`.
 export function subscribe(keys, draw) { subscribers.push({keys, draw}); }
@@ -37,6 +37,7 @@ export function toHash(s = state) {
   const parts = [];
   const put = (name, value) => { if (value !== null && value !== undefined && value !== '') parts.push(`${name}=${encodeURIComponent(value).replace(/%3A/g, ':').replace(/%2C/g, ',').replace(/%3E/g, '>').replace(/%2F/g, '/')}`); };
   put('a', s.a);
+  put('f', s.f);
   put('b', s.b);
   put('scope', s.scope);
   put('pane', s.pane === DEFAULT.pane ? '' : s.pane);
@@ -60,6 +61,8 @@ export function toHash(s = state) {
   put('table', s.table);
   put('rv', s.rv);
   put('panels', s.panels);
+  put('pin', s.pin && s.pin.join(','));
+  put('hide', s.hide && s.hide.join(','));
   return `#/${s.view}${parts.length ? `?${parts.join('&')}` : ''}`;
 }
 
@@ -73,7 +76,7 @@ export function fromHash(hash) {
     const [lo, hi] = match ? [Number(match[1]), Number(match[2])] : [NaN, NaN];
     return lo < hi ? [lo, hi] : null;
   };
-  for (const name of ['a', 'b', 'sel', 'root']) found[name] = given.get(name) || null;
+  for (const name of ['a', 'f', 'b', 'sel', 'root']) found[name] = given.get(name) || null;
   for (const name of ['scope', 'pane', 'm', 'q', 'kinds', 'by', 'mode', 'table', 'rv', 'panels']) found[name] = given.get(name) || DEFAULT[name];
   found.w = pair(given.get('w'));
   found.range = pair(given.get('r'));
@@ -81,6 +84,7 @@ export function fromHash(hash) {
   const t = given.get('t');
   found.t = t !== null && Number.isFinite(Number(t)) ? Number(t) : null;
   found.open = given.has('open') ? given.get('open').split(',').filter(Boolean) : null;
+  for (const name of ['pin', 'hide']) found[name] = given.has(name) ? given.get(name).split(',').filter(Boolean) : null;
   found.path = given.get('path') !== '0';
   found.waits = given.get('waits') === '1';
   found.only = given.get('only') === '1';

@@ -22,19 +22,21 @@ export function colour(name) {
 
 // Stripes at 45 degrees on the panel: waiting. `scale` is the canvas' device pixel ratio.
 const patterns = new Map();
-export function hatch(context, scale = 1) {
-  if (!patterns.has(scale)) {
+export const WAITING = 'QLI'; // letters of classes that are not work
+export function hatch(context, scale = 1, letter = 'Q') {
+  const key = `${letter}/${scale}`;
+  if (!patterns.has(key)) {
     const size = Math.round(6 * scale), tile = new OffscreenCanvas(size, size), pen = tile.getContext('2d');
     pen.fillStyle = colour('panel');
     pen.fillRect(0, 0, size, size);
-    pen.strokeStyle = colour('Q');
+    pen.strokeStyle = colour(letter);
     pen.lineWidth = size * 0.42;
     pen.beginPath();
     for (const at of [-size, 0, size]) { pen.moveTo(at - 1, size + 1); pen.lineTo(at + size + 1, -1); }
     pen.stroke();
-    patterns.set(scale, context.createPattern(tile, 'repeat'));
+    patterns.set(key, context.createPattern(tile, 'repeat'));
   }
-  return patterns.get(scale);
+  return patterns.get(key);
 }
 
 export function rgb(name) {

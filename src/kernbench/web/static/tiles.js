@@ -62,7 +62,7 @@ export class Tiles {
         this.kept.set(`${k}/${i}/${lane}/${mark}`, {
           begin: i * BINS * 2 ** k, width: 2 ** k, texts,
           start: cut('start', slice, slices), dur: cut('dur', slice, slices), id: cut('id', slice, slices), kind: cut('kind', slice, slices),
-          flags: cut('flags', slice, slices), queue: cut('queue', slice, slices), text: cut('text', slice, slices), wait: cut('wait', slice, slices),
+          flags: cut('flags', slice, slices), queue: cut('queue', slice, slices), latency: cut('latency', slice, slices), text: cut('text', slice, slices), wait: cut('wait', slice, slices),
           index: cut('index', bin, bins), busy: cut('busy', bin, bins), bkind: cut('bkind', bin, bins), bflags: cut('bflags', bin, bins),
         });
         slice += slices;

@@ -12,6 +12,7 @@ import {drawPath, readPath} from './timeline_path.js';
 import {drawFlows, drawMessages, wantMessages} from './timeline_flows.js';
 import {drawGroups, wantGroups} from './timeline_groups.js';
 import {startOverview} from './timeline_overview.js';
+import {arranged, drawMenu} from './timeline_lanes.js';
 import {startInput} from './timeline_input.js';
 import {AXIS_H, LAUNCH_H, PATH_H, clampWindow, hasLaunches, headHeight, labelWidth, launchesHeight, measureNames, stackLaunches, tl, viewNow} from './timeline_view.js';
 import {asTable} from './timeline_table.js';
@@ -25,12 +26,14 @@ export function startTimeline(pane, fail) {
   const letters = h('span', {class: 'letters'}), text = h('span', {class: 'muted num'});
   const toggle = (key, name) => h('button', {class: 'pill', 'data-key': key, onclick: () => change({[key]: !state[key]})}, name);
   const pills = [toggle('path', 'Critical path'), toggle('only', 'On path only'), toggle('waits', 'Waits'), toggle('flows', 'Messages')];
+  const menu = h('details', {class: 'lanemenu'});
   const cursor = h('div', {class: 'cursor', hidden: true}), body = h('div', {class: 'body lanes'}, canvas, cursor), tableBox = h('div', {class: 'body', hidden: true});
-  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Timeline'), letters, h('span', {class: 'grow'}), pills, text), h('div', {class: 'over'}, h('span', {class: 'muted'}, 'overview'), overview), body, tableBox);
-  Object.assign(tl, {pane, canvas, cursor, overview, body, text, pills, letters, fail, tableBox});
+  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Timeline'), letters, h('span', {class: 'grow'}), menu, pills, text), h('div', {class: 'over'}, h('span', {class: 'muted'}, 'overview'), overview), body, tableBox);
+  Object.assign(tl, {pane, canvas, menu, cursor, overview, body, text, pills, letters, fail, tableBox});
   startOverview(overview, tl);
   startInput(canvas, tl, draw);
   subscribe(['loaded', 'scope'], () => rebuild().catch(fail));
+  subscribe(['pin', 'hide'], () => { layout(); draw(); });
   subscribe(['open', 'w', 'range', 'sel', 'path', 'only', 'waits', 'flows', 'kinds', 'theme', 'matched', 'q'], (_, changed) => {
     if (changed.has('open')) layout();
     if (changed.has('sel') || changed.has('q')) selected().catch(() => {});
@@ -122,7 +125,8 @@ function followPath(view) {
 function layout() {
   if (!run.a) return;
   const open = new Set(state.open || openByDefault(tl.groups, tl.lane, run.a.lanes));
-  Object.assign(tl, rowsOf(tl.groups, open), {open});
+  Object.assign(tl, rowsOf(arranged(tl.groups), open), {open});
+  drawMenu(tl.menu, tl.groups);
 }
 
 async function selected() {

@@ -52,12 +52,18 @@ function slices(pen, tile, lane, top, tall, px, view, look, type, late) {
     if (look.waits && type === 'lane' && tile.wait[n] > 0 && from >= tile.begin) { waited(pen, x(from - tile.wait[n]), x0, top + tall / 2, view); filled = ''; }
     if (filled !== letter) pen.fillStyle = colour(filled = letter);
     pen.fillRect(x0, top, wide - gap + (to > end ? 0.6 : 0), tall);
-    const queue = tile.queue[n] / 255;
+    const queue = tile.queue[n] / 255, latency = tile.latency[n] / 255, hq = tall > 10 ? 6 : tall;
+    if (latency > 0 && wide * latency > 2) {
+      pen.fillStyle = hatch(pen, view.scale, 'L');
+      filled = '';
+      const from0 = Math.max(x(to - (queue + latency) * tile.dur[n]), x0), to0 = Math.min(x(to - queue * tile.dur[n]), x1);
+      if (to0 > from0) pen.fillRect(from0, top + tall - hq, to0 - from0 - gap, hq);
+    }
     if (queue > 0 && wide * queue > 2) {
       // The waiting part, hatched, at the foot of the slice, from where it began: the split has no order in time.
       pen.fillStyle = hatch(pen, view.scale);
       filled = '';
-      const xq = Math.max(x(to - queue * tile.dur[n]), x0), hq = tall > 10 ? 6 : tall;
+      const xq = Math.max(x(to - queue * tile.dur[n]), x0);
       if (x1 > xq) pen.fillRect(xq, top + tall - hq, x1 - xq - gap, hq);
     }
     pen.globalAlpha = 1;

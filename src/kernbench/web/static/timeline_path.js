@@ -1,5 +1,5 @@
 // The critical path's lane: pieces without a gap; those under 2 px are merged into stacked shares per pixel column.
-import {colour, hatch, rgb} from './theme.js';
+import {WAITING, colour, hatch, rgb} from './theme.js';
 import {label, xOf} from './timeline_parts.js';
 
 // The server's response on a path, with letters for its classes. Short pieces of a long path come as shares of the pixel
@@ -41,7 +41,7 @@ function drawLong(pen, view, path, top, tall) {
     const x0 = Math.max((begins[n] - t0) * px, 0), x1 = Math.min((ends[n] - t0) * px, right - left);
     if (merged || x1 - x0 >= 2 || (ends[n] - begins[n]) * px >= 2) {
       const letter = letters[code[n]];
-      pen.fillStyle = letter === 'Q' ? hatch(pen, view.scale) : colour(letter);
+      pen.fillStyle = WAITING.includes(letter) ? hatch(pen, view.scale, letter) : colour(letter);
       pen.fillRect(left + x0, top, Math.max(x1 - x0 - (x1 - x0 > 5 ? 0.7 : 0), 0.5), tall);
     } else {
       const base = code[n] * wide;

@@ -1,4 +1,4 @@
-// Numbers with units, three significant digits; exact values for Details and copied text.
+// Numbers with units: times with two decimals, as the command prints them, others with three significant digits; exact values for Details and copied text.
 export function sig(x, digits = 3) {
   if (x === 0) return '0';
   const a = Math.abs(x);
@@ -10,10 +10,10 @@ export function ns(x) {
   if (x === null || x === undefined) return '';
   const a = Math.abs(x);
   if (a === 0) return '0 ns';
-  if (a < 999.5) return `${a < 0.01 ? x.toExponential(1) : sig(x)} ns`;
-  if (a < 999500) return `${sig(x / 1e3)} µs`;
-  if (a < 999.5e6) return `${sig(x / 1e6)} ms`;
-  return `${sig(x / 1e9)} s`;
+  if (a < 999.995) return `${a < 0.01 ? x.toExponential(1) : x.toFixed(2)} ns`;
+  if (a < 999995) return `${(x / 1e3).toFixed(2)} µs`;
+  if (a < 999.995e6) return `${(x / 1e6).toFixed(2)} ms`;
+  return `${(x / 1e9).toFixed(2)} s`;
 }
 
 export const exactNs = x => `${Number(x.toFixed(6)).toLocaleString('en-US', {maximumFractionDigits: 6})} ns`;

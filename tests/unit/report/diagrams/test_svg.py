@@ -28,6 +28,15 @@ PX = 0.01  # rounding
 
 MACHINES: dict[str, dict[str, object]] = {
     "the shipped machine": {},
+    "logical addresses and a router for each channel": {
+        "system.address_model": "la",
+        "cube.memory_map.hbm_mapping_mode": "one_to_one",
+    },
+    "64 channels with routers": {
+        "cube.memory_map.hbm_mapping_mode": "one_to_one",
+        "cube.memory_map.hbm_channels_per_pe": 64,
+        "cube.pe_layout.pe_per_corner": 4,
+    },
     "one of everything": {
         "system.sips.count": 1,
         "sip.cube_mesh": {"w": 1, "h": 1},
@@ -163,7 +172,7 @@ def test_boxes_do_not_overlap_and_no_link_runs_under_one(graph: TopologyGraph) -
             assert not any(crosses(box, a, b) for a, b in pairwise(link.points) for box in others), link.about
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     corners=st.lists(st.sampled_from(["NW", "NE", "SW", "SE"]), min_size=1, max_size=4, unique=True),
     per_corner=st.integers(1, 5),

@@ -64,8 +64,8 @@ def test_two_senders_meet_on_one_link_and_the_second_is_held_up_there():
     shared = net.link_index("hub", "memory")
     # Flit i of a is ready for the shared link at 4 + i, b's only one at 4: it goes behind a's first, held up for 1 ns.
     # So does a's second behind it. The third and fourth of a wait 1 ns each behind flits of a: that is not contention.
-    assert activity.errands["second"].waits == {shared: 1.0}
-    assert activity.errands["first"].waits == {shared: 1.0}
+    assert activity.transfer_groups["second"].waits == {shared: 1.0}
+    assert activity.transfer_groups["first"].waits == {shared: 1.0}
     binned = activity.bins.read()
     assert sum(binned.of(shared, "wait_ns")) == 4.0
     assert binned.of(shared) == [0.0] * 4 + [256.0] * 5
@@ -82,7 +82,7 @@ def test_a_read_that_finds_channels_taken_waits_for_them():
     fabric.inject(("memory", "hub", "b"), 256, 2.0, read_from=0, tag="second")
     fabric.run()
     channel = activity.channel_place(3, 0)
-    assert activity.errands["second"].waits[channel] == 6.0
+    assert activity.transfer_groups["second"].waits[channel] == 6.0
     assert activity.channel_at(channel) == (3, 0)
     assert sum(activity.bins.read().of(channel)) == 512.0
 
@@ -125,8 +125,8 @@ def test_a_watched_fabric_takes_the_same_times_and_its_bins_sum_to_the_counters(
     for place in binned.places:
         for metric in METRICS:
             assert binned.of(place, metric) == pytest.approx(other.of(place, metric), abs=1e-3), (place, metric)
-    assert {tag: errand.waits for tag, errand in activity.errands.items()} == {
-        tag: errand.waits for tag, errand in one_by_one.errands.items()
+    assert {tag: group.waits for tag, group in activity.transfer_groups.items()} == {
+        tag: group.waits for tag, group in one_by_one.transfer_groups.items()
     }
     assert seed % 2 or watched.planned > 2
     net = watched.network

@@ -1,0 +1,75 @@
+"""Writes a saved run as one HTML page, with the command to run next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernbench.benches._params import ParamValue, read_params
+from kernbench.benches.registry import BenchSpec, resolve
+from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.page import run_as_html
+from kernbench.report.explain.verdict import verdict_of
+from kernbench.report.run_command import RunCommand
+from kernbench.report.runs.saved_run import SavedRun
+from kernbench.runtime_api.user_module import is_file, split_identifier
+
+
+def write_page(saved: SavedRun, explanation: Explanation, title: str, name: str, folder: str, option: str) -> None:
+    """Write a saved run as one page; `folder` is where the run is, for commands."""
+    next_command = command_of(saved, folder).next_command(verdict_of(explanation).cause)
+    write_file(name, run_as_html(saved, explanation, title, next_command), ".html", option)
+
+
+def command_of(saved: SavedRun, folder: str) -> RunCommand:
+    """The command of a saved run, with the advice of its bench if the bench is still there."""
+    about = saved.manifest
+    try:
+        spec, params = bench_of(saved)
+    except KernBenchError:
+        return RunCommand(_without_save(about.command), about.bench, folder)
+    return RunCommand(_without_save(about.command), about.bench, folder, lambda cause: spec.advised(cause, params))
+
+
+def bench_of(saved: SavedRun) -> tuple[BenchSpec, dict[str, ParamValue]]:
+    """The bench of a saved run and its parameters; a file is found from any directory.
+
+    Raises UsageError if it is gone.
+    """
+    about = saved.manifest
+    place, _ = split_identifier(about.identifier)
+    identifier = about.identifier
+    if is_file(place) and not Path(place).is_absolute() and not Path(place).exists():
+        there = Path(os.path.normpath(saved.path / str(about.raw.get("directory", "."))))
+        identifier = str(there / identifier)
+    spec = resolve(identifier)
+    return spec, read_params(spec.params, [f"{name}={value}" for name, value in about.params.items()], {})
+
+
+def _without_save(command: Sequence[str]) -> list[str]:
+    """The words of a command without `--save DIR` and `--json`."""
+    words: list[str] = []
+    for at, word in enumerate(command):
+        is_value = at > 0 and command[at - 1] == "--save"
+        if not is_value and word not in ("--save", "--json") and not word.startswith("--save="):
+            words.append(word)
+    return words
+
+
+def write_file(name: str, text: str, suffix: str, option: str) -> None:
+    """Write a file whole; raises UsageError where it cannot be written."""
+    target = Path(name)
+    if target.suffix.lower() != suffix or not target.parent.is_dir() or target.is_dir():
+        raise UsageError(
+            "the file cannot be written there",
+            where=f"{option} {name}",
+            hint=f"name a {suffix} file in a folder that exists",
+        )
+    part = target.with_name(f".{target.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+    except OSError as error:
+        raise UsageError(f"the file cannot be written: {error.strerror}", where=f"{option} {name}") from error

@@ -1,0 +1,155 @@
+"""Declared state: which attributes of a block decide future timing, and how they look from an instant.
+
+A class that takes part in the simulation declares all of its mutable attributes, in one of two tables:
+
+    STATE    decides future timing: fields that say how the attribute looks from an instant (`quantity`, `instant`, ...)
+    DERIVED  decides none: caches, statistics, what follows from state, references to other blocks: names
+
+An attribute in neither table is set in `__init__`, holds an immutable value and never changes. A subclass adds to the
+tables of its base classes, and may declare a name again. `timing_state` is built from the tables: two instants with
+equal states have the same future. tests/contract/test_declared_state.py fails for a mutable attribute in neither table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+_unique = count()
+
+
+class View(Protocol):
+    """An instant from which state is seen, with times relative to it."""
+
+    @property
+    def now(self) -> float: ...
+
+
+class TileView(View, Protocol):
+    """The same of a PE, with tiles and their stages relative to the tiles fed."""
+
+    def tile(self, number: int) -> int:
+        """A tile's number, relative to the tile fed next."""
+
+    def ref(self, who: float) -> float:
+        """A reference to a stage of a tile, relative to the tile fed next."""
+
+
+Seen = Callable[[Any, Any], object]  # of an owner, from a view: numbers, strings and tuples of them
+
+
+class StateField(NamedTuple):
+    """An attribute that decides future timing, and how it looks from an instant."""
+
+    name: str
+    seen: Seen
+
+
+State = tuple[StateField, ...]
+Derived = tuple[str, ...]
+
+
+def quantity(name: str) -> StateField:
+    """A number, a name or a flag: it looks the same from every instant."""
+    return StateField(name, lambda owner, view: getattr(owner, name))
+
+
+def quantities(name: str) -> StateField:
+    """Several of them."""
+    return StateField(name, lambda owner, view: tuple(getattr(owner, name)))
+
+
+def instant(name: str) -> StateField:
+    """The time until which something is busy; a time in the past is over."""
+    return StateField(name, lambda owner, view: max(getattr(owner, name) - view.now, 0.0))
+
+
+def instants(name: str) -> StateField:
+    """Several of them."""
+
+    def seen(owner: Any, view: View) -> tuple[float, ...]:
+        now = view.now
+        return tuple([time - now if time > now else 0.0 for time in getattr(owner, name)])
+
+    return StateField(name, seen)
+
+
+def times(name: str) -> StateField:
+    """Times of the past that will be recorded."""
+
+    def seen(owner: Any, view: View) -> tuple[float, ...]:
+        now = view.now
+        return tuple([time - now for time in getattr(owner, name)])
+
+    return StateField(name, seen)
+
+
+def tile_number(name: str) -> StateField:
+    """The number of a tile, or how many there were."""
+    return StateField(name, lambda owner, view: view.tile(getattr(owner, name)))
+
+
+def holder(name: str, until: str) -> StateField:
+    """A reference to the stage that holds something `until` an instant; it means nothing after that."""
+
+    def seen(owner: Any, view: TileView) -> object:
+        return view.ref(getattr(owner, name)) if getattr(owner, until) > view.now else ()
+
+    return StateField(name, seen)
+
+
+def is_set(name: str) -> StateField:
+    """An object of which it only matters whether it is there."""
+    return StateField(name, lambda owner, view: getattr(owner, name) is not None)
+
+
+def size(name: str) -> StateField:
+    """A collection of which only the size matters: its members are seen elsewhere."""
+    return StateField(name, lambda owner, view: len(getattr(owner, name)))
+
+
+def part(name: str) -> StateField:
+    """An object with declared state."""
+    return StateField(name, lambda owner, view: timing_state(getattr(owner, name), view))
+
+
+def parts(name: str) -> StateField:
+    """Several of them."""
+    return StateField(name, lambda owner, view: tuple([timing_state(each, view) for each in getattr(owner, name)]))
+
+
+def idle(name: str) -> StateField:
+    """Work under way that is not compared in detail: two states are equal only where there is none."""
+    return StateField(name, lambda owner, view: differs() if getattr(owner, name) else ())
+
+
+def incomparable(*names: str) -> State:
+    """State of work under way that is not compared: two states with any of it differ."""
+    return tuple(StateField(name, lambda owner, view: differs()) for name in names)
+
+
+def differs() -> tuple[object, ...]:
+    """A state that is equal to no other."""
+    return "differs", next(_unique)
+
+
+_fields: dict[type[object], tuple[Seen, ...]] = {}  # of each class
+
+
+def timing_state(owner: object, view: View) -> tuple[object, ...]:
+    """All that decides the future timing of an object, as seen from an instant."""
+    fields = _fields.get(type(owner))
+    if fields is None:
+        fields = tuple(seen for seen in declared(type(owner)).values() if seen is not None)
+        _fields[type(owner)] = fields
+    return tuple([seen(owner, view) for seen in fields])
+
+
+def declared(cls: type[object]) -> dict[str, Seen | None]:
+    """The declared attributes of a class and its base classes: fields of its state, and None for what is derived."""
+    found: dict[str, Seen | None] = {}
+    for base in reversed(cls.__mro__):
+        found.update({field.name: field.seen for field in vars(base).get("STATE", ())})
+        found.update(dict.fromkeys(vars(base).get("DERIVED", ())))
+    return found

@@ -1,0 +1,54 @@
+"""Every launch of a saved run on the roofline: flops per byte of HBM and GFLOP/s, with the peaks of its own PEs and of
+the HBM slices that it accessed. The figures are those of `report.roofline`, from what a run folder has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.report.explain.tensor_use import tensor_uses
+from kernbench.report.roofline import peak_of
+from kernbench.report.runs.saved_run import SavedRun
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRoofline:
+    """A launch; intensity and rates are 0 if it moved or computed nothing."""
+
+    index: int
+    name: str
+    intensity: float  # flops per byte
+    gflops: float
+    peak_gflops: float
+    peak_gbs: float
+
+
+def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
+    """The rooflines of all launches that ran on a PE."""
+    found = []
+    cube = run.graph.spec.cube
+    for launch in run.launches:
+        if not launch.pes:
+            continue
+        exec_ns = max(pe.end_ns for pe in launch.pes) - min(pe.start_ns for pe in launch.pes)
+        uses = [use for tensor in tensor_uses(run, launch.index) for use in tensor.memories.items()]
+        slices = {memory for memory, _ in uses if ".hbm_ctrl" in memory}
+        read, written = sum(use.read for _, use in uses), sum(use.written for _, use in uses)
+        peak = peak_of(run.graph.spec, len(launch.pes))
+        ports_gbs = len(launch.pes) * cube.links.pe_dma_to_router_bw_gbs
+        memory_ns = max(
+            launch.bytes_hbm / (len(slices) * cube.hbm_link_bw_gbs) if slices else 0.0,
+            read / ports_gbs,
+            written / ports_gbs,
+        )
+        found.append(
+            LaunchRoofline(
+                launch.index,
+                launch.name,
+                launch.flops / launch.bytes_hbm if launch.bytes_hbm else 0.0,
+                launch.flops / exec_ns if exec_ns else 0.0,
+                peak.gflops,
+                launch.bytes_hbm / memory_ns if memory_ns else peak.gbs,
+            )
+        )
+    return found

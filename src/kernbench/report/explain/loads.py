@@ -1,0 +1,101 @@
+"""How loaded the places and engines of a scope are: what limits a forecast once the first bottleneck is gone.
+
+The load of a place is how long the bytes that passed it in the scope take there. Requests that no longer queue at one
+place queue at the next most loaded place of their path instead; the stages of a composite that wait for the slowest
+engine wait for the second slowest instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from kernbench.report.explain.path import PathSegment, Scope
+from kernbench.report.runs.parts import Floats
+from kernbench.report.runs.saved_run import SavedRun
+
+TILE = "TileToken/"  # begins the names of a composite's ops
+
+
+class Loads:
+    """Loads of one scope of a run."""
+
+    def __init__(self, run: SavedRun, scope: Scope) -> None:
+        self._run = run
+        ops = run.ops
+        self._rows = np.flatnonzero((ops.t_end > scope.begin_ns) & (ops.t_start < scope.end_ns))
+        self._busy: dict[tuple[str, str], float] = {}
+
+    def queue_left(self, segment: PathSegment, links: Collection[str]) -> float:
+        """The part of a queue, from 0 to 1, that stays if links of these classes take no time.
+
+        It is the load of the most loaded place that is left on the path, over that of the most loaded one where the op
+        queued.
+        """
+        ops, places = self._run.ops, self._run.places
+        row = int(ops.row_of[segment.op])
+        route = ops.route.of(row)
+        others = [float(self._of_place[int(place)]) for place in route if places[int(place)].link_class not in links]
+        waited = [int(place) for place in ops.wait_places.of(row)] or [segment.place]
+        others += [self._load_at(place, route) for place in waited if places[place].link_class not in links]
+        here = max(self._load_at(place, route) for place in waited)
+        return min(1.0, max(others, default=0.0) / here) if here else 1.0
+
+    def engine_left(self, segment: PathSegment, part: str) -> float:
+        """The part of an engine's time, from 0 to 1, that stays if it takes no time: of a composite's op, what the next
+        busiest engine of its PE needs.
+        """
+        ops = self._run.ops
+        if not ops.name[int(ops.row_of[segment.op])].startswith(TILE):
+            return 0.0
+        pe = self._run.lanes[segment.lane].component.rpartition(".")[0]
+        mine = self._engine(pe, part)
+        others = [ns for (owner, name), ns in self._engines.items() if owner == pe and name != part]
+        return min(1.0, max(others, default=0.0) / mine) if mine else 0.0
+
+    def _engine(self, pe: str, part: str) -> float:
+        return self._engines.get((pe, part), 0.0)
+
+    @cached_property
+    def _engines(self) -> dict[tuple[str, str], float]:
+        """Busy time of tiles by PE and engine: of its busiest lane, without queueing."""
+        ops, found = self._run.ops, dict[tuple[str, str], float]()
+        tiles = [code for code, word in enumerate(ops.name.words) if word.startswith(TILE)]
+        rows = self._rows[np.isin(ops.name.codes[self._rows], tiles)]
+        busy = ops.t_end[rows] - ops.t_start[rows] - ops.queue_ns[rows]
+        sums = np.bincount(ops.lane[rows], busy, len(self._run.lanes))
+        for lane in np.flatnonzero(sums):
+            component = self._run.lanes[int(lane)].component
+            pe, _, part = component.rpartition(".")
+            found[pe, part] = max(found.get((pe, part), 0.0), float(sums[lane]))
+        return found
+
+    @cached_property
+    def _of_place(self) -> Floats:
+        """By link: how long its bytes take."""
+        ops = self._run.ops
+        counts = np.diff(ops.route.starts)
+        in_scope = np.zeros(len(ops), bool)
+        in_scope[self._rows] = True
+        links = ops.route.values[np.repeat(in_scope, counts)]
+        moved = np.repeat(ops.nbytes[self._rows], counts[self._rows]).astype(np.float64)
+        nbytes = np.bincount(links, moved, len(self._run.places))
+        gbs = np.array([place.gbs or np.inf for place in self._run.places])
+        loads: Floats = nbytes / gbs
+        return loads
+
+    def _load_at(self, place: int, route: Sequence[int] | np.ndarray) -> float:
+        """The load of a place: of a memory channel, that of its memory, over all its channels."""
+        found = self._run.places[place]
+        if found.kind == "link":
+            return float(self._of_place[place])
+        places = self._run.places
+        channels = self._run.graph.spec.cube.memory_map.hbm_channels_per_pe or 1
+        nbytes = [
+            self._of_place[int(link)] * places[int(link)].gbs
+            for link in route
+            if found.src in (places[int(link)].src, places[int(link)].dst)
+        ]
+        return float(max(nbytes, default=0.0) / (channels * found.gbs)) if found.gbs else 0.0

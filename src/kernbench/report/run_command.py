@@ -1,0 +1,48 @@
+"""The command of a run, and commands to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """The command of a run, without `--save`, and the folder that the run was saved to."""
+
+    command: Sequence[str]
+    bench: str
+    saved: str | None = None
+    advised: Callable[[str], Mapping[str, object]] = lambda _cause: {}  # parameters to change against a cause
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run, or a name for it."""
+        return self.saved or f"{self.bench.replace(':', '-')}-run"
+
+    def advice(self, cause: str) -> str | None:
+        """The command of the run with the parameters that the bench advises; None if it advises none."""
+        changed = self.advised(cause)
+        words = list(self.command)
+        for name in changed:  # a parameter is set once
+            while any(_sets(word, name) for word in words):
+                at = next(at for at, word in enumerate(words) if _sets(word, name))
+                del words[at - 1 : at + 1]
+        words += [word for name, value in changed.items() for word in ("--param", f"{name}={_text(value)}")]
+        return shlex.join(words) if changed else None
+
+    def next_command(self, cause: str) -> str:
+        """What to run next: as advised, else the command that saves the run, or explains the saved one."""
+        look = f"kernbench explain {shlex.quote(self.folder)}"
+        saving = f"{shlex.join(self.command)} --save {shlex.quote(self.folder)}"
+        return self.advice(cause) or (saving if self.saved is None else look)
+
+
+def _sets(word: str, name: str) -> bool:
+    """Whether a word of a command, after `--param`, sets a parameter."""
+    return word.partition("=")[0].strip().replace("-", "_") == name and "=" in word
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,88 @@
+"""The uncontended time of a PE's access to a memory, from the machine alone: the path, one latency and one bandwidth.
+
+The model is that of composites (`components/builtin/path_timing.py`): the request travels to the memory and the reply
+back, the bytes pass the narrowest link at its bandwidth and every other link one flit behind, and HBM adds one burst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from kernbench.common.errors import RoutingError
+from kernbench.common.frozen import frozen
+from kernbench.policy.routing.router import PathRouter
+from kernbench.topology.graph import EdgeKind, TopologyGraph
+
+
+def channels_at_once(graph: TopologyGraph) -> int:
+    """The HBM channels that an access uses together, each with a link of its own; 1 if they share the slice's link."""
+    cube = graph.spec.cube
+    return (cube.memory_map.hbm_channels_per_pe or 1) if cube.has_channel_routers else 1
+
+
+def is_of_channel(kind: EdgeKind) -> bool:
+    """Whether a link is as wide as one channel where channels have links of their own."""
+    return kind is EdgeKind.ROUTER_TO_HBM
+
+
+@frozen
+class AccessTime:
+    """The path of an access, from the memory to the PE, and its uncontended time: `latency_ns + nbytes / gbs`."""
+
+    path: tuple[str, ...]
+    latency_ns: float
+    gbs: float
+
+    def ns(self, nbytes: int) -> float:
+        return self.latency_ns + nbytes / self.gbs
+
+
+class AccessTimes:
+    """Access times of a machine, computed once for each PE and memory."""
+
+    def __init__(self, graph: TopologyGraph) -> None:
+        self._graph = graph
+        self._router = PathRouter(graph)
+        self._found: dict[tuple[str, str], AccessTime] = {}
+
+    def own_slice(self, pe: str) -> AccessTime | None:
+        """The access of a PE to its own HBM slice; None where it has none."""
+        cube, _, name = pe.rpartition(".")
+        memory = f"{cube}.hbm_ctrl.{name}"
+        return self.of(pe, memory) if memory in self._graph.nodes else None
+
+    def of(self, pe: str, memory: str) -> AccessTime | None:
+        """The access of a PE to a memory node; None if no route leads there."""
+        key = (pe, memory)
+        if key not in self._found:
+            try:
+                path = self._router.find_path(pe, memory)
+            except RoutingError:
+                return None
+            self._found[key] = self._time(path)
+        return self._found[key]
+
+    def _time(self, path: Sequence[str]) -> AccessTime:
+        graph = self._graph
+        spec, parts = graph.spec, graph.spec.cube.pe_template.components
+        links = [graph.edge(a, b) for a, b in pairwise(path)]
+        at_once, flit_bytes = channels_at_once(graph), spec.system.flit_bytes
+        widths = [min(link.bw_gbs or 0.0, graph.edge(link.dst, link.src).bw_gbs or 0.0) for link in links]
+        own = [gbs for link, gbs in zip(links, widths, strict=True) if at_once > 1 and is_of_channel(link.kind)]
+        shared = [gbs for link, gbs in zip(links, widths, strict=True) if at_once == 1 or not is_of_channel(link.kind)]
+        narrowest = min([*shared, *(gbs * at_once for gbs in own)])
+        flits_ns = sum(flit_bytes / gbs for gbs in shared) + (flit_bytes / min(own) if own else 0.0)
+        flits_ns -= flit_bytes / narrowest if narrowest in shared else 0.0
+        wires_ns = sum(link.distance_mm for link in links) * spec.system.ns_per_mm
+        nodes_ns = [graph.nodes[node].overhead_ns for node in path]
+        request_ns = parts.pe_dma.number_attr("overhead_ns")
+        if spec.system.address_model == "va":
+            request_ns += parts.pe_mmu.number_attr("tlb_overhead_ns")
+        latency_ns = request_ns + 2 * wires_ns + sum(nodes_ns[1:]) + sum(nodes_ns[:-1]) + flits_ns
+        if graph.nodes[path[-1]].kind == "hbm_ctrl":
+            memory = spec.cube.memory_map
+            channels = memory.hbm_channels_per_pe or 1
+            latency_ns += spec.cube.hbm_burst_bytes / memory.hbm_channel_bw_gbs
+            narrowest = min(narrowest, channels * memory.hbm_channel_bw_gbs)
+        return AccessTime(tuple(path[::-1]), latency_ns, narrowest)

@@ -1,0 +1,166 @@
+"""Routes and parts of transfers of a run that was not saved, from where its tensors lie; no flit was recorded.
+
+A transfer takes its uncontended time; what it took longer counts as queueing at the most loaded place of its path:
+where the bytes of the whole run take longest, or the memory if its load is half of that. A saved run knows the places
+of queueing exactly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from kernbench.common.ids import CubeId
+from kernbench.common.messages import KernelLaunchMsg, TensorArg
+from kernbench.common.units import on_grid
+from kernbench.report.link_classes import link_class
+from kernbench.report.runs.access_times import AccessTime, AccessTimes
+from kernbench.report.runs.op_table import LaunchIndex, Split, lane_of
+from kernbench.report.runs.parts import SavedPlace
+from kernbench.report.runs.place_table import HBM_CHANNEL
+from kernbench.runtime_api.bench_runner import BenchResult
+
+ROUNDING_NS = 1.0  # a difference below this is rounding: a short last flit, a burst
+
+
+class _Transfer(NamedTuple):
+    """The path of a transfer: its uncontended time, its links, and all places where it may queue."""
+
+    access: AccessTime
+    links: tuple[int, ...]
+    places: tuple[int, ...]
+
+
+class LiveRoutes:
+    """Where the transfers of a run went. `places` grows with the transfers that are asked for."""
+
+    def __init__(self, result: BenchResult, launches: LaunchIndex, chunk: Mapping[str, Sequence[Any]]) -> None:
+        self._graph = result.engine.graph
+        self._times = AccessTimes(self._graph)
+        self._chunk = chunk
+        self._homes = _homes(result)
+        self._launches = launches
+        self.places: list[SavedPlace] = []
+        self._index: dict[tuple[str, str], int] = {}
+        self._loads: list[float] = []  # by place: how long the bytes of the run take there
+        self._found: dict[int, _Transfer | None] = {}
+        for number in chunk["id"]:
+            self._found[number] = self._transfer(number)
+
+    def split(self, number: int, lasted_ns: float, nbytes: int) -> Split | None:
+        """The parts of a transfer; None if its memory is not known."""
+        found = self._found[number]
+        if found is None:
+            return None
+        queue_ns = lasted_ns - found.access.ns(nbytes)
+        queue_ns = on_grid(queue_ns) if queue_ns > ROUNDING_NS else 0.0
+        transfer_ns = min(on_grid(nbytes / found.access.gbs), lasted_ns - queue_ns)
+        waits = ((self._hottest(found), queue_ns),) if queue_ns else ()
+        return Split(transfer_ns, lasted_ns - queue_ns - transfer_ns, queue_ns, waits, found.links)
+
+    def _hottest(self, found: _Transfer) -> int:
+        """The place of a path with the largest load; the memory if it has half of that: it causes the load of links."""
+        place = max(found.places, key=lambda place: (self._loads[place], -place))
+        memory = found.places[-1]
+        is_hot = memory not in found.links and 2 * self._loads[memory] >= self._loads[place]
+        return memory if is_hot else place
+
+    def _transfer(self, number: int) -> _Transfer | None:
+        """The path of a transfer, whose bytes load every place of it. Of several memories the farthest one counts."""
+        pe, params = self._pe(number), self._chunk["params"][number]
+        found = [(memory, self._times.of(pe, memory)) for memory in self._accessed(number)]
+        accesses = {memory: access for memory, access in found if access is not None}
+        if not accesses:
+            return None
+        memory = max(accesses, key=lambda name: accesses[name].latency_ns)
+        access = accesses[memory]
+        path = access.path if self._is_read(number) else access.path[::-1]
+        links = tuple(self._link(src, dst) for src, dst in pairwise(path))
+        channels = self._channels(memory)
+        places = links if channels is None else (*links, channels)
+        for place in places:
+            if self.places[place].gbs:
+                self._loads[place] += int(params.get("nbytes", 0)) / self.places[place].gbs
+        return _Transfer(access, links, places)
+
+    def _channels(self, memory: str) -> int | None:
+        """The place of all channels of an HBM slice."""
+        node = self._graph.nodes[memory]
+        if node.kind != "hbm_ctrl":
+            return None
+        gbs = int(node.attrs["num_pcs"]) * float(node.attrs["pc_bw_gbs"])
+        return self._place(memory, "", HBM_CHANNEL, gbs)
+
+    def _link(self, src: str, dst: str) -> int:
+        edge = self._graph.edge(src, dst)
+        return self._place(src, dst, link_class(edge.kind), edge.bw_gbs or 0.0)
+
+    def _place(self, src: str, dst: str, cls: str, gbs: float) -> int:
+        if (src, dst) not in self._index:
+            self._index[src, dst] = index = len(self.places)
+            kind, channel = ("link", -1) if dst else ("channel", 0)
+            self.places.append(SavedPlace(index, kind, src, dst, channel, cls, gbs, 0.0, 0.0, 0.0))
+            self._loads.append(0.0)
+        return self._index[src, dst]
+
+    def _pe(self, number: int) -> str:
+        return str(self._chunk["component_id"][number]).rpartition(".")[0]
+
+    def _is_read(self, number: int) -> bool:
+        return lane_of(self._chunk["op_kind"][number], self._chunk["op_name"][number])[1] == "read"
+
+    def _accessed(self, number: int) -> tuple[str, ...]:
+        """The memory nodes of a transfer of a PE's DMA engine."""
+        chunk = self._chunk
+        if not str(chunk["component_id"][number]).endswith(".pe_dma"):
+            return ()
+        params = chunk["params"][number]
+        address = params.get("address", params.get("src_addr" if self._is_read(number) else "dst_addr"))
+        pe = self._pe(number)
+        launch = self._launches.launch_of(pe, chunk["stream"][number], chunk["t_asked"][number])
+        homes = self._homes.get((launch, pe.partition(".")[0]))
+        if not isinstance(address, int) or homes is None:
+            return ()
+        return homes.memories_of(address, int(params.get("nbytes", 1)))
+
+
+def _homes(result: BenchResult) -> dict[tuple[int, str], _Homes]:
+    """By launch and SIP: where the shards of its tensors lie."""
+    found: dict[tuple[int, str], dict[int, tuple[int, str]]] = {}
+    for index, launch in enumerate(result.launches):
+        for handle in launch.handles:
+            request = handle.request
+            if isinstance(request, KernelLaunchMsg):
+                homes = found.setdefault((index, f"sip{request.sip}"), {})
+                for arg in (*request.args, *request.named_args.values()):
+                    if isinstance(arg, TensorArg) and arg.space != "tcm":
+                        homes.update(_shards(arg))
+    return {key: _Homes(tuple(sorted(homes)), homes) for key, homes in found.items()}
+
+
+def _shards(arg: TensorArg) -> dict[int, tuple[int, str]]:
+    """Begin of each shard, as kernels address it -> its end and its memory."""
+    found = {}
+    for shard in arg.shards:
+        begin = shard.pa if arg.va_base is None else arg.va_base + shard.offset_bytes
+        cube = CubeId(shard.sip, shard.cube)
+        found[begin] = (begin + shard.nbytes, cube.sram() if arg.space == "sram" else cube.hbm_ctrl(shard.pe))
+    return found
+
+
+class _Homes(NamedTuple):
+    """Address ranges and their memories: `ranges[begin]` is the end and the memory."""
+
+    begins: tuple[int, ...]
+    ranges: Mapping[int, tuple[int, str]]
+
+    def memories_of(self, begin: int, nbytes: int) -> tuple[str, ...]:
+        """The memories of a range of addresses, in order."""
+        found: dict[str, None] = {}
+        for at in range(max(0, bisect_right(self.begins, begin) - 1), bisect_left(self.begins, begin + nbytes)):
+            end, memory = self.ranges[self.begins[at]]
+            if begin < end:
+                found[memory] = None
+        return tuple(found)

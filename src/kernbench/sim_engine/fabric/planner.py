@@ -1,0 +1,62 @@
+"""How transfers are moved is decided by a planner: flit by flit, or several links at once (`trains.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import Protocol
+
+from kernbench.sim_engine.fabric.flit_steps import FlitSteps
+from kernbench.sim_engine.fabric.transfers import Transfer
+
+
+class Planner(Protocol):
+    """Decides how transfers are moved: flit by flit, or at once where that comes to the same times."""
+
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        """A transfer sets out: plan it, or leave it to `FlitSteps.begin`."""
+
+    def ended(self, transfer: Transfer, now: float) -> None:
+        """A transfer is done."""
+
+    @property
+    def waiting(self) -> Sized:
+        """Transfers that it may plan once others are done: while there are any, `instant_ended` is called."""
+
+    def instant_ended(self, now: float) -> None:
+        """Transfers are done, and all else that happens at that instant has happened."""
+
+
+class FlitLoop(Protocol):
+    """Flits that are moved beside the agenda (`flit_queues.py`, `buffered_flits.py`)."""
+
+    next_ns: float  # when the next flit moves
+
+    @property
+    def next_order(self) -> float:
+        """Its place among what happens then."""
+
+    def move(
+        self, until: float, other_ns: float, other_order: float, ended: Callable[[Transfer, float, int], None]
+    ) -> int:
+        """Move flits up to `until`, or to what happens at `other_ns`; returns how many steps that took."""
+
+
+class FlitsOnly:
+    """The planner that plans nothing."""
+
+    def __init__(self, engine: FlitSteps) -> None:
+        self._engine = engine
+        self.waiting = ()
+
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        if transfer.source is not None:
+            self._engine.commit_read(transfer, transfer.source, now)
+        if self._engine.counters.sees_flits:
+            transfer.slow = True
+        self._engine.begin(transfer, now)
+
+    def ended(self, transfer: Transfer, now: float) -> None:
+        pass
+
+    def instant_ended(self, now: float) -> None:
+        pass

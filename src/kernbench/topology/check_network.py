@@ -1,0 +1,47 @@
+"""Checks values of a plain network's description against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernbench.topology.faults import Finding
+from kernbench.topology.spec_fabric import BuffersSpec
+from kernbench.topology.spec_network import NetworkDescription
+
+
+def check_network(description: NetworkDescription) -> list[Finding]:
+    """Everything that does not fit together."""
+    return list(_findings(description))
+
+
+def _findings(description: NetworkDescription) -> Iterator[Finding]:
+    network = description.network
+    names = [noc.name for noc in network.nocs]
+    if not names:
+        yield Finding("network.nocs", "a network without a network on chip", "give at least one")
+    for at, noc in enumerate(network.nocs):
+        if noc.name in names[:at]:
+            yield Finding(
+                f"network.nocs[{at}].name", f"'{noc.name}' is there twice", "give every one a name of its own"
+            )
+        if noc.wrap == "mesh" and "both" not in (noc.x, noc.y) and (network.grid.w > 1 or network.grid.h > 1):
+            yield Finding(
+                f"network.nocs[{at}].wrap", "one-way rows and columns that do not wrap reach few tiles", "wrap: torus"
+            )
+        elif noc.wrap == "mesh" and (noc.x, noc.y) != ("both", "both"):
+            yield Finding(f"network.nocs[{at}].wrap", "one-way links that do not wrap reach few tiles", "wrap: torus")
+    for at, kind in enumerate(network.tiles):
+        for i, (x, y) in enumerate(kind.at):
+            if x >= network.grid.w or y >= network.grid.h:
+                size = f"{network.grid.w} x {network.grid.h}"
+                yield Finding(f"network.tiles[{at}].at[{i}]", f"tile ({x}, {y}) is not on the grid", f"it is {size}")
+    if description.fabric.buffers is not None:
+        yield from check_buffers(description.fabric.buffers)
+
+
+def check_buffers(buffers: BuffersSpec) -> Iterator[Finding]:
+    """Options that exclude each other."""
+    if buffers.ownership == "flit" and buffers.channels > 1:
+        what = f"{buffers.channels} virtual channels per layer where flits own nothing"
+        yield Finding("fabric.buffers.channels", what, "give `ownership: packet`, or one channel",
+                      uses=("fabric.buffers.ownership",))  # fmt: skip

@@ -1,0 +1,183 @@
+"""`triton.testing` and autotuning in simulated time.
+
+A function that is timed is called once: a launch takes the same simulated time whenever it is repeated. Configurations
+of an autotuned kernel are tried on a machine of their own, so that the run itself has only the launch of the chosen
+one; those that differ in what has no meaning here (`num_warps`) are tried once. Large grids are tried in part: programs
+run in waves, one on each PE, and each wave after the second is taken to last as long as the second. A configuration is
+given up when it has taken longer than the best so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from math import isnan
+from typing import Any, Protocol
+
+from kernbench.common.errors import LaunchError, TimeLimitError
+from kernbench.common.units import format_ns
+
+SLOWER = "slower than the best so far"
+WAVES = 2  # of a large grid that are simulated when configurations are compared
+
+
+class TimedLaunch(Protocol):
+    """A launch and its simulated time."""
+
+    @property
+    def ns(self) -> float: ...
+
+
+class Launches(Protocol):
+    """What makes launches."""
+
+    @property
+    def launches(self) -> Sequence[TimedLaunch]:
+        """Those of the run so far."""
+
+    def trial(self, most_ns: float) -> AbstractContextManager[Sequence[TimedLaunch]]:
+        """Launches within are made on a machine of their own; raises TimeLimitError for one that takes longer."""
+
+
+class Trial:
+    """One configuration of a kernel and its simulated time, or why it failed."""
+
+    def __init__(self, config: dict[str, object], ns: float, error: str = "") -> None:
+        self.config, self.ns, self.error = config, ns, error
+
+    def as_json(self) -> dict[str, object]:
+        return {"config": self.config, "ns": self.ns, "error": self.error}
+
+
+class TuningTable:
+    """The configurations that were tried for one key of an autotuned kernel."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+        self.trials: list[Trial] = []
+
+    @property
+    def best(self) -> Trial:
+        return min(self.trials, key=lambda trial: trial.ns)
+
+    def as_text(self) -> str:
+        rows = [(_in_words(each.config), each.error or format_ns(each.ns)) for each in self.trials]
+        width, best = max(len(config) for config, _ in rows), self.best
+        lines = [
+            f"  {config:<{width}}  {text}{'  <- best' if trial is best and not trial.error else ''}"
+            for (config, text), trial in zip(rows, self.trials, strict=True)
+        ]
+        return "\n".join((f"autotune of '{self.kernel}'", *lines))
+
+    def as_json(self) -> dict[str, object]:
+        return {"kernel": self.kernel, "trials": [each.as_json() for each in self.trials]}
+
+
+def _in_words(config: dict[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in config.items()) or "nothing"
+
+
+class Benchmarks:
+    """Times functions by the launches they make. `points` limits the sizes of every `perf_report`."""
+
+    def __init__(self, simulation: Launches, points: int | None) -> None:
+        self._simulation = simulation
+        self._points = points
+        self.tables: list[TuningTable] = []
+
+    def do_bench(self, fn: Callable[[], object], *_: Any, **options: Any) -> Any:
+        """The simulated ms of the launches that a call makes: the same for every repetition. NaN without launches."""
+        before = len(self._simulation.launches)
+        fn()
+        launches = self._simulation.launches[before:]
+        ms = sum(launch.ns for launch in launches) / 1e6 if launches else float("nan")
+        quantiles: Sequence[float] | None = options.get("quantiles")
+        if quantiles is not None:
+            return [ms] * len(quantiles) if len(quantiles) > 1 else ms
+        return [ms] if options.get("return_mode") == "all" else ms
+
+    # ---- autotuning
+
+    def bench_of_tuner(self) -> Callable[..., Any]:
+        """What stands for `Autotuner._bench`: one configuration's time, three times over as quantiles are."""
+        tried: dict[tuple[int, object], Trial] = {}
+        tables: dict[int, TuningTable] = {}
+
+        def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
+            run = id(tuner.nargs)
+            if run not in tables or tables[run].kernel != tuner.base_fn.__name__ or not tables[run].trials:
+                tables.clear()
+                tried.clear()
+                tables[run] = TuningTable(tuner.base_fn.__name__)
+                self.tables.append(tables[run])
+            shown = {**config.kwargs, "num_stages": config.num_stages}
+            key = (run, tuple(sorted((name, repr(value)) for name, value in shown.items())))
+            if key not in tried:
+                best_ns = min((each.ns for each in tables[run].trials), default=float("inf"))
+                tried[key] = self._tried(tuner, args, config, meta, shown, best_ns)
+                tables[run].trials.append(tried[key])
+            return [tried[key].ns] * 3
+
+        return bench
+
+    def _tried(
+        self, tuner: Any, args: Sequence[Any], config: Any, meta: Any, shown: dict[str, object], best_ns: float
+    ) -> Trial:
+        current = {**meta, **config.all_kwargs()}
+        named = {**tuner.nargs, **current}
+        if config.pre_hook:
+            config.pre_hook(named)
+        tuner.pre_hook(named)
+        failure: Exception | None = None
+        with suppress(TimeLimitError), self._simulation.trial(best_ns) as launches:
+            try:
+                tuner.fn.run(*args, **current)
+            except LaunchError as error:
+                failure = error
+            except TimeLimitError as error:
+                failure = error
+                raise
+        tuner.post_hook(named, exception=failure)
+        if failure is not None:
+            slower = isinstance(failure, TimeLimitError)
+            return Trial(shown, float("inf"), SLOWER if slower else str(failure).splitlines()[0])
+        return Trial(shown, sum(launch.ns for launch in launches))
+
+    # ---- reports
+
+    def perf_report(self, benchmarks: Any) -> Callable[[Callable[..., Any]], Report]:
+        """What stands for `triton.testing.perf_report`."""
+        return lambda fn: Report(fn, benchmarks, self._points)
+
+
+class Report:
+    """A function over sizes and providers. `run` prints a table of what it returns."""
+
+    def __init__(self, fn: Callable[..., Any], benchmarks: Any, points: int | None) -> None:
+        self.fn = fn
+        self.benchmarks = benchmarks if isinstance(benchmarks, list) else [benchmarks]
+        self._points = points
+        self.__name__ = getattr(fn, "__name__", "benchmark")
+
+    def run(self, show_plots: bool = False, print_data: bool = False, save_path: str = "", **kwargs: Any) -> None:
+        """Call the function for every size, or the first so many, and every provider."""
+        for bench in self.benchmarks:
+            rows = list(self._rows(bench, kwargs))
+            if rows:
+                print(f"{bench.plot_name} (simulated):")
+                names = [*bench.x_names, *(f"{line} ({bench.ylabel})" for line in bench.line_names)]
+                print("  ".join(names))
+                for row in rows:
+                    print("  ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in row))
+
+    def _rows(self, bench: Any, kwargs: dict[str, Any]) -> Iterator[list[Any]]:
+        values = list(bench.x_vals)
+        for x in values if self._points is None else values[: self._points]:
+            xs = list(x) if isinstance(x, (tuple, list)) else [x] * len(bench.x_names)
+            row: list[Any] = list(xs)
+            for line in bench.line_vals:
+                named = {bench.line_arg: line} if bench.line_arg else {}
+                got = self.fn(**dict(zip(bench.x_names, xs, strict=True)), **named, **bench.args, **kwargs)
+                value = got[0] if isinstance(got, (tuple, list)) else got
+                row.append("not simulated" if value is None or isnan(float(value)) else float(value))
+            yield row

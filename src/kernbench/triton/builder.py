@@ -1,0 +1,257 @@
+"""The builder that Triton's semantics call: numbers by Triton's interpreter, time by KernBench.
+
+An operation none of whose inputs is device data is index arithmetic: evaluated at once, and counted. One with device
+data is a command of the PE's MATH or GEMM engine, or costs nothing where it only looks at data another way. Loads,
+stores and atomics are commands of its DMA engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from greenlet import getcurrent
+
+from kernbench.triton.handles import DeviceHandle, shape_of, without_room
+from kernbench.triton.internals import Builder, Handle, core, native, np_dtype_of
+from kernbench.triton.refusals import refuse
+
+# Results that are the same data in another shape, or addresses: no engine.
+VIEWS = frozenset((
+    "create_addptr", "create_bitcast", "create_broadcast", "create_expand_dims", "create_int_to_ptr",
+    "create_ptr_to_int", "create_reshape", "create_splat", "create_trans", "create_unsplat",
+))  # fmt: skip
+CASTS = frozenset((
+    "create_bitcast", "create_fp_ext", "create_fp_to_fp", "create_fp_to_si", "create_fp_to_ui", "create_fp_trunc",
+    "create_int_cast", "create_int_to_ptr", "create_ptr_to_int", "create_si_to_fp", "create_ui_to_fp", "cast_impl",
+))  # fmt: skip
+# Not operations on data: memory, control, and what is built from other methods of the builder.
+OTHERS = frozenset((
+    "create_advance", "create_assert", "create_assume", "create_make_block_ptr", "create_tensor_pointer_load",
+    "create_tensor_pointer_store", "create_atomic_cas", "create_atomic_load", "create_atomic_poll",
+    "create_atomic_rmw", "create_atomic_store", "create_barrier", "create_descriptor_gather",
+    "create_descriptor_load", "create_descriptor_scatter", "create_descriptor_store", "create_dot",
+    "create_dot_scaled", "create_extern_elementwise", "create_get_num_programs", "create_get_program_id",
+    "create_inline_asm", "create_load", "create_make_range", "create_make_tensor_descriptor", "create_masked_load",
+    "create_masked_store", "create_print", "create_split", "create_store",
+))  # fmt: skip
+
+
+def current() -> Any:
+    """The Triton program that runs in this greenlet; None outside kernels."""
+    return getattr(getcurrent(), "triton_program", None)
+
+
+def _name_of(method: str) -> str:
+    return method.removeprefix("create_")
+
+
+def _result_shape(method: str, args: tuple[Any, ...], handles: list[Any]) -> tuple[int, ...]:
+    if method == "create_reshape" or method == "create_broadcast":
+        return tuple(args[1])
+    if method == "create_expand_dims":
+        shape, axis = list(shape_of(args[0])), args[1]
+        shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 1)
+        return tuple(shape)
+    if method == "create_trans":
+        shape_in = shape_of(args[0])
+        return tuple(shape_in[axis] for axis in args[1])
+    if method == "create_splat":
+        return tuple(args[0].shape)
+    if method == "create_unsplat":
+        return (1,)
+    if method == "create_join":
+        return (*shape_of(args[0]), 2)
+    if method == "create_cat":
+        first, second = shape_of(args[0]), shape_of(args[1])
+        return (first[0] + second[0], *first[1:])
+    if method == "create_histogram":
+        return (int(args[1]),)
+    if method == "create_gather":
+        return shape_of(args[1])
+    return np.broadcast_shapes(*(shape_of(handle) for handle in handles))
+
+
+def _result_dtype(method: str, args: tuple[Any, ...], handles: list[Any]) -> Any:
+    if method in CASTS:
+        return args[1].scalar
+    if method == "create_histogram":
+        return core.int32
+    if method == "create_select" or method == "create_fma":
+        return handles[-1].dtype.scalar
+    if method == "create_addptr":
+        return handles[0].dtype
+    return handles[0].dtype.scalar
+
+
+def _wrapped(method: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of Triton's builder that takes device data too."""
+    is_view = method in VIEWS
+    is_comparison = method.startswith(("create_icmp", "create_fcmp"))
+
+    def call(self: Any, *args: Any) -> Any:
+        handles = [arg for arg in args if isinstance(arg, Handle)]
+        inputs = tuple([handle for handle in handles if isinstance(handle, DeviceHandle)])
+        program = current()
+        if not inputs or program is None:
+            if program is not None:
+                program.index_ops += 1
+            return plain(self, *args)
+        shape, dtype = _result_shape(method, args, handles), _result_dtype(method, args, handles)
+
+        needed = tuple([without_room(arg) for arg in args])
+
+        def compute() -> Any:
+            return plain(self, *needed).data
+
+        if is_view:
+            return program.view(compute, inputs, shape, dtype)
+        held = core.int1 if is_comparison else dtype
+        return program.math(_name_of(method), compute, inputs, shape, dtype, held)
+
+    call.__name__ = method
+    return call
+
+
+class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
+    """Triton's builder with memory, engines and time."""
+
+    def create_get_program_id(self, axis: int) -> Any:
+        return Handle(np.array([current().program_id[axis]], dtype=np.int32), core.int32)
+
+    def create_get_num_programs(self, axis: int) -> Any:
+        return Handle(np.array([current().grid[axis]], dtype=np.int32), core.int32)
+
+    # ---- memory
+
+    def create_load(self, ptr: Any, *_: Any) -> Any:
+        return current().load(ptr, None, None)
+
+    def create_store(self, ptr: Any, val: Any, *_: Any) -> None:
+        current().store(ptr, val, None)
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any) -> Any:
+        return current().load(ptrs, mask, other)
+
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any) -> None:
+        current().store(ptrs, value, mask)
+
+    def create_atomic_rmw(self, rmw_op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        op, order = self.ir_rmw_op_to_interpreter_rmw_op[rmw_op], self.ir_sem_to_interpreter_sem[sem]
+
+        def change(ptrs: Any, values: Any, live: Any) -> Any:
+            return native.atomic_rmw(op, ptrs, values[0], live, order)
+
+        return current().atomic(str(op.name).lower(), ptr, (val,), mask, change, val.dtype.scalar)
+
+    def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
+        order = self.ir_sem_to_interpreter_sem[sem]
+
+        def change(ptrs: Any, values: Any, live: Any) -> Any:
+            return native.atomic_cas(ptrs, values[0], values[1], order)
+
+        return current().atomic("cas", ptr, (cmp, val), None, change, cmp.dtype.scalar)
+
+    def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        loaded = current().load(ptr, mask, None)
+        current().wait_for(loaded.after)
+        return loaded
+
+    def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> None:
+        current().fence()
+        current().store(ptr, val, mask)
+        current().fence()
+
+    def create_atomic_poll(self, ptr: Any, expected: Any, timeout_ns: Any, sem: Any, scope: Any) -> Any:
+        program = current()
+        until = None if timeout_ns is None else program.now_ns + float(timeout_ns.data.item())
+        while True:
+            found = program.load(ptr, None, None)
+            matched = found.data == expected.data
+            if matched.all() or (until is not None and program.now_ns >= until):
+                return Handle(matched, core.int1)
+
+    # ---- matrix products
+
+    def create_dot(self, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        x, y, z = without_room(a), without_room(b), without_room(d)
+
+        def compute() -> Any:
+            if x.dtype == y.dtype == core.float16 and z.data.dtype == np.float32:  # numpy has a fast loop for f32 alone
+                return np.matmul(x.data.astype(np.float32), y.data.astype(np.float32)) + z.data
+            return Builder.create_dot(self, x, y, z, *rest).data
+
+        return current().dot(compute, a, b, d)
+
+    def create_dot_scaled(self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, *rest: Any) -> Any:
+        acc = rest[-1]
+        args = tuple([without_room(arg) for arg in (lhs, lhs_scale, lhs_format, rhs, *rest)])
+        return current().dot(lambda: Builder.create_dot_scaled(self, *args).data, lhs, rhs, acc, (lhs_scale, rest[0]))
+
+    # ---- several operations of the plain builder
+
+    def create_split(self, val: Any) -> Any:
+        if not isinstance(val, DeviceHandle):
+            return Builder.create_split(self, val)
+        program, shape, held = current(), val.shape[:-1], without_room(val)
+        return tuple(
+            program.math("split", lambda at=at: held.data[..., at], (val,), shape, val.dtype.scalar, val.dtype.scalar)
+            for at in (0, 1)
+        )
+
+    def create_descriptor_gather(self, desc: Any, x_offsets: Any, y_offset: Any, *_: Any) -> Any:
+        ptrs = self._rows_of(desc, x_offsets, y_offset)
+        return current().load(*ptrs, None)
+
+    def create_descriptor_scatter(self, desc: Any, value: Any, x_offsets: Any, y_offset: Any) -> None:
+        ptrs, mask = self._rows_of(desc, x_offsets, y_offset)
+        current().store(ptrs, value, mask)
+
+    def _rows_of(self, desc: Any, x_offsets: Any, y_offset: Any) -> tuple[Any, Any]:
+        """The addresses of rows of a descriptor by their numbers, and which of them are inside."""
+        ptrs, masks = [], []
+        for row in x_offsets.data:
+            found, inside = desc.materialize_pointers([Handle(np.asarray(row), core.int32), y_offset])
+            ptrs.append(found.data.reshape(-1))
+            masks.append(inside.data.reshape(-1))
+        dtype = desc.base.dtype.scalar
+        return Handle(np.stack(ptrs), dtype), Handle(np.stack(masks), core.int1)
+
+    def create_descriptor_load(self, desc: Any, indices: Any, *rest: Any) -> Any:
+        ptrs, mask = desc.materialize_pointers(indices)
+        dtype = ptrs.get_element_ty()
+        is_nan = "NAN" in str(desc.padding).upper()
+        other = Handle(np.full_like(ptrs.data, float("nan"), dtype=np_dtype_of(dtype)), dtype) if is_nan else None
+        return current().load(ptrs, mask, other)
+
+    # ---- what only has an effect
+
+    def create_barrier(self) -> None:
+        """Programs run one after the other on a PE: there is nothing to wait for."""
+
+    def create_print(self, prefix: Any, hex: Any, values: Any, *rest: Any) -> None:
+        program = current()
+        if not program.has_effects:
+            return
+        for value in values:
+            program.settle(value)
+        self.grid_idx = program.program_id
+        Builder.create_print(self, prefix, hex, values, *rest)
+
+    def create_assert(self, condition: Any, message: Any, *_: Any) -> None:
+        if not current().settle(condition).all() and current().has_effects:
+            refuse(f"device_assert failed: {message}", "the condition does not hold in this program")
+
+    # ---- refused
+
+    def create_inline_asm(self, *_: Any) -> Any:
+        refuse("inline assembly", "it is for one processor: write the operation in Triton")
+
+    def create_extern_elementwise(self, lib: Any, path: Any, symbol: Any, *_: Any) -> Any:
+        refuse(f"the library function '{symbol}'", "it is machine code of one vendor; libdevice functions are known")
+
+
+for _method in dir(Builder):
+    if _method.startswith("create_") and _method not in OTHERS and _method not in vars(SimulatedBuilder):
+        setattr(SimulatedBuilder, _method, _wrapped(_method, getattr(Builder, _method)))

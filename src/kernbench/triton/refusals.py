@@ -1,0 +1,24 @@
+"""Errors of Triton programs, at the user's line."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from kernbench.common.errors import LaunchError
+from kernbench.triton.internals import InterpreterError
+from kernbench.triton_emu.call_site import kernel_error
+
+
+class TritonKernelError(LaunchError, InterpreterError):  # type: ignore[misc]  # Triton has no types
+    """A kernel broke a rule of Triton's language, or raised: a LaunchError that Triton's programs catch as theirs."""
+
+    def __init__(self, error: LaunchError) -> None:
+        LaunchError.__init__(self, error.what, error.failures, where=error.where, hint=error.hint)
+        self.error_message = error.what
+
+    __str__ = LaunchError.__str__
+
+
+def refuse(what: str, hint: str) -> NoReturn:
+    """Raise a KernelError at the line of the Triton kernel."""
+    raise kernel_error(what, hint)

@@ -1,0 +1,492 @@
+"""Launches of Triton kernels on a simulated machine.
+
+While a simulation is active, `kernel[grid](...)` runs every program of the grid on the machine, PEs side by side, with
+numbers by Triton's interpreter in the memory that PyTorch has. Simulated time passes at launches only.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from greenlet import getcurrent
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from kernbench.common.errors import KernelError, LaunchError, UsageError
+from kernbench.policy.placement.dp import parts_of
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.launches import Launch
+from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.triton.addresses import Storage, Storages
+from kernbench.triton.benchmarks import WAVES, Benchmarks
+from kernbench.triton.driver import SimulatedDriver
+from kernbench.triton.internals import (
+    Handle,
+    TensorDescriptor,
+    active_driver,
+    autotuner,
+    core,
+    interpreter,
+    jit,
+    knobs,
+    testing,
+    vendor_blas,
+)
+from kernbench.triton.language import Patches, rewritten
+from kernbench.triton.placement import PLACEMENTS, Ids, Placement, look_ahead, policy_of
+from kernbench.triton.program import PeProgram
+from kernbench.triton.refusals import TritonKernelError
+from kernbench.triton.torch_front import BlasLibrary, DeviceFront, cuda_names, device_properties
+
+Schedule = Literal["static", "dynamic"]
+SCHEDULES = ("static", "dynamic")
+_LAUNCHING_NS = 2000.0  # more than the host's request needs to reach all PEs
+DEFAULT_STAGES = 3  # as Triton's own
+_WITHOUT_MEANING = ("num_warps", "num_ctas", "maxnreg")
+_MISSING = object()
+
+
+@dataclass(eq=False)
+class TritonLaunch:
+    """One launch of a Triton kernel: `ns` from the start of its PEs to the end of the last one."""
+
+    kernel: str
+    grid: Ids
+    config: dict[str, object]
+    launch: Launch = field(repr=False)
+    index_ops: int = 0
+    wave_ns: float = field(default=0.0, repr=False)  # when the last PE has begun its second program
+    waves_left: int = field(default=0, repr=False)  # that were not simulated, of a launch that is only timed
+
+    @property
+    def ns(self) -> float:
+        second_ns = self.launch.exec_span[1] - self.wave_ns
+        return self.launch.exec_ns + self.waves_left * max(second_ns, 0.0)
+
+
+@dataclass(eq=False)
+class _Copy:
+    """A storage of PyTorch, and its copy on the machine."""
+
+    start: int
+    end: int
+    alive: StorageWeakRef
+    tensor: Tensor
+    placement: str
+    name: str
+    itemsize: int
+
+
+class Simulation:
+    """Makes launches of Triton kernels run on the machine of a context, between `__enter__` and `__exit__`."""
+
+    def __init__(
+        self,
+        context: RuntimeContext,
+        *,
+        schedule: Schedule = "static",
+        placement: Placement = "auto",
+        cycles_per_op: int = 0,
+        benchmark_points: int | None = None,
+        note: Callable[[str], object] | None = None,
+    ) -> None:
+        _check_choice("schedule", schedule, SCHEDULES)
+        _check_choice("placement", placement, PLACEMENTS)
+        self.context = context
+        self._launches: list[TritonLaunch] = []
+        self._schedule, self._placement = schedule, placement
+        self._cycles_per_op = cycles_per_op
+        self._copies: dict[int, _Copy] = {}  # by first address
+        self._is_trial = False  # launches are only timed
+        self._most_ns = float("inf")  # that they may take
+        self._is_independent = False  # programs that were run ahead need no other program's effects
+        self._addressed: dict[int, StorageWeakRef] = {}  # storages whose address a program has asked for
+        self._patches = Patches()
+        self._changed: list[tuple[Any, str, Any]] = []
+        self._told: set[str] = set()
+        self._note = note or (lambda text: print(text, file=sys.stderr))
+        self._front = DeviceFront(self._remember)
+        self.benchmarks = Benchmarks(self, benchmark_points)
+        spec = context.spec
+        self._tcm_bytes = spec.cube.tcm_bytes - spec.cube.tcm_reserved_bytes
+        self.pes = spec.cube.n_pes * spec.sip.n_cubes
+
+    @property
+    def launches(self) -> list[TritonLaunch]:
+        """Those of the run so far."""
+        return self._launches
+
+    # ---- active or not
+
+    def __enter__(self) -> Simulation:
+        spec = self.context.spec
+        self._driver_before = active_driver._active
+        active_driver.set_active(SimulatedDriver(device_properties(spec, self._tcm_bytes), self.benchmarks.do_bench))
+        self._interpret_before = vars(knobs.runtime).get("interpret", _MISSING)
+        knobs.runtime.interpret = True
+        names = cuda_names(spec, self._tcm_bytes, lambda: self.context.now_ns)
+        for name, value in names.items():
+            self._change(torch.cuda, name, value)
+        if vendor_blas is not None:
+            self._change(vendor_blas, "CublasLt", BlasLibrary)
+        for kind in (jit.JITFunction, interpreter.InterpretedFunction):
+            self._change(kind, "run", self._run_of())
+            self._change(kind, "warmup", self._warmup_of())
+            self._change(kind, "__call__", _device_call)
+        self._change(testing, "do_bench", self.benchmarks.do_bench)
+        self._change(testing, "do_bench_cudagraph", self.benchmarks.do_bench)
+        self._change(testing, "perf_report", self.benchmarks.perf_report)
+        self._change(autotuner.Autotuner, "_bench", self.benchmarks.bench_of_tuner())
+        self._front.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._front.__exit__(None, None, None)
+        while self._changed:
+            owner, name, before = self._changed.pop()
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+        if self._interpret_before is _MISSING:
+            del knobs.runtime.interpret
+        else:
+            knobs.runtime.interpret = self._interpret_before
+        active_driver._active = self._driver_before
+
+    def _change(self, owner: Any, name: str, value: Any) -> None:
+        self._changed.append((owner, name, vars(owner).get(name, _MISSING)))
+        setattr(owner, name, value)
+
+    def _run_of(self) -> Callable[..., Any]:
+        def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+            if warmup:
+                return None
+            return self.launch(kernel, args, grid, kwargs)
+
+        return run
+
+    def _warmup_of(self) -> Callable[..., Any]:
+        def warmup(kernel: Any, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
+            return WarmKernel(self, kernel, kwargs, self._tcm_bytes)
+
+        return warmup
+
+    # ---- launches that are only timed
+
+    @contextmanager
+    def trial(self, most_ns: float) -> Iterator[list[TritonLaunch]]:
+        """Launches within are made on a machine of their own, and are not part of the run. Raises TimeLimitError when
+        one takes longer than `most_ns`.
+        """
+        before = self.context, self._copies, self._launches
+        engine = GraphEngine(self.context.engine.graph, op_log=None)
+        try:
+            with RuntimeContext(engine) as context:
+                self.context, self._copies, self._launches = context, {}, []
+                self._is_trial, self._most_ns = True, most_ns
+                yield self._launches
+                self._copies = {}
+        finally:
+            self.context, self._copies, self._launches = before
+            self._is_trial = False
+
+    # ---- launching
+
+    def launch(self, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> TritonLaunch:
+        """Run a kernel on the machine; returns when it is done."""
+        with torch._C.DisableTorchFunction():
+            return self._launch(kernel, args, grid, kwargs)
+
+    def _launch(self, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> TritonLaunch:
+        call = KernelCall.of(kernel, args, grid, kwargs)
+        self._say_once(call)
+        schedule = call.options.get("schedule", self._schedule)
+        placement = call.options.get("placement", self._placement)
+        _check_choice("schedule", schedule, SCHEDULES)
+        with self._patches:
+            bound = call.converted()
+            body = rewritten(call.fn)
+            copies = self._placed(call, placement, lambda: body(**bound))
+            launched = TritonLaunch(call.name, call.grid, call.config, None)  # type: ignore[arg-type]  # set below
+            kernel_of_pes = self._kernel_of_pes(call, body, bound, copies, schedule, launched)
+            cubes = _targets(prod(call.grid), self.context.spec)
+            if self._is_trial and self._most_ns < float("inf"):
+                waves = -(-prod(call.grid) // self.pes)
+                share = min(WAVES / waves, 1.0) if self._is_independent and schedule == "static" else 1.0
+                self.context.engine.limit_time(self.context.now_ns + _LAUNCHING_NS + self._most_ns * share)
+            tensors = [copy.tensor for copy in copies]
+            try:
+                launched.launch = self.context.launch(
+                    call.name, kernel_of_pes, *tensors, target_cubes=cubes, target_pes="all"
+                )
+            except LaunchError as error:
+                if getattr(error.failures[0], "kind", "") == KernelError.__name__:
+                    raise
+                raise TritonKernelError(error) from None
+        self._launches.append(launched)
+        return launched
+
+    def _kernel_of_pes(
+        self,
+        call: KernelCall,
+        body: Callable[..., object],
+        bound: Mapping[str, Any],
+        copies: Sequence[_Copy],
+        schedule: str,
+        launched: TritonLaunch,
+    ) -> Callable[..., object]:
+        """What each PE runs: its share of the programs, one after the other."""
+        programs = prod(call.grid)
+        pes_per_cube = self.context.spec.cube.n_pes
+        shares = parts_of(programs, self.pes)
+        waves = -(-programs // self.pes)
+        is_partial = self._is_trial and schedule == "static" and self._is_independent and waves > WAVES
+        queue = deque(range(programs))
+        places = [Storage(copy.start, copy.end, copy.name, at, copy.itemsize) for at, copy in enumerate(copies)]
+        storages, stages, cycles = Storages(places), call.num_stages, self._cycles_per_op
+
+        def pe_programs(*pointers: Any, tl: Any) -> None:
+            computes = not (self._is_trial and self._is_independent)
+            program = PeProgram(tl, storages, pointers, call.grid, stages, cycles, computes)
+            getcurrent().triton_program = program
+            mine: Iterator[int] = _taken(queue)
+            if schedule == "static":
+                mine = iter(range(*shares[tl.program_id(1) * pes_per_cube + tl.program_id(0)]))
+            with np.errstate(all="ignore"):
+                for at, number in enumerate(mine):
+                    program.begin(_ids(number, call.grid))
+                    if at == WAVES - 1:
+                        launched.wave_ns = max(launched.wave_ns, program.now_ns)
+                    elif is_partial and at == WAVES:
+                        break
+                    body(**bound)
+                program.finish()
+            launched.waves_left = waves - WAVES if is_partial else 0
+            launched.index_ops += program.index_ops
+
+        return pe_programs
+
+    def _say_once(self, call: KernelCall) -> None:
+        for name in _WITHOUT_MEANING:
+            if call.options.get(name) is not None and name not in self._told:
+                self._told.add(name)
+                self._note(f"note: {name} has no meaning on this machine: a program runs on one PE")
+
+    # ---- copies on the machine
+
+    def _remember(self, tensor: torch.Tensor) -> None:
+        with torch._C.DisableTorchFunction():
+            storage = tensor.untyped_storage()
+            if storage.nbytes():
+                self._addressed[storage.data_ptr()] = StorageWeakRef(storage)
+                self._sizes[storage.data_ptr()] = (storage.nbytes(), tensor.element_size())
+
+    @property
+    def _sizes(self) -> dict[int, tuple[int, int]]:
+        return self.__dict__.setdefault("_sizes_by_start", {})  # type: ignore[no-any-return]
+
+    def _placed(self, call: KernelCall, placement: Placement, run: Callable[[], object]) -> list[_Copy]:
+        """The copies of all storages that a launch may touch; those that are new get a place now."""
+        for start in [start for start, copy in self._copies.items() if copy.alive.expired()]:
+            del self._copies[start]
+        wanted: dict[int, tuple[int, StorageWeakRef, str, int]] = {}
+        for name, tensor in call.tensors():
+            storage = tensor.untyped_storage()
+            if storage.nbytes():
+                found = (storage.nbytes(), StorageWeakRef(storage), name, tensor.element_size())
+                wanted.setdefault(storage.data_ptr(), found)
+        for start, alive in list(self._addressed.items()):
+            if alive.expired():
+                del self._addressed[start]
+            elif start not in wanted:
+                nbytes, itemsize = self._sizes[start]
+                wanted[start] = (nbytes, alive, f"tensor at {start:#x}", itemsize)
+        override = "placement" in call.options
+        for start, (nbytes, *_) in wanted.items():
+            held = self._copies.get(start)
+            if held is not None and (held.end - start != nbytes or (override and held.placement != placement)):
+                del self._copies[start]
+        missing = [start for start in wanted if start not in self._copies]
+        if missing:
+            self._place(call, placement, run, wanted, missing)
+        return [self._copies[start] for start in wanted]
+
+    def _place(
+        self,
+        call: KernelCall,
+        placement: Placement,
+        run: Callable[[], object],
+        wanted: Mapping[int, tuple[int, StorageWeakRef, str, int]],
+        missing: Sequence[int],
+    ) -> None:
+        programs = prod(call.grid)
+        order = list(wanted)
+        spans = [(start, start + wanted[start][0]) for start in order]
+        samples = sorted({0, min(1, programs - 1), programs - 1}) if programs else []
+        ids = [_ids(number, call.grid) for number in samples]
+        seen = look_ahead(run, call.grid, ids, spans) if placement in ("auto", "slabs") else []
+        self._is_independent = bool(seen) and all(each.is_complete for each in seen)
+        page = self.context.spec.cube.page_bytes
+        for start in missing:
+            nbytes, alive, name, itemsize = wanted[start]
+            policy = policy_of(placement, order.index(start), nbytes, seen, start, programs, self.pes, page)
+            tensor = self.context.empty(nbytes, dtype="u8", dp=policy, name=name)
+            self._copies[start] = _Copy(start, start + nbytes, alive, tensor, placement, name, itemsize)
+
+
+class KernelCall:
+    """A kernel with its arguments, its options and its grid."""
+
+    def __init__(
+        self, fn: Any, arguments: dict[str, Any], options: dict[str, Any], grid: Ids, constexprs: Sequence[str]
+    ) -> None:
+        self.fn, self.arguments, self.options, self.grid = fn, arguments, options, grid
+        self._constexprs = constexprs
+
+    @classmethod
+    def of(cls, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> KernelCall:
+        fn = kernel.fn
+        names = list(inspect.signature(fn).parameters)
+        given = {name: value for name, value in kwargs.items() if name in names}
+        options = {name: value for name, value in kwargs.items() if name not in names}
+        if "num_stages" in given:
+            options["num_stages"] = given["num_stages"]
+        arguments = inspect.getcallargs(fn, *args, **given)
+        for hook in getattr(kernel, "pre_run_hooks", ()):
+            hook(*args, **kwargs)
+        constexprs = [name for name, note in inspect.get_annotations(fn).items() if _is_constexpr(note)]
+        found = grid({**options, **arguments}) if callable(grid) else grid
+        sizes = tuple(int(_unwrapped(size)) for size in (found if isinstance(found, (tuple, list)) else (found,)))
+        if not 1 <= len(sizes) <= 3 or any(size < 0 for size in sizes):
+            raise UsageError(f"grid {sizes} of kernel '{fn.__name__}'", hint="give one to three sizes of 0 or more")
+        whole = (*sizes, 1, 1)[:3]
+        return cls(fn, arguments, options, (whole[0], whole[1], whole[2]), constexprs)
+
+    @property
+    def name(self) -> str:
+        return str(self.fn.__name__)
+
+    @property
+    def num_stages(self) -> int:
+        return max(int(_unwrapped(self.options.get("num_stages") or DEFAULT_STAGES)), 1)
+
+    @property
+    def config(self) -> dict[str, object]:
+        """The meta-parameters: what is no tensor and no number of the call's data."""
+        found = {name: _unwrapped(self.arguments[name]) for name in self._constexprs if name in self.arguments}
+        stages = {"num_stages": _unwrapped(self.options["num_stages"])} if "num_stages" in self.options else {}
+        return {name: _shown(value) for name, value in {**found, **stages}.items()}
+
+    def converted(self) -> dict[str, Any]:
+        """The arguments as the interpreter takes them."""
+        return {
+            name: _unwrapped(value) if name in self._constexprs else _converted(_unwrapped(value))
+            for name, value in self.arguments.items()
+        }
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors among the arguments, with the names of their parameters."""
+        for name, value in self.arguments.items():
+            yield from _tensors_in(name, value)
+
+
+class WarmKernel:
+    """What `kernel.warmup` returns: Triton has a compiled kernel there."""
+
+    n_regs, n_spills = 32, 0
+
+    def __init__(self, simulation: Simulation, kernel: Any, options: Mapping[str, Any], shared: int) -> None:
+        self._simulation, self._kernel = simulation, kernel
+        self._names = list(inspect.signature(kernel.fn).parameters)
+        self._options = {name: value for name, value in options.items() if name not in self._names}
+        self.metadata = _Metadata(shared)
+        self.name = kernel.fn.__name__
+
+    def _init_handles(self) -> None:
+        """There is no machine code to load."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._simulation.launch(self._kernel, args, grid, {**self._options, **kwargs})
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    shared: int
+    num_warps: int = 1
+    num_ctas: int = 1
+
+
+def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, (tuple, list)):
+        for at, each in enumerate(value):
+            yield from _tensors_in(f"{name}[{at}]", each)
+    elif isinstance(value, TensorDescriptor):
+        yield from _tensors_in(name, value.base)
+    elif isinstance(value, torch.Tensor):
+        yield name, value
+    elif hasattr(value, "data_ptr") and isinstance(getattr(value, "base", None), torch.Tensor):
+        yield name, value.base
+
+
+def _device_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A device function, called in a kernel."""
+    if getattr(getcurrent(), "triton_program", None) is None and not _is_evaluating():
+        raise UsageError(f"'{self.fn.__name__}' is called like a function", hint="launch it: kernel[grid](...)")
+    return rewritten(self.fn)(*args, **kwargs)
+
+
+def _is_evaluating() -> bool:
+    """Whether numbers are being computed for a kernel, outside its greenlet."""
+    return type(interpreter.interpreter_builder).__name__ == "SimulatedBuilder"
+
+
+def _converted(value: Any) -> Any:
+    """An argument as a compiled kernel has it: a float is an f32."""
+    if isinstance(value, float):
+        return core.tensor(Handle(np.array([value], np.float32), core.float32), core.float32)
+    if type(value) is tuple:
+        return core.tuple([_converted(each) for each in value])
+    return interpreter._implicit_cvt(value)
+
+
+def _unwrapped(value: Any) -> Any:
+    return value.value if hasattr(value, "value") and type(value).__name__ == "constexpr" else value
+
+
+def _is_constexpr(note: Any) -> bool:
+    return "constexpr" in (note if isinstance(note, str) else getattr(note, "__name__", str(note)))
+
+
+def _shown(value: Any) -> object:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+def _ids(number: int, grid: Ids) -> Ids:
+    """Program ids, the first axis fastest."""
+    return number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
+
+
+def _taken(queue: deque[int]) -> Iterator[int]:
+    while queue:
+        yield queue.popleft()
+
+
+def _targets(programs: int, spec: Any) -> tuple[int, ...]:
+    """The cubes that have a share of the programs."""
+    used = min(max(programs, 1), spec.cube.n_pes * spec.sip.n_cubes)
+    return tuple(range(-(-used // spec.cube.n_pes)))
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} is {value!r}", hint=f"use one of {', '.join(choices)}")

@@ -1,0 +1,103 @@
+"""A run in one file: self-contained, escaped, the same bytes for the same run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kernbench.cli.main import kernbench
+from kernbench.common.errors import UsageError
+from kernbench.report import open_run
+from kernbench.report.explain.headline import main_scope
+from kernbench.report.explain.tensor_use import tensor_uses
+from kernbench.report.explain.verdict import verdict_of
+
+EVIL = "<script>alert(1)</script>"
+SMALL = [
+    "--device",
+    "sip:0",
+    "--set",
+    "system.sips.count=1",
+    "--set",
+    "sip.cube_mesh.w=2",
+    "--set",
+    "sip.cube_mesh.h=2",
+]
+
+
+def called(*words: str):
+    return CliRunner().invoke(kernbench, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reads of another cube, by a kernel whose text and tensor names would be markup."""
+    folder = tmp_path_factory.mktemp("page")
+    text = (Path(__file__).parent / "slow_kernels.py").read_text()
+    text = text.replace('name="x"', f'name="{EVIL}"').replace(
+        "total = tl.zeros", f'note = "</pre>{EVIL}"; total = tl.zeros'
+    )
+    (folder / "evil.py").write_text(text)
+    done = called("run", "--bench", f"{folder / 'evil.py'}:distance", *SMALL, "--save", folder / "run")
+    assert done.exit_code == 0, done.output
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> str:
+    target = run.parent / "run.html"
+    done = called("explain", run, "--html", target)
+    assert done.output.endswith(f"wrote {target}\n")
+    return target.read_text()
+
+
+def test_the_page_loads_nothing_and_runs_no_text_of_the_run(page: str) -> None:
+    assert "default-src 'none'" in page
+    links = set(re.findall(r"(?:https?:)?//[\w.]+", re.sub(r"//\s.*", "", page)))
+    assert links <= {"http://www.w3.org"}  # the name of SVG
+    assert not re.search(r"<(link|iframe|img|object|embed)\b|@import|\bfetch\(|XMLHttpRequest|WebSocket", page)
+    assert page.count("<script") == 2  # the timeline's data, and the code that draws it
+    assert EVIL not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert len(page) < 5_000_000
+
+
+def test_the_page_has_the_verdict_the_command_and_every_op_on_the_path(page: str, run: Path) -> None:
+    explanation = main_scope(open_run(run))
+    verdict = verdict_of(explanation)
+    assert verdict.cause == "distance"
+    assert "6 reads on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in page
+    data = json.loads(re.search(r'id="timeline-data">(.*?)</script>', page)[1])
+    drawn = sum(op[3] for lane in data["lanes"] for op in lane["ops"])
+    assert drawn == len({segment.op for segment in explanation.path if segment.op >= 0})
+    assert (data["begin"], data["end"]) == (explanation.scope.begin_ns, explanation.scope.end_ns)
+
+
+def test_the_same_run_gives_the_same_bytes_from_both_commands(page: str, run: Path, tmp_path: Path) -> None:
+    done = called("web", run, "--export", tmp_path / "again.html")
+    assert done.exit_code == 0
+    assert (tmp_path / "again.html").read_text() == page
+
+
+def test_a_tensor_is_where_its_bytes_were_read(run: Path) -> None:
+    """Six blocks of 8 KiB lie in slices of cube 3; the result goes to PE 0's own slice."""
+    uses = {use.name: use for use in tensor_uses(open_run(run))}
+    x, out = uses[EVIL], uses["out"]
+    assert x.readers == {"sip0.cube0.pe0": 6 * 8192}
+    assert x.cubes == ["sip0.cube3"]
+    assert len(x.memories) == 6
+    assert (x.home_bytes, x.remote_bytes, x.writers) == (0, 6 * 8192, {})
+    assert (out.home_bytes, out.remote_bytes, out.cubes) == (16 * 256 * 4, 0, ["sip0.cube0"])
+    assert out.byte_hops == 2 * 16 * 256 * 4  # PE to router to memory
+
+
+@pytest.mark.parametrize("name", ["run.txt", "missing/run.html"])
+def test_a_page_that_cannot_be_written_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    done = called("explain", run, "--html", tmp_path / name)
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.hint == "name a .html file in a folder that exists"
+    assert list(tmp_path.iterdir()) == []

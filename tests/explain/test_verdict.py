@@ -1,0 +1,142 @@
+"""The verdict names the cause of a slow kernel, and following its advice makes shipped benches faster."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kernbench.benches.registry import resolve
+from kernbench.cli.main import kernbench
+from kernbench.report.explain.causes import CAUSES, HINTS, PathCauses
+from kernbench.report.explain.explanation import explain
+from kernbench.report.explain.headline import main_scope
+from kernbench.report.explain.verdict import verdict_of
+from kernbench.report.link_classes import _CLASSES
+from kernbench.report.runs.access_times import AccessTimes
+from kernbench.report.runs.live_run import live_run
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
+from kernbench.sim_engine.op_log import OpLog
+from kernbench.topology import load_topology
+
+SLOW = Path(__file__).parent / "slow_kernels.py"
+SLOW_FOR = ("distance", "imbalance", "chain", "overlap", "small_transfers", "memory", "link", "launch", "compute")
+ADVISED = (
+    "flash-attention --param pes=1", "flash-attention --param pes=0", "softmax", "layernorm", "gelu-mlp",
+    "matmul-composite --param variant=ref", "qkv-gemm", "gemm-single-pe", "tp-mlp", "ccl-allreduce",
+)  # fmt: skip
+MODE = "cube.memory_map.hbm_mapping_mode"
+SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
+
+
+@cache
+def explained(cause: str):
+    spec = resolve(f"{SLOW}:{cause.replace('_', '-')}")
+    options = RunOptions(device="sip:0", op_log=OpLog())
+    run = live_run(run_bench(spec.run, load_topology(None, SMALL), options, name=spec.name, params={}))
+    assert run is not None
+    return main_scope(run)
+
+
+@pytest.mark.parametrize("cause", SLOW_FOR)
+def test_the_verdict_names_the_cause_of_a_slow_kernel(cause):
+    verdict = verdict_of(explained(cause))
+    assert verdict.cause == cause, verdict.sentence
+    assert verdict.sentence.startswith(verdict.what)
+    assert " Try: " in verdict.sentence
+
+
+def test_the_sentence_has_the_facts_that_a_reader_needs():
+    assert "6 reads on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in explained_sentence("distance")
+    assert "place `x` in sip0.cube0" in explained_sentence("distance")
+    assert "sip0.cube0.pe2 has" in explained_sentence("imbalance")
+    assert "4 PEs run one after another through messages" in explained_sentence("chain")
+    assert "7 transfers and compute alternate" in explained_sentence("overlap")
+    assert "GEMM work is" in explained_sentence("overlap")  # the largest class of work beside it
+    assert "49 of 128 B" in explained_sentence("small_transfers")
+    assert "8 requesters meet at sip0.cube0.hbm_ctrl.pe0" in explained_sentence("memory")
+    assert "queueing at ucie links" in explained_sentence("link")
+    assert "6 launches take" in explained_sentence("launch")
+
+
+def explained_sentence(cause: str) -> str:
+    return verdict_of(explained(cause)).sentence
+
+
+def test_what_distance_costs_is_what_the_same_blocks_take_longer_than_local_ones():
+    """A block of 8 KiB from the PE's own slice takes 13 + 8192 / 256 = 45 ns; the six reads are all on the path."""
+    scope = explained("distance")
+    ops = scope.run.ops
+    reads = [row for row in range(len(ops)) if ops.kind[row] == "R"]
+    took = sum(float(ops.t_end[row] - ops.t_start[row]) for row in reads)
+    found = next(one for one in PathCauses(scope).findings() if one.cause == "distance")
+    assert len(reads) == 6
+    assert found.gain_ns == pytest.approx(took - 6 * 45.0)
+
+
+def test_a_single_launch_is_not_advised_away():
+    assert "launch" not in {one.cause for one in PathCauses(explained("compute")).findings()}
+
+
+def test_a_wait_that_is_shorter_than_the_largest_work_is_not_named():
+    scope = explained("compute")
+    longest = max(ns for cls, ns in scope.by_class.items() if cls in ("gemm", "math", "transfer", "fetch and store"))
+    waits = [one for one in PathCauses(scope).findings() if one.cause in ("issue", "distance", "memory", "link")]
+    assert all(one.gain_ns < longest for one in waits)
+    assert verdict_of(scope).cause == "compute"
+
+
+@pytest.mark.parametrize("bench", ADVISED)
+def test_following_the_first_advice_makes_a_bench_faster(bench):
+    before = ran(["run", "--bench", *shlex.split(bench)])
+    verdict = before["verdict"]
+    assert verdict["cause"] in CAUSES
+    words = shlex.split(verdict["command"])
+    assert words[:2] == ["kernbench", "run"]
+    after = ran(words[1:])
+    print(f"{bench}: {verdict['command']}: {before['kernels_ns']:.0f} -> {after['kernels_ns']:.0f} ns")
+    assert after["kernels_ns"] < before["kernels_ns"]
+    assert after["total_ns"] < before["total_ns"]
+
+
+def test_a_parameter_that_is_advised_is_set_once():
+    command = ran(["run", "--bench", "flash-attention", "--param", "pes=1"])["verdict"]["command"]
+    assert command == "kernbench run --bench flash-attention --param pes=0"
+
+
+def ran(words: list[str]) -> dict[str, object]:
+    done = CliRunner().invoke(kernbench, [*words, "--json", "--stats"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def test_every_class_of_links_has_a_hint():
+    """A queue at any link ends in advice, also where HBM channels have routers of their own."""
+    assert set(_CLASSES.values()) | {"ucie"} <= set(HINTS)
+
+
+def test_where_channels_have_links_of_their_own_an_access_has_the_rate_of_all_of_them():
+    shared, own = (
+        AccessTimes(load_topology(None, {**SMALL, "cube.memory_map.hbm_mapping_mode": mode})).own_slice(
+            "sip0.cube0.pe0"
+        )
+        for mode in ("n_to_one", "one_to_one")
+    )
+    assert (shared.gbs, own.gbs) == (256.0, 256.0)
+    assert (shared.latency_ns, own.latency_ns) == (13.0, 21.0)  # 8 ns: a flit on the link of one channel, 256 B at 32
+
+
+def test_small_transfers_count_their_whole_latency_within_a_cube():
+    found = next(one for one in PathCauses(explained("small_transfers")).findings() if one.cause == "small_transfers")
+    ops = explained("small_transfers").run.ops
+    latency = sum(float(ops.latency_ns[row]) for row in range(len(ops)) if ops.kind[row] in "RW")
+    assert found.gain_ns == pytest.approx(latency * 48 / 49)
+
+
+def test_one_launch_of_several_is_not_advised_away():
+    launches = explained("launch")
+    assert verdict_of(explain(launches.run, 2)).cause != "launch"
