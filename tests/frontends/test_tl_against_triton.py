@@ -246,6 +246,8 @@ def with_axis(draw, kinds, **limits):
 def test_reductions(op, keep_dims, drawn):
     """Sums of quarters are exact in any order; the first of equals is found."""
     x, axis = drawn
+    if op == "sum" and x.dtype == np.int32:
+        x = x // 8  # at most eight elements to an axis: Triton's interpreter refuses a sum that needs more than 32 bits
     compute = lambda tl, t: getattr(tl, op)(t, axis, keep_dims=keep_dims)  # noqa: E731  # one line for both languages
     same(both(compute, x, theirs=narrow(compute) if op in ("max", "min") else compute))
 
