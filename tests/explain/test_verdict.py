@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.explain.more_slow_kernels import CAUSES as MORE_SLOW_FOR
 
 from kernbench.benches.registry import resolve
 from kernbench.cli.main import kernbench
-from kernbench.report.explain.causes import CAUSES, HINTS, PathCauses
+from kernbench.report.explain.causes import HINTS, PathCauses
 from kernbench.report.explain.explanation import explain
+from kernbench.report.explain.finding import CAUSES
 from kernbench.report.explain.headline import main_scope
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.link_classes import _CLASSES
@@ -24,6 +26,9 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 
 SLOW = Path(__file__).parent / "slow_kernels.py"
+MORE_SLOW = Path(__file__).parent / "more_slow_kernels.py"
+ON_SMALL = ["--device", "sip:0", *(word for key, value in {"system.sips.count": 1, "sip.cube_mesh.w": 2}.items()
+                                   for word in ("--set", f"{key}={value}")), "--set", "sip.cube_mesh.h=2"]  # fmt: skip
 SLOW_FOR = ("distance", "imbalance", "chain", "overlap", "small_transfers", "memory", "link", "launch", "compute")
 ADVISED = (
     "flash-attention --param pes=1", "flash-attention --param pes=0", "softmax", "layernorm", "gelu-mlp",
@@ -35,7 +40,8 @@ SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
 
 @cache
 def explained(cause: str):
-    spec = resolve(f"{SLOW}:{cause.replace('_', '-')}")
+    file = MORE_SLOW if cause in MORE_SLOW_FOR else SLOW
+    spec = resolve(f"{file}:{cause.replace('_', '-')}")
     options = RunOptions(device="sip:0", op_log=OpLog())
     run = live_run(run_bench(spec.run, load_topology(None, SMALL), options, name=spec.name, params={}))
     assert run is not None
@@ -48,6 +54,61 @@ def test_the_verdict_names_the_cause_of_a_slow_kernel(cause):
     assert verdict.cause == cause, verdict.sentence
     assert verdict.sentence.startswith(verdict.what)
     assert " Try: " in verdict.sentence
+
+
+@pytest.mark.parametrize("name", MORE_SLOW_FOR)
+def test_the_verdict_names_the_cause_of_more_slow_kernels(name):
+    verdict = verdict_of(explained(name))
+    assert verdict.cause == MORE_SLOW_FOR[name], verdict.sentence
+
+
+@pytest.mark.parametrize("name", ["columns", "panels", "one-channel", "across", "writes-to-one-slice", "barriers"])
+def test_a_saved_run_has_the_same_cause_and_names_the_kernel_line(name, tmp_path):
+    """A run that was not saved knows neither lines nor places of queueing."""
+    done = CliRunner().invoke(
+        kernbench, ["run", "--bench", f"{MORE_SLOW}:{name}", *ON_SMALL, "--save", str(tmp_path / "run")]
+    )
+    assert done.exit_code == 0, done.output
+    data = ran(["explain", str(tmp_path / "run")], stats=False)
+    assert data["verdict"]["cause"] == MORE_SLOW_FOR[name], data["sentence"]
+    assert "more_slow_kernels.py:" in data["sentence"]
+    command = shlex.split(data["verdict"]["command"])
+    assert command[:2] in (["kernbench", "web"], ["kernbench", "explain"])
+    assert CliRunner().invoke(kernbench, [*command[1:2], "--help"]).exit_code == 0
+
+
+def test_sentences_of_more_slow_kernels():
+    assert "cross UCIe from sip0.cube3 to sip0.cube0" in explained_sentence("shared-table")
+    assert 'keep a copy of `table` in each cube that reads it (DPPolicy(cube="replicate"))' in explained_sentence(
+        "shared-table"
+    )
+    assert "8 writes on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in explained_sentence("far-writes")
+    assert "place `out` in sip0.cube0" in explained_sentence("far-writes")
+    assert "through barriers" in explained_sentence("phases")
+    assert "8 PEs run one after another through messages" in explained_sentence("chain-of-products")
+    assert "16 on the critical path gather 2,048 runs of 2 B, each of which takes a burst of 256 B" in (
+        explained_sentence("columns")
+    )
+    assert "few of the 8 channels of their memory" in explained_sentence("one-channel")
+    assert "20 messages of 32 B follow each other" in explained_sentence("ping-pong")
+    assert "Barriers: the path waits in 12 of them" in explained_sentence("barriers")
+    assert "8 launches take" in explained_sentence("steps")
+
+
+def test_what_few_channels_cost_is_the_time_over_one_channel_less_that_over_all():
+    """A load has 64 bursts of 256 B at 32 GB/s: 512 ns in one channel, 64 ns over all eight."""
+    found = next(one for one in PathCauses(explained("one-channel")).findings() if one.cause == "memory")
+    assert found.gain_ns == pytest.approx(4 * (512 - 64), rel=0.02)
+
+
+def test_launches_of_two_sips_at_the_same_time_are_not_advised_away():
+    """Each SIP has one launch; both start together."""
+    spec = resolve(f"{SLOW}:compute")
+    graph = load_topology(None, {**SMALL, "system.sips.count": 2})
+    run = live_run(run_bench(spec.run, graph, RunOptions(op_log=OpLog()), name=spec.name, params={}))
+    assert run is not None
+    assert len(run.launches) == 2
+    assert "launch" not in {one.cause for one in PathCauses(main_scope(run)).findings()}
 
 
 def test_the_sentence_has_the_facts_that_a_reader_needs():
@@ -108,8 +169,8 @@ def test_a_parameter_that_is_advised_is_set_once():
     assert command == "kernbench run --bench flash-attention --param pes=0"
 
 
-def ran(words: list[str]) -> dict[str, object]:
-    done = CliRunner().invoke(kernbench, [*words, "--json", "--stats"], catch_exceptions=False)
+def ran(words: list[str], *, stats: bool = True) -> dict[str, object]:
+    done = CliRunner().invoke(kernbench, [*words, "--json", *["--stats"] * stats], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return json.loads(done.output)
 

@@ -1,4 +1,4 @@
-"""Every test draws PyTorch's random numbers from the same seed; markers that Triton's tutorials use in their own tests."""
+"""Every test draws PyTorch's random numbers from the same seed; markers that Triton's tutorials use in their tests."""
 
 from __future__ import annotations
 

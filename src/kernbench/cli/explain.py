@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kernbench.cli.options import print_json, refuse_two_scopes, stdout_for_json
-from kernbench.cli.run_page import bench_of, command_of, write_file, write_page
+from kernbench.cli.run_page import bench_of, next_of, write_file, write_page
 from kernbench.cli.terminal import painter
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_ns
@@ -84,12 +84,12 @@ def explain(
     if html is not None:
         write_page(saved, explanation, title, html, run, "--html")
     if as_json:
-        data = explanation_as_json(explanation, command_of(saved, run).next_command)
+        data = explanation_as_json(explanation, next_of(saved, explanation, run))
         data["run"] = {"id": saved.id, "name": saved.name}
         data["what_if"] = [one.as_json() for one in found]
         print_json(data)
         return 0
-    click.echo(explanation_as_text(explanation, title, painter()))
+    click.echo(explanation_as_text(explanation, title, painter(), next_of(saved, explanation, run)))
     if found:
         click.echo("\nWhat if (the estimate takes the component out of this path only)")
         for one in found:

@@ -359,12 +359,13 @@ def _show(figures: RunFigures, command: RunCommand, oplog: str | None, *, full: 
 def _verdict(result: BenchResult, command: RunCommand) -> dict[str, object] | None:
     """The verdict with what to run next, or None if it would take too long to find."""
     from kernbench.report.explain.verdict import verdict_of
+    from kernbench.report.explain.what_if import component_of
 
     found = _explained(result, command.saved)
     if found is None:
         return None
     verdict = verdict_of(found)
-    return verdict.as_json(command.next_command(verdict.cause))
+    return verdict.as_json(command.next_command(verdict.cause, component_of(verdict)))
 
 
 def _explained(result: BenchResult, saved: str | None) -> Explanation | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernbench.benches._params import ParamValue, read_params
@@ -12,6 +13,7 @@ from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.page import run_as_html
 from kernbench.report.explain.verdict import verdict_of
+from kernbench.report.explain.what_if import component_of
 from kernbench.report.run_command import RunCommand
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.runtime_api.user_module import is_file, split_identifier
@@ -19,8 +21,14 @@ from kernbench.runtime_api.user_module import is_file, split_identifier
 
 def write_page(saved: SavedRun, explanation: Explanation, title: str, name: str, folder: str, option: str) -> None:
     """Write a saved run as one page; `folder` is where the run is, for commands."""
-    next_command = command_of(saved, folder).next_command(verdict_of(explanation).cause)
-    write_file(name, run_as_html(saved, explanation, title, next_command), ".html", option)
+    write_file(name, run_as_html(saved, explanation, title, next_of(saved, explanation, folder)), ".html", option)
+
+
+def next_of(saved: SavedRun, explanation: Explanation, folder: str) -> str:
+    """What to run next, after an explanation."""
+    verdict = verdict_of(explanation)
+    command = replace(command_of(saved, folder), is_explained=True)
+    return command.next_command(verdict.cause, component_of(verdict))
 
 
 def command_of(saved: SavedRun, folder: str) -> RunCommand:

@@ -67,7 +67,7 @@ def web(
     return 0
 
 
-def _next_command(run: SavedRun, cause: str) -> str:
+def _next_command(run: SavedRun, cause: str, component: str | None) -> str:
     """What to run next. The server imports no user's file, so that only shipped benches advise parameters here."""
     from kernbench.cli.run_page import command_of
     from kernbench.report.run_command import RunCommand
@@ -75,8 +75,8 @@ def _next_command(run: SavedRun, cause: str) -> str:
 
     folder, about = str(run.path), run.manifest
     if is_file(split_identifier(about.identifier)[0]):
-        return RunCommand(about.command, about.bench, folder).next_command(cause)
-    return command_of(run, folder).next_command(cause)
+        return RunCommand(about.command, about.bench, folder).next_command(cause, component)
+    return command_of(run, folder).next_command(cause, component)
 
 
 def _export(folders: tuple[str, ...], name: str) -> int:

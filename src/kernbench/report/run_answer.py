@@ -8,23 +8,15 @@ import shlex
 from collections.abc import Iterator
 
 from kernbench.common.units import format_ns
-from kernbench.report.explain.classes import COMMUNICATION, CREDIT, FETCH_STORE, GEMM, ISSUE, LATENCY, LAUNCH, MATH
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.verdict import Verdict, verdict_of
-from kernbench.report.explain.what_if import TARGETS
+from kernbench.report.explain.what_if import component_of
 from kernbench.report.paint import Paint, plain
 from kernbench.report.run_command import RunCommand
 from kernbench.report.run_figures import RunFigures
 from kernbench.report.run_summary import bar_of, percent, table
 
 WIDTH = 118
-_FREE = {
-    GEMM: "pe_gemm", MATH: "pe_math", FETCH_STORE: "pe_fetch_store", COMMUNICATION: "pe_ipcq", CREDIT: "pe_ipcq",
-    LATENCY: "pe_dma", ISSUE: "pe_scheduler", LAUNCH: "launch",
-}  # fmt: skip
-
-
-_FREE_BY_CAUSE = {"distance": "ucie", "small_transfers": None, "imbalance": None, "chain": None, "overlap": None}
 
 
 def answer_lines(
@@ -93,7 +85,7 @@ def _hint(bound: Verdict) -> str:
 def _commands(bound: Verdict | None, command: RunCommand) -> list[tuple[str, str]]:
     """What to try (as the bench advises, else a what-if without the bottleneck), and where to look."""
     folder = shlex.quote(command.folder)
-    free = None if bound is None else _free(bound)
+    free = None if bound is None else component_of(bound)
     explained = f"kernbench explain {folder}{'' if free is None else f' --what-if {free}'}"
     saving = f"{shlex.join(command.command)} --save {folder}"
     advice = None if bound is None else command.advice(bound.cause)
@@ -102,15 +94,6 @@ def _commands(bound: Verdict | None, command: RunCommand) -> list[tuple[str, str
     if command.saved is None:
         return [("look at", saving), ("then", explained)]
     return [("run", explained), ("look at", f"kernbench web {folder}")]
-
-
-def _free(bound: Verdict) -> str | None:
-    """The component of `--what-if` that corresponds to a bound; None for causes that no single one owns."""
-    if bound.cause in _FREE_BY_CAUSE:
-        return _FREE_BY_CAUSE[bound.cause]
-    if bound.link_class:
-        return next((name for name, target in TARGETS.items() if bound.link_class in target.links), None)
-    return _FREE.get(bound.cls)
 
 
 def _shortened(text: str, most: int) -> str:

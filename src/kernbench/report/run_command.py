@@ -15,6 +15,7 @@ class RunCommand:
     bench: str
     saved: str | None = None
     advised: Callable[[str], Mapping[str, object]] = lambda _cause: {}  # parameters to change against a cause
+    is_explained: bool = False  # whether its explanation is at hand already
 
     @property
     def folder(self) -> str:
@@ -32,11 +33,19 @@ class RunCommand:
         words += [word for name, value in changed.items() for word in ("--param", f"{name}={_text(value)}")]
         return shlex.join(words) if changed else None
 
-    def next_command(self, cause: str) -> str:
-        """What to run next: as advised, else the command that saves the run, or explains the saved one."""
-        look = f"kernbench explain {shlex.quote(self.folder)}"
-        saving = f"{shlex.join(self.command)} --save {shlex.quote(self.folder)}"
-        return self.advice(cause) or (saving if self.saved is None else look)
+    def next_command(self, cause: str, component: str | None = None) -> str:
+        """What to run next: as advised, else the command that saves the run. Of a saved one: what it would gain if the
+        component that owns the cause were free; else its explanation, and then its timeline.
+        """
+        folder = shlex.quote(self.folder)
+        advice = self.advice(cause)
+        if advice is not None:
+            return advice
+        if self.saved is None:
+            return f"{shlex.join(self.command)} --save {folder}"
+        if component is not None:
+            return f"kernbench explain {folder} --what-if {component}"
+        return f"kernbench {'web' if self.is_explained else 'explain'} {folder}"
 
 
 def _sets(word: str, name: str) -> bool:

@@ -151,7 +151,9 @@ def _path(shelf: Shelf, request: Request) -> Json:
 def _answer(shelf: Shelf, request: Request) -> Json:
     view = _view(shelf, request)
     found = answer(view, request.query_params.get("scope"))
-    return {**found, "command": shelf.next_command(view, str(found["cause"]))}
+    component = found["component"]
+    command = shelf.next_command(view, str(found["cause"]), None if component is None else str(component))
+    return {**found, "command": command}
 
 
 def _tensors(shelf: Shelf, request: Request) -> Json:

@@ -20,7 +20,7 @@ from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.stalls import stalls_of
 from kernbench.report.explain.verdict import verdict_of
-from kernbench.report.explain.what_if import TARGETS, machine_with, what_ifs
+from kernbench.report.explain.what_if import TARGETS, component_of, machine_with, what_ifs
 from kernbench.report.runs.layout import KINDS
 from kernbench.report.runs.saved_run import Manifest
 from kernbench.web.machine_map import Json
@@ -196,6 +196,7 @@ def answer(view: RunView, scope: str | None) -> Json:
         "sentence": bound.sentence,
         "cls": bound.cls,
         "cause": bound.cause,
+        "component": component_of(bound),
         "sums": class_sums(path_columns.cls, path_columns.t1 - path_columns.t0),
         "lane": _main_lane(view, path_columns),
         "lines": [{"i": line.index, "name": line.name, "text": line.text} for line in view.run.lines],

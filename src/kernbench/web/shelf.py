@@ -51,7 +51,7 @@ class Shelf:
         self,
         folders: Sequence[Path],
         machine: TopologyGraph,
-        next_command: Callable[[SavedRun, str], str] | None = None,
+        next_command: Callable[[SavedRun, str, str | None], str] | None = None,
     ) -> None:
         for folder in folders:
             if not folder.exists():
@@ -85,11 +85,11 @@ class Shelf:
             self._entries = list(found.values())
             return self._entries
 
-    def next_command(self, view: RunView, cause: str) -> str:
-        """What to run next, for the cause that the verdict names."""
+    def next_command(self, view: RunView, cause: str, component: str | None) -> str:
+        """What to run next, for the cause that the verdict names and the component that owns it."""
         if self._next_command is None:
             return f"kernbench explain {shlex.quote(str(view.run.path))}"
-        return self._next_command(view.run, cause)
+        return self._next_command(view.run, cause, component)
 
     def _entry(self, path: Path) -> Entry:
         mark = _mark(path)

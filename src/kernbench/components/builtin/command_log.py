@@ -55,6 +55,9 @@ def simple_entry(cmd: SimpleCmd, nbytes: int) -> SimpleEntry:
         entry = _dma_entry(cmd, nbytes)
         if len(cmd.requests) > 1:
             entry = entry.plus("requests", len(cmd.requests))
+        runs = sum(map(len, cmd.requests))
+        if runs > len(cmd.requests):  # of several contiguous runs of bytes per request
+            entry = entry.plus("runs", runs)
     return entry.plus("line", cmd.line) if cmd.line else entry
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import scope_id
@@ -14,10 +12,10 @@ SCHEMA = 2
 TABLES = ("class", "lane", "link", "place", "line", "launch", "wait")
 
 
-def explanation_as_json(explanation: Explanation, command: Callable[[str], str]) -> dict[str, object]:
+def explanation_as_json(explanation: Explanation, command: str) -> dict[str, object]:
     """All tables of the path, each of which sums to `total_ns`; the lanes by kind; the largest stalls.
 
-    `command` returns what to run next against a cause.
+    `command` is what to run next.
     """
     bound, scope = verdict_of(explanation), explanation.scope
     finish = finish_of(explanation)
@@ -32,7 +30,7 @@ def explanation_as_json(explanation: Explanation, command: Callable[[str], str])
         },
         "total_ns": scope.total_ns,
         "sentence": bound.sentence,
-        "verdict": bound.as_json(command(bound.cause)),
+        "verdict": bound.as_json(command),
         "bound": {"class": bound.cls, "link": bound.link_class, "ns": bound.ns, "share": bound.share},
         "finish": None if finish is None else finish.as_json(),
         "path": {name: _rows(explanation, getattr(explanation, f"by_{name}")) for name in TABLES},

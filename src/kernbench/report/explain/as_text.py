@@ -17,9 +17,10 @@ BAR = 24
 MOST_LINES = 12
 
 
-def explanation_as_text(explanation: Explanation, title: str, paint: Paint) -> str:
-    """The whole explanation."""
+def explanation_as_text(explanation: Explanation, title: str, paint: Paint, command: str) -> str:
+    """The whole explanation; `command` is what to run next."""
     lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", *_sentences(explanation)]
+    lines.append(f"  Next: {command}")
     run = explanation.run
     if (finish := finish_of(explanation)) is not None:
         lines.append(wrapped(finish.sentence))

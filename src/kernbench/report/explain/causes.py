@@ -17,13 +17,12 @@ memory or a link where requests meet, launches, messages. The gain is the part o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from kernbench.common.units import format_bytes, format_ns
+from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import (
     COMMUNICATION,
     CREDIT,
@@ -38,53 +37,25 @@ from kernbench.report.explain.classes import (
     TRANSFER,
 )
 from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.finding import (
+    CAUSES,
+    CHAIN,
+    IMBALANCE,
+    LINK,
+    MEMORY,
+    MESSAGES,
+    OVERLAP,
+    Finding,
+)
 from kernbench.report.explain.path import PathSegment
 from kernbench.report.explain.path_text import lines_of, queueing_at, sizes_of
-from kernbench.report.runs.access_times import AccessTime, AccessTimes
+from kernbench.report.explain.transfer_causes import TransferCauses
 from kernbench.report.runs.parts import SavedLaunch
 
-DISTANCE: Final = "distance"
-IMBALANCE: Final = "imbalance"
-CHAIN: Final = "chain"
-OVERLAP: Final = "overlap"
-SMALL_TRANSFERS: Final = "small_transfers"
-MEMORY: Final = "memory"
-LINK: Final = "link"
-MESSAGES: Final = "messages"
-COMPUTE: Final = "compute"
-
-CAUSES: Final = (
-    DISTANCE, IMBALANCE, CHAIN, OVERLAP, SMALL_TRANSFERS, MEMORY, LINK, LAUNCH, COMPUTE, MESSAGES, LATENCY, ISSUE,
-    CREDIT, HOST,
-)  # fmt: skip
-STRUCTURE: Final = frozenset({IMBALANCE, CHAIN, OVERLAP})  # causes that leave engines idle, and are no waits themselves
-REMOTE: Final = ("ucie", "pcie", "io")  # classes of links that leave a die
+BARRIER: Final = "barrier"  # names of ops
+SEND: Final = "ipcq_send"
 AT_MEMORY: Final = ("hbm channel", "hbm port", "channel router", "sram port")
 COMPUTED: Final = (GEMM, MATH, FETCH_STORE)
-FEW = 8  # fewer small transfers are no pattern
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A cause on a path. `what` describes it in one or two sentences, `hint` is what to change in the program."""
-
-    cause: str
-    gain_ns: float
-    what: str
-    hint: str
-    cls: str  # the class of time that it shows as
-    link_class: str = ""  # of queueing
-
-
-@dataclass(slots=True)
-class _Moved:
-    """A DMA transfer on the path: its time there by class."""
-
-    row: int
-    pe: str
-    launch: int
-    parts: dict[str, float]
-    own: AccessTime | None  # the same PE's access to its own slice
 
 
 class PathCauses:
@@ -94,78 +65,19 @@ class PathCauses:
         self._explanation = explanation
         self._run = explanation.run
         self._path = explanation.path
-        self._times = AccessTimes(explanation.run.graph)
+        self._transfers = TransferCauses(explanation)
+        self._pes = self._transfers.pes  # by lane: the PE, or an empty name
 
     def findings(self) -> list[Finding]:
         """Those with a gain, the largest first; equal ones in the order of `CAUSES`."""
         looks: tuple[Callable[[], Iterator[Finding]], ...] = (
-            self._distance, self._imbalance, self._chain, self._overlap, self._small_transfers, self._queues,
-            self._launches, self._messages, self._issue,
+            self._transfers.distance, self._imbalance, self._chain, self._overlap, self._transfers.small_transfers,
+            self._transfers.few_channels, self._queues, self._launches, self._messages, self._issue,
         )  # fmt: skip
         found = [finding for look in looks for finding in look() if finding.gain_ns > 0.0]
         return sorted(found, key=lambda finding: (-finding.gain_ns, CAUSES.index(finding.cause)))
 
-    # ---- the path
-
-    @cached_property
-    def _pes(self) -> list[str]:
-        """By lane: the PE, or an empty name."""
-        return [lane.component.rpartition(".")[0] if lane.pe >= 0 else "" for lane in self._run.lanes]
-
-    @cached_property
-    def _moved(self) -> list[_Moved]:
-        """The DMA transfers on the path, in order of time."""
-        found: dict[int, _Moved] = {}
-        lanes, ops = self._run.lanes, self._run.ops
-        for segment in self._path:
-            if segment.op < 0 or segment.lane < 0 or lanes[segment.lane].kind not in "RW" or segment.cls == ISSUE:
-                continue
-            row = int(ops.row_of[segment.op])
-            moved = found.get(row)
-            if moved is None:
-                pe = self._pes[segment.lane]
-                moved = found[row] = _Moved(row, pe, segment.launch, {}, self._times.own_slice(pe) if pe else None)
-            moved.parts[segment.cls] = moved.parts.get(segment.cls, 0.0) + segment.ns
-        return list(found.values())
-
-    def _memory_of(self, row: int) -> str:
-        """The memory of a DMA transfer: where its route begins for a read, ends for a write; empty if not known."""
-        route = self._run.ops.route.of(row)
-        if not len(route):
-            return ""
-        places = self._run.places
-        return places[int(route[0])].src if self._run.ops.kind[row] == "R" else places[int(route[-1])].dst
-
     # ---- causes
-
-    def _distance(self) -> Iterator[Finding]:
-        places, ops = self._run.places, self._run.ops
-        gain, groups = 0.0, dict[tuple[str, str], list[_Moved]]()
-        for moved in self._moved:
-            classes = {places[int(place)].link_class for place in ops.route.of(moved.row)}
-            far = next((cls for cls in REMOTE if cls in classes), None)
-            if far is None or moved.own is None:
-                continue
-            nbytes = int(ops.nbytes[moved.row])
-            longer = max(0.0, moved.parts.get(LATENCY, 0.0) - moved.own.latency_ns)
-            longer += max(0.0, moved.parts.get(TRANSFER, 0.0) - nbytes / moved.own.gbs)
-            gain += longer
-            tensor = next(iter(ops.tensors.of(moved.row)), "")
-            key = (self._memory_of(moved.row).partition(".hbm_ctrl")[0].partition(".sram")[0], str(tensor))
-            groups.setdefault(key, []).append(moved)
-        if not groups:
-            return
-        (where, tensor), most = max(groups.items(), key=lambda item: len(item[1]))
-        reads = sum(self._run.ops.kind[moved.row] == "R" for moved in most)
-        kind = "reads" if reads * 2 > len(most) else "writes"
-        home = most[0].pe.rpartition(".")[0]
-        link = "PCIe" if most[0].pe.partition(".")[0] != where.partition(".")[0] else "UCIe"
-        what = (
-            f"Distance: {len(most):,} {kind} on the critical path cross {link} from {home} to {where}; transfers that "
-            f"leave their cube take {format_ns(gain)} longer than from the PE's own HBM slice."
-        )
-        name = f"`{tensor}`" if tensor else "the tensor"
-        yield Finding(DISTANCE, gain, what, f"place {name} in {home}, or run the kernel where it lies", LATENCY)
 
     def _imbalance(self) -> Iterator[Finding]:
         best: tuple[float, str] | None = None
@@ -208,12 +120,13 @@ class PathCauses:
 
     def _chain(self) -> Iterator[Finding]:
         work: dict[int, dict[str, float]] = {}
-        handed: set[int] = set()
-        for segment in self._path:
+        handed: dict[int, list[str]] = {}  # by launch: the ops that waited for another PE's message
+        for before, segment in pairwise((None, *self._path)):
+            assert segment is not None
             if segment.lane < 0 or segment.launch < 0 or not self._pes[segment.lane]:
                 continue
-            if segment.via == "message":
-                handed.add(segment.launch)
+            if before is not None and before.via == "message":
+                handed.setdefault(segment.launch, []).append(self._name_of(segment))
             is_dma = self._run.lanes[segment.lane].kind in "RW"
             if segment.cls in COMPUTED or (is_dma and segment.cls in (TRANSFER, LATENCY)):
                 mine = work.setdefault(segment.launch, {})
@@ -224,12 +137,18 @@ class PathCauses:
             return
         longest = max(gains, key=lambda launch: (gains[launch], -launch))
         pes = list(work[longest])
+        barriers = handed[longest].count(BARRIER) * 2 > len(handed[longest])
         what = (
-            f"Chain: {len(pes)} PEs run one after another through messages: the path goes through the work of "
-            f"{pes[0]} before that of {pes[-1]}."
+            f"Chain: {len(pes)} PEs run one after another through {'barriers' if barriers else 'messages'}: the path "
+            f"goes through the work of {pes[0]} before that of {pes[-1]}."
         )
         hint = "do the work that needs no message before the receive, and let messages carry only results"
+        if barriers:
+            hint = "let all PEs work between two barriers, and leave out barriers that no data passes"
         yield Finding(CHAIN, sum(gains.values()), what, hint, COMMUNICATION)
+
+    def _name_of(self, segment: PathSegment) -> str:
+        return self._run.ops.name[int(self._run.ops.row_of[segment.op])] if segment.op >= 0 else ""
 
     def _overlap(self) -> Iterator[Finding]:
         """DMA and compute that alternate on the path of a PE."""
@@ -263,42 +182,19 @@ class PathCauses:
             )
             yield Finding(OVERLAP, gain, what, hint, TRANSFER)
 
-    def _small_transfers(self) -> Iterator[Finding]:
-        ops = self._run.ops
-        small = [
-            moved
-            for moved in self._moved
-            if moved.own is not None and int(ops.nbytes[moved.row]) / moved.own.gbs * 2 < moved.own.latency_ns
-        ]
-        if len(small) < FEW:
-            return
-        latency = sum(self._own_latency(moved) for moved in small)
-        sizes = sorted(int(ops.nbytes[moved.row]) for moved in small)
-        chosen = {int(ops.id[moved.row]) for moved in small}
-        segments = [segment for segment in self._path if segment.op in chosen]
-        what = (
-            f"Small transfers: {len(small):,} of {format_bytes(sizes[len(sizes) // 2])} on the critical path, whose "
-            f"latency is longer than their bytes take{lines_of(self._explanation, segments)}."
-        )
-        hint = "load larger blocks: several rows, or a whole tile, per tl.load"
-        yield Finding(SMALL_TRANSFERS, latency * (1 - 1 / len(small)), what, hint, LATENCY)
-
-    def _own_latency(self, moved: _Moved) -> float:
-        """The latency of a transfer; of one that leaves its cube, that of the PE's own slice: the rest is distance."""
-        places, own = self._run.places, moved.own
-        classes = {places[int(place)].link_class for place in self._run.ops.route.of(moved.row)}
-        latency = moved.parts.get(LATENCY, 0.0)
-        return min(latency, own.latency_ns) if own is not None and classes.intersection(REMOTE) else latency
-
     def _queues(self) -> Iterator[Finding]:
         """Queueing at memories, and at each class of links."""
         run = self._run
-        queues = [segment for segment in self._path if segment.cls == QUEUE and segment.lane >= 0]
+        ops = run.ops
+        alone = {row for row, moved in self._transfers.moved.items() if moved.conflict_ns}  # behind their own flits
+        queues = [
+            one for one in self._path if one.cls == QUEUE and one.lane >= 0 and int(ops.row_of[one.op]) not in alone
+        ]
         hot = self._hot_memories(queues)
         by: dict[str, list[PathSegment]] = {}
         for segment in queues:
             link_class = run.places[segment.place].link_class
-            if self._memory_of(int(run.ops.row_of[segment.op])) in hot:
+            if self._transfers.memory_of(int(run.ops.row_of[segment.op])) in hot:
                 link_class = MEMORY
             by.setdefault(link_class, []).append(segment)
         for link_class, segments in by.items():
@@ -315,23 +211,39 @@ class PathCauses:
                 hint = "spread the tensors over more HBM slices, or let PEs read different parts at a time"
                 yield Finding(MEMORY, ns, what, hint, QUEUE, at)
             else:
-                what = f"Hot link: queueing at {link_class} links is {share:.1%} of the critical path{lines}. {where}"
-                yield Finding(LINK, ns, what, HINTS[link_class], QUEUE, link_class)
+                narrow_ns = self._narrow_ns(segments, link_class)
+                narrow = f", and being narrow costs {format_ns(narrow_ns)}" if narrow_ns else ""
+                queued = f"queueing at {link_class} links is {share:.1%} of the critical path{lines}"
+                what = f"Hot link: {queued}{narrow}. {where}"
+                yield Finding(LINK, ns + narrow_ns, what, HINTS[link_class], QUEUE, link_class)
+
+    def _narrow_ns(self, segments: list[PathSegment], link_class: str) -> float:
+        """What the bytes of transfers that queued take longer than from the PE's own slice, where links of this class
+        are the narrowest of their path.
+        """
+        run, total = self._run, 0.0
+        for row in dict.fromkeys(int(run.ops.row_of[segment.op]) for segment in segments):
+            moved = self._transfers.moved.get(row)
+            links = [run.places[int(place)] for place in run.ops.route.of(row)]
+            narrowest = min(links, key=lambda link: link.gbs or float("inf"), default=None)
+            if moved is not None and narrowest is not None and narrowest.link_class == link_class:
+                total += self._transfers.longer_than_own_ns(moved)
+        return total
 
     def _hot_memories(self, queues: list[PathSegment]) -> set[str]:
         """Memories where a third or more of the queueing on the way to them takes place."""
         there: dict[str, float] = {}
         total: dict[str, float] = {}
         for segment in queues:
-            memory = self._memory_of(int(self._run.ops.row_of[segment.op]))
+            memory = self._transfers.memory_of(int(self._run.ops.row_of[segment.op]))
             total[memory] = total.get(memory, 0.0) + segment.ns
             if self._run.places[segment.place].link_class in AT_MEMORY:
                 there[memory] = there.get(memory, 0.0) + segment.ns
         return {memory for memory, ns in there.items() if 3 * ns >= total[memory]}
 
     def _launches(self) -> Iterator[Finding]:
-        count = len(self._launches_in_scope())
-        if count < 2:  # a single launch cannot be avoided
+        count = len({segment.launch for segment in self._path if segment.cls == LAUNCH})
+        if count < 2:  # a single launch cannot be avoided; those of other SIPs at the same time cost nothing
             return
         ns = sum(segment.ns for segment in self._path if segment.cls == LAUNCH)
         share = self._explanation.share(ns)
@@ -349,14 +261,20 @@ class PathCauses:
             share = self._explanation.share(credits)
             what = f"Waiting for room in the receiver's ring is {share:.1%} of the critical path."
             yield Finding(CREDIT, credits, what, HINTS[CREDIT], CREDIT)
-        count = len({segment.op for segment in sent})
-        if not count:
+        if not sent:
             return
         ns = sum(segment.ns for segment in sent)
-        what = (
-            f"Messages: their latency is {self._explanation.share(ns):.1%} of the critical path"
-            f"{lines_of(self._explanation, sent)}. {sizes_of(self._explanation, sent, 'messages')}"
-        )
+        share, lines = self._explanation.share(ns), lines_of(self._explanation, sent)
+        waits = [segment for segment in sent if self._name_of(segment) == BARRIER]
+        if sum(segment.ns for segment in waits) * 2 > ns:
+            count = len({segment.op for segment in waits})
+            what = f"Barriers: the path waits in {count:,} of them for {share:.1%} of its time{lines}."
+            yield Finding(MESSAGES, ns * (1 - 1 / count), what, HINTS[BARRIER], COMMUNICATION)
+            return
+        sends = [segment for segment in sent if self._name_of(segment) == SEND] or sent
+        count = len({segment.op for segment in sends})
+        sizes = sizes_of(self._explanation, sends, "messages")
+        what = f"Messages: their latency is {share:.1%} of the critical path{lines}. {sizes}"
         yield Finding(MESSAGES, ns * (1 - 1 / count), what, HINTS[MESSAGES], LATENCY)
 
     def _issue(self) -> Iterator[Finding]:
@@ -366,12 +284,6 @@ class PathCauses:
             share = self._explanation.share(ns)
             what = f"Issuing {len(segments):,} commands is {share:.1%} of the critical path."
             yield Finding(ISSUE, ns * (1 - 1 / len(segments)), what, HINTS[ISSUE], ISSUE)
-
-    def _launches_in_scope(self) -> list[SavedLaunch]:
-        scope, launches = self._explanation.scope, self._run.launches
-        if scope.launch >= 0:
-            return [launches[scope.launch]]
-        return [one for one in launches if one.end_ns > scope.begin_ns and one.start_ns < scope.end_ns]
 
 
 HINTS: Final = {
@@ -387,6 +299,7 @@ HINTS: Final = {
     "command": "launch less often, with more work each",
     "pe internal": "let fewer ops of the PE overlap",
     MESSAGES: "send fewer, larger messages, take an algorithm with fewer steps, or overlap messages with compute",
+    BARRIER: "use fewer barriers: only where PEs read what others wrote",
     CREDIT: "give rings more or larger slots (n_slots, slot_size), or let receivers take messages earlier",
     ISSUE: "give the engines more work per command: larger blocks, or a composite instead of single ops",
     LATENCY: "move more bytes per transfer, or have more under way (tl.load_async, pe_dma outstanding)",

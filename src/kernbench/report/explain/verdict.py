@@ -1,8 +1,8 @@
 """The verdict on a run: the cause that costs most, what it is expected to gain to avoid it, and what to try.
 
 Causes are ranked by their expected gain (`causes.py`). A cause is named if it would gain a tenth of the path or more; a
-wait, unlike a cause that leaves engines idle, must also be longer than the largest class of work, since less work would
-gain more. Otherwise the sentence names the largest class of time. The largest class of work is named in any case.
+wait, unlike a cause that leaves engines idle, must also be longer than the largest other class of work, since less work
+would gain more. Otherwise the sentence names the largest class of time. The largest class of work is named in any case.
 """
 
 from __future__ import annotations
@@ -11,17 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernbench.common.units import format_ns
-from kernbench.report.explain.causes import (
-    CAUSES,
-    COMPUTE,
-    HINTS,
-    LINK,
-    MEMORY,
-    MESSAGES,
-    STRUCTURE,
-    Finding,
-    PathCauses,
-)
+from kernbench.report.explain.causes import HINTS, PathCauses
 from kernbench.report.explain.classes import (
     COMMUNICATION,
     CREDIT,
@@ -37,6 +27,7 @@ from kernbench.report.explain.classes import (
     WORK,
 )
 from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.finding import CAUSES, COMPUTE, LINK, MEMORY, MESSAGES, STRUCTURE, Finding
 from kernbench.report.explain.path_text import lines_of
 
 __all__ = ["CAUSES", "Verdict", "verdict_of"]
@@ -97,7 +88,8 @@ def verdict_of(explanation: Explanation) -> Verdict:
         share = explanation.share(finding.gain_ns)
         if share < WORTH_NAMING:
             break
-        if finding.cause in STRUCTURE or finding.gain_ns >= work.get(heaviest, 0.0):
+        other = max((ns for cls, ns in work.items() if cls != finding.cls), default=0.0)
+        if finding.cause in STRUCTURE or finding.gain_ns >= other:
             return _named(explanation, finding, heaviest, work.get(heaviest, 0.0))
     return _largest(explanation)
 

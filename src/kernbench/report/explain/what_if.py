@@ -17,9 +17,20 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kernbench.common.errors import UsageError
-from kernbench.report.explain.classes import COMMUNICATION, CREDIT, ISSUE
+from kernbench.report.explain.classes import (
+    COMMUNICATION,
+    CREDIT,
+    FETCH_STORE,
+    GEMM,
+    ISSUE,
+    LATENCY,
+    LAUNCH,
+    MATH,
+)
 from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.finding import CHAIN, DISTANCE, IMBALANCE, OVERLAP, SMALL_TRANSFERS
 from kernbench.report.explain.gains import Gains, Target
+from kernbench.report.explain.verdict import Verdict
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
@@ -128,6 +139,22 @@ TARGETS: Mapping[str, Target] = {
         nodes=("io_cpu", "m_cpu", "pe_cpu"),
     ),
 }
+
+
+_OF_CAUSE = {DISTANCE: "ucie", SMALL_TRANSFERS: None, IMBALANCE: None, CHAIN: None, OVERLAP: None}
+_OF_CLASS = {
+    GEMM: "pe_gemm", MATH: "pe_math", FETCH_STORE: "pe_fetch_store", COMMUNICATION: "pe_ipcq", CREDIT: "pe_ipcq",
+    LATENCY: "pe_dma", ISSUE: "pe_scheduler", LAUNCH: "launch",
+}  # fmt: skip
+
+
+def component_of(bound: Verdict) -> str | None:
+    """The component to make free that corresponds to a verdict; None for causes that no single one owns."""
+    if bound.cause in _OF_CAUSE:
+        return _OF_CAUSE[bound.cause]
+    if bound.link_class:
+        return next((name for name, target in TARGETS.items() if bound.link_class in target.links), None)
+    return _OF_CLASS.get(bound.cls)
 
 
 @dataclass(frozen=True, slots=True)

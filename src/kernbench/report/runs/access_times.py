@@ -26,6 +26,17 @@ def is_of_channel(kind: EdgeKind) -> bool:
     return kind is EdgeKind.ROUTER_TO_HBM
 
 
+def burst_ns(graph: TopologyGraph, memory: str, nbytes: int, runs: int) -> float:
+    """How long the bursts of some equal runs of bytes take over all channels of an HBM slice; 0 for other memories."""
+    spec = graph.spec.cube
+    if graph.nodes[memory].kind != "hbm_ctrl":
+        return 0.0
+    each = -(-nbytes // runs)  # bytes per run
+    bursts = runs * -(-each // spec.hbm_burst_bytes)
+    rate = (spec.memory_map.hbm_channels_per_pe or 1) * spec.memory_map.hbm_channel_bw_gbs
+    return bursts * spec.hbm_burst_bytes / rate
+
+
 @frozen
 class AccessTime:
     """The path of an access, from the memory to the PE, and its uncontended time: `latency_ns + nbytes / gbs`."""

@@ -16,7 +16,7 @@ from kernbench.common.ids import CubeId
 from kernbench.common.messages import KernelLaunchMsg, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.report.link_classes import link_class
-from kernbench.report.runs.access_times import AccessTime, AccessTimes
+from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
 from kernbench.report.runs.op_table import LaunchIndex, Split, lane_of
 from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.place_table import HBM_CHANNEL
@@ -54,11 +54,20 @@ class LiveRoutes:
         found = self._found[number]
         if found is None:
             return None
-        queue_ns = lasted_ns - found.access.ns(nbytes)
+        queue_ns = lasted_ns - found.access.ns(nbytes) - self._more_ns(number, found, nbytes)
         queue_ns = on_grid(queue_ns) if queue_ns > ROUNDING_NS else 0.0
         transfer_ns = min(on_grid(nbytes / found.access.gbs), lasted_ns - queue_ns)
         waits = ((self._hottest(found), queue_ns),) if queue_ns else ()
         return Split(transfer_ns, lasted_ns - queue_ns - transfer_ns, queue_ns, waits, found.links)
+
+    def _more_ns(self, number: int, found: _Transfer, nbytes: int) -> float:
+        """What a transfer takes longer as several requests, and as runs of which each takes whole bursts."""
+        params = self._chunk["params"][number]
+        requests = int(params.get("requests", 1))
+        runs = int(params.get("runs", requests))
+        memory = found.access.path[0]
+        bursts_ns = burst_ns(self._graph, memory, nbytes, runs) - nbytes / found.access.gbs if runs > 1 else 0.0
+        return (requests - 1) * found.access.latency_ns + max(0.0, bursts_ns)
 
     def _hottest(self, found: _Transfer) -> int:
         """The place of a path with the largest load; the memory if it has half of that: it causes the load of links."""

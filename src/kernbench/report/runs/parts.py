@@ -85,7 +85,8 @@ class Ops:
 
     def params(self, row: int) -> dict[str, Any]:
         """The other fields of the op log."""
-        return dict(json.loads(self._params[int(row)].as_py()))
+        text = self._params[int(row)]
+        return dict(json.loads(text if isinstance(text, str) else text.as_py()))
 
     def label(self, row: int) -> str:
         """An op as slices are labelled: `load k`, `exp`."""

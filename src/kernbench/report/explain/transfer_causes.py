@@ -1,0 +1,233 @@
+"""Causes that lie in the DMA transfers on a path: their distance, their size, and the memory channels that they use.
+
+A transfer is compared with the same bytes from the PE's own HBM slice. One of several runs of bytes (a strided load, a
+gather) takes a whole burst of a memory channel for each run, however short; and it takes longer still if its runs lie
+in few channels. A saved run counts both as latency, since no other transfer is involved; a run that was not saved
+counts the latter as queueing (`live_routes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from kernbench.common.units import format_bytes, format_ns
+from kernbench.report.explain.classes import ISSUE, LATENCY, QUEUE, TRANSFER
+from kernbench.report.explain.explanation import Explanation
+from kernbench.report.explain.finding import DISTANCE, MEMORY, SMALL_TRANSFERS, Finding
+from kernbench.report.explain.path_text import lines_of, requesters_at
+from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
+
+REMOTE: Final = ("ucie", "pcie", "io")  # classes of links that leave a die
+FEW = 8  # fewer small transfers are no pattern
+ROUNDING_NS = 1.0  # per transfer: a short last flit, a burst that begins elsewhere
+
+
+@dataclass(slots=True)
+class MovedOnPath:
+    """A DMA transfer on the path: its time there by class."""
+
+    row: int
+    pe: str
+    parts: dict[str, float]
+    own: AccessTime | None  # the same PE's access to its own slice
+    requests: int = 1  # that it is issued as
+    runs: int = 1  # contiguous runs of bytes
+    bursts_ns: float = 0.0  # how much longer its bursts take than its bytes, over all channels
+    conflict_ns: float = 0.0  # how much longer its runs take since they lie in few channels
+
+
+class TransferCauses:
+    """The DMA transfers on the path of an explanation, in order of time, and the causes that they show."""
+
+    def __init__(self, explanation: Explanation) -> None:
+        self._explanation = explanation
+        self._run = explanation.run
+        self._times = AccessTimes(explanation.run.graph)
+        self.pes = [lane.component.rpartition(".")[0] if lane.pe >= 0 else "" for lane in self._run.lanes]
+
+    @cached_property
+    def moved(self) -> dict[int, MovedOnPath]:
+        """By row, in order of time."""
+        found: dict[int, MovedOnPath] = {}
+        lanes, ops = self._run.lanes, self._run.ops
+        for segment in self._explanation.path:
+            if segment.op < 0 or segment.lane < 0 or lanes[segment.lane].kind not in "RW" or segment.cls == ISSUE:
+                continue
+            row = int(ops.row_of[segment.op])
+            moved = found.get(row)
+            if moved is None:
+                pe = self.pes[segment.lane]
+                moved = found[row] = MovedOnPath(row, pe, {}, self._times.own_slice(pe) if pe else None)
+            moved.parts[segment.cls] = moved.parts.get(segment.cls, 0.0) + segment.ns
+        for moved in found.values():
+            self._look_at_runs(moved)
+        return found
+
+    def memory_of(self, row: int) -> str:
+        """The memory of a DMA transfer: where its route begins for a read, ends for a write; empty if not known."""
+        route = self._run.ops.route.of(row)
+        if not len(route):
+            return ""
+        places = self._run.places
+        return places[int(route[0])].src if self._run.ops.kind[row] == "R" else places[int(route[-1])].dst
+
+    def longer_than_own_ns(self, moved: MovedOnPath) -> float:
+        """How much longer the bytes of a transfer take than over the path to the PE's own slice."""
+        if moved.own is None:
+            return 0.0
+        nbytes = int(self._run.ops.nbytes[moved.row])
+        return max(0.0, moved.parts.get(TRANSFER, 0.0) - nbytes / moved.own.gbs)
+
+    def _look_at_runs(self, moved: MovedOnPath) -> None:
+        params = self._run.ops.params(moved.row)
+        moved.requests = int(params.get("requests", 1))
+        moved.runs = int(params.get("runs", moved.requests))
+        memory = self.memory_of(moved.row)
+        access = self._times.of(moved.pe, memory) if moved.runs > 1 and moved.pe and memory else None
+        if access is None:
+            return
+        nbytes = int(self._run.ops.nbytes[moved.row])
+        moved.bursts_ns = max(0.0, burst_ns(self._run.graph, memory, nbytes, moved.runs) - nbytes / access.gbs)
+        waited = moved.parts.get(LATENCY, 0.0)
+        if self._requesters(memory) == 1:  # its own flits queued behind each other
+            waited += moved.parts.get(QUEUE, 0.0)
+        moved.bursts_ns = min(moved.bursts_ns, max(0.0, waited - moved.requests * access.latency_ns))
+        conflict_ns = waited - moved.requests * access.latency_ns - moved.bursts_ns
+        moved.conflict_ns = conflict_ns if conflict_ns > moved.requests * ROUNDING_NS else 0.0
+
+    def _requesters(self, memory: str) -> int:
+        if memory not in self._counts:
+            self._counts[memory] = len(requesters_at(self._explanation, memory))
+        return self._counts[memory]
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        return {}
+
+    def _is_remote(self, moved: MovedOnPath) -> bool:
+        places = self._run.places
+        return any(places[int(place)].link_class in REMOTE for place in self._run.ops.route.of(moved.row))
+
+    # ---- causes
+
+    def distance(self) -> Iterator[Finding]:
+        """What transfers across dies take longer than the same bytes from the PE's own HBM slice."""
+        gain, groups = 0.0, dict[tuple[str, str], list[MovedOnPath]]()
+        for moved in self.moved.values():
+            if moved.own is None or not self._is_remote(moved):
+                continue
+            gain += max(0.0, moved.parts.get(LATENCY, 0.0) - moved.own.latency_ns) + self.longer_than_own_ns(moved)
+            tensor = next(iter(self._run.ops.tensors.of(moved.row)), "")
+            groups.setdefault((_die_of(self.memory_of(moved.row)), str(tensor)), []).append(moved)
+        if not groups:
+            return
+        (where, tensor), most = max(groups.items(), key=lambda item: len(item[1]))
+        kind = "reads" if sum(self._run.ops.kind[moved.row] == "R" for moved in most) * 2 > len(most) else "writes"
+        home = most[0].pe.rpartition(".")[0]
+        link = "PCIe" if most[0].pe.partition(".")[0] != where.partition(".")[0] else "UCIe"
+        what = (
+            f"Distance: {len(most):,} {kind} on the critical path cross {link} from {home} to {where}; transfers that "
+            f"leave their cube take {format_ns(gain)} longer than from the PE's own HBM slice."
+        )
+        yield Finding(DISTANCE, gain, what, self._placement(tensor, kind, home), LATENCY)
+
+    def _placement(self, tensor: str, kind: str, home: str) -> str:
+        """Where a tensor should be: it depends on how many cubes use it, and on whether it is written."""
+        name = f"`{tensor}`" if tensor else "the tensor"
+        users, is_written = self._users(tensor)
+        if len(users) < 2:
+            return f"place {name} in {home}, or run the kernel where it lies"
+        if kind == "reads" and not is_written:
+            return (
+                f'keep a copy of {name} in each cube that reads it (DPPolicy(cube="replicate")), or let each PE read '
+                "the part that lies in its own cube"
+            )
+        return f"place {name} so that each PE reads and writes the part that lies in its own cube"
+
+    def _users(self, tensor: str) -> tuple[set[str], bool]:
+        """The cubes whose PEs access a tensor in the scope, and whether one of them writes it."""
+        ops, scope = self._run.ops, self._explanation.scope
+        rows = np.repeat(np.arange(len(ops)), np.diff(ops.tensors.starts))[ops.tensors.values == tensor]
+        rows = rows[(ops.t_end[rows] > scope.begin_ns) & (ops.t_start[rows] < scope.end_ns)]
+        lanes = {int(lane) for lane in np.unique(ops.lane[rows]) if self.pes[int(lane)]}
+        cubes = {self.pes[lane].rpartition(".")[0] for lane in sorted(lanes)}
+        return cubes, any(self._run.lanes[lane].kind == "W" for lane in lanes)
+
+    def small_transfers(self) -> Iterator[Finding]:
+        """The latency of transfers whose bytes take less than half as long, if they were one; and what short
+        runs cost: a burst each, and channels that are used more often than others.
+        """
+        ops = self._run.ops
+        small = [moved for moved in self.moved.values() if self._is_small(moved)]
+        requests = sum(moved.requests for moved in small)
+        if max(requests, sum(moved.runs for moved in small)) < FEW:
+            return
+        latency = sum(self._own_latency(moved) for moved in small) * (1 - 1 / requests)
+        gathers = [moved for moved in small if moved.bursts_ns]
+        bursts = sum(moved.bursts_ns + moved.conflict_ns for moved in gathers)
+        chosen = {int(ops.id[moved.row]) for moved in small}
+        lines = lines_of(self._explanation, [one for one in self._explanation.path if one.op in chosen])
+        if bursts > latency:
+            sizes = sorted(int(ops.nbytes[moved.row]) // moved.runs for moved in gathers)
+            runs = sum(moved.runs for moved in gathers)
+            burst = format_bytes(self._run.graph.spec.cube.hbm_burst_bytes)
+            what = (
+                f"Small transfers: {len(gathers):,} on the critical path gather {runs:,} runs of "
+                f"{format_bytes(sizes[len(sizes) // 2])}, each of which takes a burst of {burst}{lines}."
+            )
+            hint = "load whole rows and select in TCM, or store the tensor so that what is read together is contiguous"
+        else:
+            sizes = sorted(int(ops.nbytes[moved.row]) // moved.requests for moved in small)
+            what = (
+                f"Small transfers: {requests:,} of {format_bytes(sizes[len(sizes) // 2])} on the critical path, whose "
+                f"latency is longer than their bytes take{lines}."
+            )
+            hint = "load larger blocks: several rows, or a whole tile, per tl.load"
+            if sum(ops.kind[moved.row] == "W" for moved in small) * 2 > len(small):
+                hint = "store larger blocks: collect several rows, or a whole tile, per tl.store"
+        yield Finding(SMALL_TRANSFERS, latency + bursts, what, hint, LATENCY)
+
+    def _is_small(self, moved: MovedOnPath) -> bool:
+        if moved.own is None:
+            return False
+        each = int(self._run.ops.nbytes[moved.row]) / moved.requests
+        return each / moved.own.gbs * 2 < moved.own.latency_ns or moved.bursts_ns > moved.own.latency_ns
+
+    def _own_latency(self, moved: MovedOnPath) -> float:
+        """The latency of a transfer, without bursts and channel conflicts; of one that leaves its cube, that of the
+        PE's own slice: the rest is distance.
+        """
+        latency = moved.parts.get(LATENCY, 0.0)
+        if moved.own is None:
+            return latency
+        if self._is_remote(moved) or moved.bursts_ns or moved.conflict_ns:
+            return min(latency, moved.requests * moved.own.latency_ns)
+        return latency
+
+    def few_channels(self) -> Iterator[Finding]:
+        """Transfers whose runs of bytes lie in few channels of their memory."""
+        slow = [moved for moved in self.moved.values() if moved.conflict_ns]
+        if not slow:
+            return
+        ops, spec = self._run.ops, self._run.graph.spec.cube
+        gain = sum(moved.conflict_ns for moved in slow)
+        chosen = {int(ops.id[moved.row]) for moved in slow}
+        segments = [one for one in self._explanation.path if one.op in chosen and one.cls in (LATENCY, QUEUE)]
+        cls = QUEUE if sum(one.ns for one in segments if one.cls == QUEUE) * 2 > gain else LATENCY
+        what = (
+            f"Few channels: the runs of bytes of {len(slow):,} transfers on the critical path lie in few of the "
+            f"{spec.memory_map.hbm_channels_per_pe or 1} channels of their memory, and take {format_ns(gain)} longer "
+            f"than over all of them{lines_of(self._explanation, segments)}."
+        )
+        burst = format_bytes(spec.hbm_burst_bytes)
+        hint = f"change the distance between rows, so that they begin in different channels: pad each by {burst}"
+        yield Finding(MEMORY, gain, what, hint, cls, "hbm channel")
+
+
+def _die_of(memory: str) -> str:
+    return memory.partition(".hbm_ctrl")[0].partition(".sram")[0]

@@ -1,0 +1,256 @@
+"""More kernels that are slow for one reason each. `CAUSES` has the cause that the verdict on each must name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernbench.benches.registry import bench
+from kernbench.policy.placement.dp import DPPolicy
+
+ONE_CUBE = DPPolicy(pe="row_wise", num_cubes=1)
+FOUR_CUBES = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=4)
+CAUSES = {
+    "far-writes": "distance",
+    "shared-table": "distance",
+    "causal": "imbalance",
+    "reduce-on-one": "imbalance",
+    "chain-of-products": "chain",
+    "phases": "chain",
+    "stream": "overlap",
+    "columns": "small_transfers",
+    "panels": "small_transfers",
+    "writes-to-one-slice": "memory",
+    "one-channel": "memory",
+    "across": "link",
+    "steps": "launch",
+    "ping-pong": "messages",
+    "barriers": "messages",
+    "scalars": "issue",
+    "one-pe": "compute",
+}
+
+
+def ones(torch, shape, name, dp=None):
+    placed = {} if dp is None else {"dp": dp}  # without one, in cube 0
+    return torch.from_numpy(np.ones(shape, np.float16), name=name, **placed)
+
+
+def far_writes(x, out, tl):
+    block = tl.load(x.local, shape=(16, 64))
+    for at in range(8):
+        tl.store(out + (24 + at) * 16 * 64 * 2, block)
+
+
+@bench(name="far-writes", description="PE 0 of cube 0 writes to cube 3")
+def bench_far_writes(torch):
+    out = torch.zeros((512, 64), dtype="f16", name="out", dp=FOUR_CUBES)
+    torch.launch("far_writes", far_writes, ones(torch, (16, 64), "x"), out, target_cubes=(0,), target_pes=(0,))
+
+
+def shared_table(table, out, tl):
+    if tl.program_id(0) == 0:
+        total = tl.zeros((16, 64), "f32")
+        for at in range(6):
+            total = total + tl.exp(tl.load(table + at * 2048, shape=(16, 64)))
+        tl.store(out.local, total)
+
+
+@bench(name="shared-table", description="PE 0 of each cube reads a table in cube 0")
+def bench_shared_table(torch):
+    out = torch.zeros((512, 64), dtype="f32", name="out", dp=FOUR_CUBES)
+    torch.launch("shared_table", shared_table, ones(torch, (96, 64), "table"), out)
+
+
+def causal(q, k, out, tl):
+    block, total = tl.load(q.local), tl.zeros((32, 64), "f32")
+    for _ in range(tl.program_id(0) + 1):
+        keys = tl.load(k.local)
+        total = total + tl.dot(tl.exp(tl.dot(block, keys)), keys)
+    tl.store(out.local, total)
+
+
+@bench(name="causal", description="PE i has i + 1 blocks")
+def bench_causal(torch):
+    q, k = ones(torch, (256, 64), "q", ONE_CUBE), ones(torch, (64, 64), "k", DPPolicy(num_cubes=1))
+    torch.launch("causal", causal, q, k, torch.zeros((256, 64), dtype="f32", name="out", dp=ONE_CUBE))
+
+
+def reduce_on_one(x, part, out, tl):
+    tl.store(part.local, tl.load(x.local))
+    tl.barrier()
+    if tl.program_id(0) == 0:
+        total = tl.zeros((64, 128), "f32")
+        for at in range(8):
+            total = total + tl.exp(tl.load(part + at * 64 * 128 * 2, shape=(64, 128)))
+        tl.store(out, total)
+
+
+@bench(name="reduce-on-one", description="PE 0 adds what the others stored")
+def bench_reduce_on_one(torch):
+    x, part = (ones(torch, (512, 128), name, ONE_CUBE) for name in ("x", "part"))
+    torch.launch("reduce_on_one", reduce_on_one, x, part, torch.zeros((64, 128), dtype="f32", name="out"))
+
+
+def chain_of_products(w, x, out, tl):
+    pe = tl.program_id(0)
+    block = tl.load(x) if pe == 7 else tl.recv("intra_E", (32, 64), "f16")
+    block = tl.dot(block, tl.load(w.local), out_dtype="f16")
+    if pe:
+        tl.send("intra_W", block)
+    else:
+        tl.store(out, block)
+
+
+@bench(name="chain-of-products", description="each of eight PEs multiplies what the one before it sends")
+def bench_chain_of_products(torch):
+    w, x = ones(torch, (512, 64), "w", ONE_CUBE), ones(torch, (32, 64), "x")
+    torch.launch("chain_of_products", chain_of_products, w, x, torch.zeros((32, 64), dtype="f16", name="out"))
+
+
+def phases(x, tl):
+    block = tl.load(x.local)
+    for phase in range(4):
+        if tl.program_id(0) == phase:
+            for _ in range(6):
+                block = tl.exp(block) * 0.5
+        tl.barrier()
+    tl.store(x.local, block)
+
+
+@bench(name="phases", description="one PE works between two barriers, then another")
+def bench_phases(torch):
+    torch.launch("phases", phases, ones(torch, (256, 128), "x", ONE_CUBE))
+
+
+def stream(x, out, tl):
+    for at in range(12):
+        block = tl.load(x.local + at * 8192, shape=(32, 128))
+        tl.store(out.local + at * 8192, tl.exp(block))
+
+
+@bench(name="stream", description="load, compute, store, one after the other on every PE")
+def bench_stream(torch):
+    x, out = (ones(torch, (8 * 12 * 32, 128), name, ONE_CUBE) for name in ("x", "out"))
+    torch.launch("stream", stream, x, out)
+
+
+def columns(x, out, tl):
+    total = tl.zeros((128, 1), "f32")
+    for at in range(16):
+        total = total + tl.load(x + at * 2, shape=(128, 1), strides=(128, 1))
+    tl.store(out, total)
+
+
+@bench(name="columns", description="columns of a matrix that is stored by rows, an element per row")
+def bench_columns(torch):
+    out = torch.zeros((128, 1), dtype="f32", name="out")
+    torch.launch("columns", columns, ones(torch, (128, 128), "x"), out, target_pes=(0,))
+
+
+def panels(x, out, tl):
+    for at in range(8):
+        panel = tl.load(x + at * 64, shape=(128, 32), strides=(256, 1))
+        tl.store(out + at * 64, tl.exp(panel), strides=(256, 1))
+
+
+@bench(name="panels", description="64 bytes of each row at a time, which also lie in half of the channels")
+def bench_panels(torch):
+    x, out = (ones(torch, (128, 256), name) for name in ("x", "out"))
+    torch.launch("panels", panels, x, out, target_pes=(0,))
+
+
+def writes_to_one_slice(x, out, tl):
+    tl.store(out + tl.program_id(0) * 16384, tl.exp(tl.load(x.local)))
+
+
+@bench(name="writes-to-one-slice", description="eight PEs write to the slice of PE 0")
+def bench_writes_to_one_slice(torch):
+    out = torch.zeros((512, 128), dtype="f16", name="out")
+    torch.launch("writes_to_one_slice", writes_to_one_slice, ones(torch, (512, 128), "x", ONE_CUBE), out)
+
+
+def one_channel(x, out, tl):
+    total = tl.zeros((64, 128), "f32")
+    for _ in range(4):
+        total = total + tl.load(x, shape=(64, 128), strides=(1024, 1))
+    tl.store(out, total)
+
+
+@bench(name="one-channel", description="256 bytes of every 2 KiB: all in the first of eight channels")
+def bench_one_channel(torch):
+    out = torch.zeros((64, 128), dtype="f32", name="out")
+    torch.launch("one_channel", one_channel, ones(torch, (64, 1024), "x"), out, target_pes=(0,))
+
+
+def across(x, out, tl):
+    block = tl.load(x + tl.program_id(0) * 65536, shape=(128, 256))
+    tl.store(out.local, tl.sum(tl.exp(block), axis=1))
+
+
+@bench(name="across", description="the PEs of cube 1 read the slices of cube 0")
+def bench_across(torch):
+    x, dp = ones(torch, (1024, 256), "x", ONE_CUBE), DPPolicy(cube="row_wise", pe="row_wise", num_cubes=2)
+    torch.launch("across", across, x, torch.zeros((2048, 1), dtype="f16", name="out", dp=dp), target_cubes=(1,))
+
+
+def step(x, tl):
+    tl.store(x.local, tl.exp(tl.load(x.local)))
+
+
+@bench(name="steps", description="eight launches, one after the other")
+def bench_steps(torch):
+    x = ones(torch, (64, 64), "x", ONE_CUBE)
+    for _ in range(8):
+        torch.launch("step", step, x)
+
+
+def ping_pong(x, tl):
+    block = tl.load(x.local)
+    for _ in range(10):
+        if tl.program_id(0) == 0:
+            tl.send("intra_E", block)
+            block = tl.recv("intra_E", (1, 16), "f16")
+        else:
+            block = tl.recv("intra_W", (1, 16), "f16")
+            tl.send("intra_W", block)
+    tl.store(x.local, block)
+
+
+@bench(name="ping-pong", description="ten times there and back")
+def bench_ping_pong(torch):
+    torch.launch("ping_pong", ping_pong, ones(torch, (2, 16), "x", DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)))
+
+
+def barriers(x, tl):
+    for _ in range(12):
+        tl.store(x.local, tl.load(x.local) + 1)
+        tl.barrier()
+
+
+@bench(name="barriers", description="a barrier after every row")
+def bench_barriers(torch):
+    torch.launch("barriers", barriers, ones(torch, (8, 32), "x", ONE_CUBE))
+
+
+def scalars(x, tl):
+    block = tl.load(x)
+    for _ in range(60):
+        block = block * 1.5 + 1.0
+    tl.store(x, block)
+
+
+@bench(name="scalars", description="ops on sixteen numbers")
+def bench_scalars(torch):
+    torch.launch("scalars", scalars, ones(torch, (16,), "x"), target_pes=(0,))
+
+
+def one_pe(x, tl):
+    block = tl.load(x)
+    for _ in range(8):
+        block = tl.exp(block) * 0.5
+    tl.store(x, block)
+
+
+@bench(name="one-pe", description="all rows on one PE")
+def bench_one_pe(torch):
+    torch.launch("one_pe", one_pe, ones(torch, (128, 256), "x"), target_pes=(0,))
