@@ -390,6 +390,20 @@ def views_in_collectives(torch: Any, rank: int, world: int) -> Any:
     return [x, whole, flat]
 
 
+def collectives_in_place(torch: Any, rank: int, world: int) -> Any:
+    """As FSDP keeps its shards: the rank's own block of the buffer that the collective fills or reduces."""
+    dist, out = torch.distributed, []
+    for n in (3, 8):
+        whole = torch.zeros(world * n)
+        own = whole[rank * n : (rank + 1) * n]
+        own.copy_(tensor(torch, n, start=rank))
+        dist.all_gather_into_tensor(whole, own)
+        out.append(whole.clone())
+        dist.reduce_scatter_tensor(own, whole)
+        out.append(whole.clone()[rank * n : (rank + 1) * n])
+    return out
+
+
 def subgroups(torch: Any, rank: int, world: int) -> Any:
     dist = torch.distributed
     even = dist.new_group(list(range(0, world, 2)))
@@ -468,7 +482,7 @@ def barriers_and_queries(torch: Any, rank: int, world: int) -> Any:
     ]
 
 
-EVERY_WORLD = (megatron_mappings, megatron_mlp, megatron_sequence_parallel)
+EVERY_WORLD = (megatron_mappings, megatron_mlp, megatron_sequence_parallel, collectives_in_place)
 OF_TWO = (messages_with_tags, vocabulary_parallel_cross_entropy)
 OF_FOUR = tuple(
     value

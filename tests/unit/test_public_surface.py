@@ -187,14 +187,17 @@ def test_ccl_json_keys(capsys: pytest.CaptureFixture[str]) -> None:
         main(["ccl", "-b", "8", "-e", "64", "-f", "8", "-d", "half", "--json", *small])
     assert stopped.value.code == 0
     report = json.loads(capsys.readouterr().out)
-    assert {key: report[key] for key in ("schema", "command", "machine", "ranks", "ok")} == {
-        "schema": 1, "command": "ccl", "machine": "default", "ranks": 2, "ok": True,
+    assert {key: report[key] for key in ("schema", "command", "machine", "topology", "ranks", "ok")} == {
+        "schema": 1, "command": "ccl", "machine": "default", "topology": None, "ranks": 2, "ok": True,
     }  # fmt: skip
+    assert report["changed"] == {"sip.cube_mesh.w": "1", "sip.cube_mesh.h": "1"}
+    figures = {"time_us", "time_with_launch_us", "algbw_gbs", "busbw_gbs", "wrong", "memory"}
     for row in report["rows"]:
-        assert set(row) == {
-            "collective", "algorithm", "size_bytes", "count", "dtype", "op", "root", "time_us", "algbw_gbs",
-            "busbw_gbs", "wrong",
+        assert set(row) == figures | {
+            "collective", "algorithm", "size_bytes", "count", "dtype", "op", "root", "out_of_place", "in_place",
         }  # fmt: skip
+        assert set(row["in_place"]) == figures
+        assert set(row["in_place"]["memory"]) == {"tensors_bytes", "rings_bytes", "kernels_bytes"}
 
 
 TENSOR = """

@@ -16,12 +16,13 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
 
-def check_algorithms(collective: str, algorithms: Sequence[str | None], ccl: CclSource = None) -> None:
+def check_algorithms(wanted: Wanted, algorithms: Sequence[str | None], ccl: CclSource = None) -> None:
     """Raise UsageError for an unknown algorithm, or one that does not implement the collective."""
     config = load_ccl_config(ccl)
     for name in algorithms:
         if name is not None and name != AUTO:
-            load_algorithm(resolve_algorithm_config(config, name)).check_does(collective)
+            for each in wanted.configured_as():
+                load_algorithm(resolve_algorithm_config(config, name)).check_does(each)
 
 
 def measure_alone(
@@ -34,7 +35,9 @@ def measure_alone(
     check: bool = True,
 ) -> Measured:
     """One collective on a fresh machine, by one algorithm or as the configuration says."""
-    config = with_algorithm(load_ccl_config(ccl), wanted.collective, algorithm, settings)
+    config = load_ccl_config(ccl)
+    for name in wanted.configured_as():
+        config = with_algorithm(config, name, algorithm, settings)
     found: list[Measured] = []
     run(partial(_measure, wanted=wanted, config=config, check=check, found=found), graph, device="whole", data=check)
     return found[0]

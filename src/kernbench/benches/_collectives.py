@@ -1,63 +1,57 @@
-"""Collectives as nccl-tests measures them: a size, a collective, what every rank has afterwards, and two bandwidths.
+"""Collectives as nccl-tests measures them: two times, two bandwidths, and whether every rank has the right numbers.
 
-`size` and `count` are what nccl-tests calls so: the bytes of the larger of a rank's two tensors, and the elements of
-the smaller, which is what a call of the collective names. algbw is size / time; busbw is that times the share of the
-size that must cross each rank's link, whatever the algorithm, so it can be held against the link. Time is the device's:
-from the first PE that starts to the last that ends, of all ranks.
+algbw is size / time; busbw is that times the share of the size that must cross each rank's link, whatever the
+algorithm, so it can be held against the link. Time is the device's: from the first PE that starts to the last that
+ends, of all ranks. The time with the launch is the host's: from the first rank's call to the last completion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kernbench.benches._numbers import Array
+from kernbench.benches._collective_calls import (
+    REDUCES,
+    ROOTED,
+    CollectiveName,
+    OpName,
+    Wanted,
+    bus_factor,
+    count_wrong,
+    expected,
+    inputs_of,
+)
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.units import counted
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import LaunchedWork, Work
 
-CollectiveName = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter"
-]
-OpName = Literal["sum", "prod", "min", "max", "avg"]
-COLLECTIVE_NAMES: tuple[CollectiveName, ...] = get_args(CollectiveName)
-OPS: tuple[OpName, ...] = get_args(OpName)
-REDUCES = ("all_reduce", "reduce_scatter", "reduce")
-BLOCKWISE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")  # tensors hold a block for each rank
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
+__all__ = ["EVERY_PE", "CollectiveName", "Measured", "MemoryUse", "OpName", "Wanted", "measure", "sizes_between"]
+
 EVERY_PE = DPPolicy(cube="row_wise", pe="row_wise")
 
 
-class Wanted(NamedTuple):
-    """What is measured: a collective of so many bytes."""
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of a SIP that a collective takes, of the SIP that needs most: its tensors, the rings of its messages, and
+    what its kernels had in TCM at their peaks.
+    """
 
-    collective: CollectiveName
-    nbytes: int
-    dtype: str
-    op: OpName = "sum"
-    root: int = 0
-
-    def total(self, ranks: int) -> int:
-        """Elements of the larger tensor: whole blocks for all ranks where it consists of those, at least one each."""
-        elements = max(self.nbytes // dtype_of(self.dtype).itemsize, 1)
-        return max(elements // ranks, 1) * ranks if self.collective in BLOCKWISE else elements
-
-    def count(self, ranks: int) -> int:
-        """Elements per rank: of a block, or of the whole tensor where all ranks have that."""
-        return self.total(ranks) // ranks if self.collective in BLOCKWISE else self.total(ranks)
+    tensors_bytes: int = 0
+    rings_bytes: int = 0
+    kernels_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One row of the table. `wrong` is None where numbers were not looked at."""
+    """One collective of one size. `wrong` is None where numbers were not looked at."""
 
     collective: str
     algorithm: str
@@ -70,6 +64,8 @@ class Measured:
     algbw_gbs: float
     busbw_gbs: float
     wrong: int | None
+    launched_ns: float = 0.0  # the time with the launch
+    memory: MemoryUse = MemoryUse()
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -77,136 +73,145 @@ class Measured:
             "algorithm": self.algorithm,
             "size_bytes": self.nbytes,
             "count": self.count,
-            "dtype": self.dtype,
+            "dtype": self.dtype if self.count else None,
             "op": self.op,
             "root": self.root,
+            **self.figures(),
+        }
+
+    def figures(self) -> dict[str, object]:
+        """What was measured."""
+        return {
             "time_us": self.time_ns / 1000,
+            "time_with_launch_us": self.launched_ns / 1000,
             "algbw_gbs": self.algbw_gbs,
             "busbw_gbs": self.busbw_gbs,
             "wrong": self.wrong,
+            "memory": asdict(self.memory),
         }
-
-
-def bus_factor(collective: str, ranks: int) -> float:
-    """What must cross a rank's link, as a share of the size."""
-    if collective in ("broadcast", "reduce"):
-        return 1.0
-    return (2.0 if collective == "all_reduce" else 1.0) * (ranks - 1) / ranks
-
-
-# ---------------------------------------------------------------------------------------------------------- the numbers
-
-
-def inputs_of(wanted: Wanted, ranks: int, rank: int) -> Array:
-    """What a rank puts in: small whole numbers, so that every type of element adds them exactly."""
-    n = wanted.count(ranks) if wanted.collective in ("all_gather", "gather") else wanted.total(ranks)
-    at = np.arange(n)
-    values = (at * 5 + rank * 3) % 4 + 1 if wanted.op != "prod" else ((at + rank) % 3 == 0) + 1
-    return values.astype(dtype_of(wanted.dtype).numpy)
-
-
-def expected(wanted: Wanted, ranks: int, rank: int) -> NDArray[np.float64] | None:
-    """What a rank must have afterwards; None where it has nothing."""
-    ins = [inputs_of(wanted, ranks, each).astype(np.float64) for each in range(ranks)]
-    name, root = wanted.collective, wanted.root
-    block = len(ins[0]) // ranks
-    if name == "broadcast":
-        return ins[root]
-    if name in ("all_gather", "gather"):
-        return np.concatenate(ins) if name == "all_gather" or rank == root else None
-    if name == "scatter":
-        return ins[root][rank * block : (rank + 1) * block]
-    if name == "all_to_all":
-        return np.concatenate([each[rank * block : (rank + 1) * block] for each in ins])
-    stacked = np.stack(ins)
-    reduce: dict[str, Callable[[], NDArray[np.float64]]] = {
-        "sum": lambda: stacked.sum(0),
-        "prod": lambda: stacked.prod(0),
-        "min": lambda: stacked.min(0),
-        "max": lambda: stacked.max(0),
-        "avg": lambda: stacked.mean(0),
-    }
-    result = reduce[wanted.op]()
-    if name == "reduce_scatter":
-        return result[rank * block : (rank + 1) * block]
-    return result if name == "all_reduce" or rank == root else None
-
-
-def count_wrong(found: Array, right: NDArray[np.float64], dtype: str) -> int:
-    """Elements that differ by more than the type's last place; of integers, at all."""
-    element = dtype_of(dtype)
-    if not element.is_float:
-        return int(np.count_nonzero(found.astype(np.float64) != right))
-    slack = 2.0**-7 if element.itemsize < 4 else 1e-6
-    return int(np.count_nonzero(~np.isclose(found.astype(np.float64), right, rtol=slack, atol=0.0)))
 
 
 # ------------------------------------------------------------------------------------------------------------ one rank
 
 
 class _Call(NamedTuple):
-    start: Callable[[], Work | None]
-    result: Tensor | None
-    parts: tuple[Tensor, ...] = ()
+    start: Callable[[], Sequence[Work | None]]
+    results: tuple[Tensor, ...] = ()
 
 
-def _prepared(torch: RuntimeContext, wanted: Wanted, ranks: int, rank: int, dp: DPPolicy) -> _Call:
-    """A rank's tensors, and its call of the collective."""
-    dist, given = torch.distributed, inputs_of(wanted, ranks, rank)
-    op = {"prod": "product"}.get(wanted.op, wanted.op)
-    root, total = wanted.root, wanted.total(ranks)
-    x = torch.from_numpy(given, dtype=wanted.dtype, dp=dp, name="x")
+class _Rank:
+    """A rank's tensors of a collective, and its call."""
 
-    def empty(n: int, name: str = "y") -> Tensor:
-        return torch.zeros(n, dtype=wanted.dtype, dp=dp, name=name)
+    def __init__(self, torch: RuntimeContext, wanted: Wanted, ranks: int, rank: int, dp: DPPolicy) -> None:
+        self._torch, self._wanted, self._dp = torch, wanted, dp
+        self._ranks, self._rank, self._total = ranks, rank, wanted.total(ranks)
+        self._given = inputs_of(wanted, ranks, rank)
+        self._op = {"prod": "product"}.get(wanted.op, wanted.op)
 
-    def parts_of_all(n: int) -> tuple[Tensor, ...]:
-        return tuple(empty(n, f"y{each}") for each in range(ranks))
+    def call(self) -> _Call:
+        prepare: Callable[[], _Call] = getattr(self, f"_{self._wanted.collective}")
+        return prepare()
 
-    if wanted.collective == "all_reduce":
-        return _Call(lambda: dist.all_reduce(x, op, async_op=True, per="sip"), x)
-    if wanted.collective == "broadcast":
-        return _Call(lambda: dist.broadcast(x, root, async_op=True), x)
-    if wanted.collective == "reduce":
-        return _Call(lambda: dist.reduce(x, root, op, async_op=True), x if rank == root else None)
-    if wanted.collective == "all_gather":
-        y = empty(total)
-        return _Call(lambda: dist.all_gather_into_tensor(y, x, async_op=True), y)
-    if wanted.collective == "reduce_scatter":
-        y = empty(total // ranks)
-        return _Call(lambda: dist.reduce_scatter_tensor(y, x, op, async_op=True), y)
-    if wanted.collective == "all_to_all":
-        y = empty(total)
-        return _Call(lambda: dist.all_to_all_single(y, x, async_op=True), y)
-    if wanted.collective == "gather":
-        parts = parts_of_all(total // ranks) if rank == root else ()
-        return _Call(lambda: dist.gather(x, parts or None, root, async_op=True), None, parts)
-    y = empty(total // ranks)
-    lists = None
-    if rank == root:
-        block = total // ranks
-        lists = [
-            torch.from_numpy(given[at * block : (at + 1) * block], dtype=wanted.dtype, dp=dp, name=f"x{at}")
-            for at in range(ranks)
+    def _x(self) -> Tensor:
+        return self._torch.from_numpy(self._given, dtype=self._wanted.dtype, dp=self._dp, name="x")
+
+    def _empty(self, n: int, name: str = "y") -> Tensor:
+        return self._torch.zeros(n, dtype=self._wanted.dtype, dp=self._dp, name=name)
+
+    def _block(self, whole: Tensor) -> Tensor:
+        """The rank's own block of a tensor that has one for each rank."""
+        n = self._total // self._ranks
+        return whole[self._rank * n : (self._rank + 1) * n]
+
+    def _all_reduce(self) -> _Call:
+        x = self._x()
+        return _Call(lambda: [self._torch.distributed.all_reduce(x, self._op, async_op=True, per="sip")], (x,))
+
+    def _broadcast(self) -> _Call:
+        x = self._x()
+        return _Call(lambda: [self._torch.distributed.broadcast(x, self._wanted.root, async_op=True)], (x,))
+
+    def _reduce(self) -> _Call:
+        x, root = self._x(), self._wanted.root
+        results = (x,) if self._rank == root else ()
+        return _Call(lambda: [self._torch.distributed.reduce(x, root, self._op, async_op=True)], results)
+
+    def _all_gather(self) -> _Call:
+        if self._wanted.in_place:
+            whole = np.zeros(self._total, self._given.dtype)
+            n = len(self._given)
+            whole[self._rank * n : (self._rank + 1) * n] = self._given
+            y = self._torch.from_numpy(whole, dtype=self._wanted.dtype, dp=self._dp, name="y")
+            x = self._block(y)
+        else:
+            x, y = self._x(), self._empty(self._total)
+        return _Call(lambda: [self._torch.distributed.all_gather_into_tensor(y, x, async_op=True)], (y,))
+
+    def _reduce_scatter(self) -> _Call:
+        x = self._x()
+        y = self._block(x) if self._wanted.in_place else self._empty(self._total // self._ranks)
+        return _Call(lambda: [self._torch.distributed.reduce_scatter_tensor(y, x, self._op, async_op=True)], (y,))
+
+    def _all_to_all(self) -> _Call:
+        x, y = self._x(), self._empty(self._total)
+        return _Call(lambda: [self._torch.distributed.all_to_all_single(y, x, async_op=True)], (y,))
+
+    def _gather(self) -> _Call:
+        x, root = self._x(), self._wanted.root
+        parts: tuple[Tensor, ...] = ()
+        if self._rank == root:
+            n = self._total // self._ranks
+            own = x if self._wanted.in_place else self._empty(n, f"y{root}")
+            parts = tuple(own if each == root else self._empty(n, f"y{each}") for each in range(self._ranks))
+        return _Call(lambda: [self._torch.distributed.gather(x, parts or None, root, async_op=True)], parts)
+
+    def _scatter(self) -> _Call:
+        root, n = self._wanted.root, self._total // self._ranks
+        lists: list[Tensor] = []
+        if self._rank == root:
+            blocks = self._given.reshape(self._ranks, n)
+            lists = [
+                self._torch.from_numpy(block, dtype=self._wanted.dtype, dp=self._dp, name=f"x{at}")
+                for at, block in enumerate(blocks)
+            ]
+        y = lists[root] if lists and self._wanted.in_place else self._empty(n)
+        return _Call(lambda: [self._torch.distributed.scatter(y, lists or None, root, async_op=True)], (y,))
+
+    def _sendrecv(self) -> _Call:
+        """To the next rank, and from the one before."""
+        dist, x, y = self._torch.distributed, self._x(), self._empty(self._total)
+        messages = [
+            dist.P2POp(dist.isend, x, (self._rank + 1) % self._ranks),
+            dist.P2POp(dist.irecv, y, (self._rank - 1) % self._ranks),
         ]
-    return _Call(lambda: dist.scatter(y, lists, root, async_op=True), y)
+        return _Call(lambda: dist.batch_isend_irecv(messages), (y,))
+
+    def _barrier(self) -> _Call:
+        return _Call(lambda: [self._torch.distributed.barrier(async_op=True)])
 
 
 def span_of(work: Work | None) -> tuple[float, float]:
     """Waits for a collective; from when to when this rank's PEs were at it."""
     assert isinstance(work, LaunchedWork)
     work.wait()
-    pes = work.launch.pes
-    return min(pe.start_ns for pe in pes), max(pe.end_ns for pe in pes)
+    return _pe_span(work.launch)
 
 
-def duration_ns(spans: list[tuple[float, float]]) -> float:
+def _pe_span(launch: Launch) -> tuple[float, float]:
+    return min(pe.start_ns for pe in launch.pes), max(pe.end_ns for pe in launch.pes)
+
+
+def duration_ns(spans: Sequence[tuple[float, float]]) -> float:
     """From the first PE that starts to the last that ends, of all ranks."""
     return max(end for _, end in spans) - min(start for start, _ in spans)
 
 
 def check_root(collective: str, root: int, ranks: int) -> None:
-    """Raises UsageError for a root that is not among the ranks, where the collective has one."""
+    """Raises UsageError for a root that is not among the ranks, where the collective has one, and for sendrecv on one
+    rank.
+    """
+    if collective == "sendrecv" and ranks < 2:
+        raise UsageError("sendrecv needs 2 ranks or more, and there is 1", hint="give -g 2, or a machine of more SIPs")
     if collective in ROOTED and not 0 <= root < ranks:
         raise UsageError(f"root {root} of {counted(ranks, 'rank')}", hint=f"give 0 to {ranks - 1}")
 
@@ -215,37 +220,39 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
     """One collective by all ranks of a process group that is there; raises UsageError for a root that is not."""
     ranks = torch.distributed.get_world_size()
     check_root(wanted.collective, wanted.root, ranks)
-    spans: list[tuple[float, float]] = []
-    names: list[str] = []
+    started: list[int] = []  # how many launches there were when every rank was ready
     wrong: list[int] = []
+    tensors: list[int] = []
 
     def worker(rank: int) -> None:
-        call = _prepared(torch, wanted, ranks, rank, dp)
+        call = _Rank(torch, wanted, ranks, rank, dp).call()
         torch.distributed.barrier()
-        work = call.start()
-        spans.append(span_of(work))
-        assert isinstance(work, LaunchedWork)
-        names.append(work.launch.name.rpartition(".")[2])
-        right = expected(wanted, ranks, rank)
-        results = [tensor for tensor in (call.parts or (call.result,)) if tensor is not None]
+        started.append(len(torch.launches))
+        works = call.start()
+        for work in works:
+            assert work is not None
+            work.wait()
+        tensors.append(_hbm_bytes(torch, rank))
+        right = expected(wanted, ranks, rank) if call.results else None
         if right is None:
             return
-        for at, tensor in enumerate(results):
-            part = right.reshape(len(results), -1)[at]
-            torch.check(
-                tensor, part, name=f"{wanted.collective} of {wanted.nbytes} bytes, {tensor.name} of rank {rank}"
-            )
+        for at, tensor in enumerate(call.results):
+            part = right.reshape(len(call.results), -1)[at]
+            title = f"{wanted.collective} of {wanted.nbytes} bytes, {tensor.name} of rank {rank}"
+            torch.check(tensor, part, name=title)
         if check:
-            found = np.concatenate([tensor.numpy().ravel() for tensor in results])
+            found = np.concatenate([tensor.numpy().ravel() for tensor in call.results])
             wrong.append(count_wrong(found, right, wanted.dtype))
 
     torch.multiprocessing.spawn(worker, nprocs=ranks)
-    time_ns = duration_ns(spans)
+    prefixes = tuple(f"{name}." for name in wanted.configured_as())
+    launches = [each for each in torch.launches[min(started) :] if each.name.startswith(prefixes)]
+    time_ns = duration_ns([_pe_span(launch) for launch in launches])
     nbytes = wanted.total(ranks) * dtype_of(wanted.dtype).itemsize
     algbw = nbytes / time_ns if time_ns else 0.0
     return Measured(
         wanted.collective,
-        names[0],
+        launches[0].name.rpartition(".")[2],
         nbytes,
         wanted.count(ranks),
         wanted.dtype,
@@ -254,8 +261,28 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
         time_ns,
         algbw,
         algbw * bus_factor(wanted.collective, ranks),
-        sum(wrong) if check else None,
+        sum(wrong) if check and wanted.collective != "barrier" else None,
+        max(launch.end_ns for launch in launches) - min(launch.start_ns for launch in launches),
+        _memory(torch, max(tensors), launches),
     )
+
+
+def _hbm_bytes(torch: RuntimeContext, sip: int) -> int:
+    """What is allocated in the HBM of a SIP."""
+    spec = torch.spec
+    return sum(torch.used_bytes(sip, cube, pe) for cube in range(spec.sip.n_cubes) for pe in range(spec.cube.n_pes))
+
+
+def _memory(torch: RuntimeContext, tensors: int, launches: Sequence[Launch]) -> MemoryUse:
+    kernels = [
+        sum(pe.tcm_peak_bytes for each in launches for pe in each.pes if pe.sip == sip) for sip in _sips(launches)
+    ]
+    rings = [torch.communicators.allocated_bytes(sip) for sip in _sips(launches)]
+    return MemoryUse(tensors, max(rings), max(kernels))
+
+
+def _sips(launches: Sequence[Launch]) -> list[int]:
+    return sorted({sip for launch in launches for sip in launch.sips})
 
 
 def sizes_between(first: int, last: int, factor: int = 2, step: int = 0) -> list[int]:

@@ -138,6 +138,11 @@ class Communicators:
         found = there.values() if name is None else [there[name]] if name in there else []
         return [left for each in found for left in each.left_over()]
 
+    def allocated_bytes(self, sip: int) -> int:
+        """How much memory of a SIP the rings of all communicators take, with the words for credits."""
+        of_all = [memory for rings in self._allocated.values() for memory in rings.values()]
+        return sum(memory.nbytes for memory in of_all if memory.pe[0] == sip)
+
     def left_by_call(self, name: str, tag: int, kernel: str) -> tuple[Unreceived, ...]:
         """The messages that a call has left in rings after all ranks have ended it. If there are any, the rings cannot
         be used any more.

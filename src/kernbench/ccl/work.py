@@ -157,7 +157,7 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
                 "of it",
                 hint="set system.address_model to va, do not split it, or give a list of tensors",
             )
-    at = Placement.of(target)
+    at = Placement.of(source if _is_within(target, source) else target)
     is_uneven = call.name == "all_to_all"  # sizes differ between ranks: the assignment must not depend on them
     n_elem = 0 if is_uneven else prod((source if call.name == "all_gather" else target).shape)
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
@@ -167,6 +167,15 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
     pes = at.pes if at.pe_replicas or is_small else tuple(range(spec.cube.n_pes))
     cubes = at.cubes if at.cube_replicas or not is_uneven else tuple(range(spec.sip.n_cubes))
     return Assignment(target, cubes, pes, n_elem, spread=(not at.pe_replicas, not at.cube_replicas))
+
+
+def _is_within(part: TensorArg, whole: TensorArg) -> bool:
+    """Whether the output is a block of the input: the blocks of different ranks lie on different PEs then, and the PEs
+    of the whole input take part, which are the same on every rank.
+    """
+    if part.va_base is None or whole.va_base is None:
+        return False
+    return whole.va_base <= part.va_base and part.va_base + part.span_bytes <= whole.va_base + whole.span_bytes
 
 
 def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:

@@ -2,70 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, TypeVar
 
 import click
 
 from kernbench.benches._ccl_runs import check_algorithms, measure_alone
-from kernbench.benches._collectives import (
-    COLLECTIVE_NAMES,
-    OPS,
-    REDUCES,
-    CollectiveName,
-    Measured,
-    OpName,
-    Wanted,
-    check_root,
-    sizes_between,
-)
+from kernbench.benches._collective_calls import COLLECTIVE_NAMES, NEVER_IN_PLACE, ONLY_IN_PLACE, Wanted, forms
+from kernbench.benches._collectives import Measured, check_root
 from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
 from kernbench.ccl.modules import load_algorithm
+from kernbench.cli.ccl_request import FIRST, LAST, ignored_options, note_ignored, read_bytes, sizes_of, wanted_of
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine
-from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
-from kernbench.common.units import GIB, KIB, MIB, counted
-from kernbench.report.collective_table import listing, summary_line, table_head, table_row
+from kernbench.common.units import counted
+from kernbench.report.collective_table import csv_lines, listing, memory_line, summary_line, table_head, table_row
 from kernbench.topology.graph import TopologyGraph
 
+__all__ = ["ccl", "read_bytes"]
+
 JSON_SCHEMA = 1
-MOST_BYTES = GIB
-FIRST, LAST = "1K", "256K"  # without -b: a range that takes seconds, where nccl-tests takes 32M
-_SIZE = re.compile(r"(\d{1,12})\s*([kmg])?i?b?", re.IGNORECASE | re.ASCII)
-# Names of nccl-tests, and ours.
-DTYPES = {
-    "half": "f16", "f16": "f16", "float16": "f16", "bfloat16": "bf16", "bf16": "bf16", "float": "f32", "f32": "f32",
-    "float32": "f32", "int8": "i8", "i8": "i8", "uint8": "u8", "u8": "u8", "int32": "i32", "i32": "i32",
-    "uint32": "u32", "u32": "u32",
-}  # fmt: skip
-NAMES = {
-    name.replace("_", ""): name for name in COLLECTIVE_NAMES
-}  # `alltoall`, `allreduce`: as nccl-tests calls its programs
-
-# Options of nccl-tests that have no effect here.
-IGNORED_OPTIONS = (
-    ("-n", "--iters"), ("-w", "--warmup_iters"), ("-m", "--agg_iters"), ("-N", "--run_cycles"), ("-a", "--average"),
-    ("-p", "--parallel_init"), ("-z", "--blocking"), ("-y", "--stream_null"), ("-T", "--timeout"),
-    ("-G", "--cudagraph"), ("-C", "--report_cputime"), ("-R", "--local_register"), ("-S", "--report_timestamps"),
-)  # fmt: skip
-_GIVEN = "kernbench.ccl.needless"
-F = TypeVar("F", bound=Callable[..., Any])
-Known = TypeVar("Known", bound=str)
-
-
-def _ignored_options(command: F) -> F:
-    for short, long in IGNORED_OPTIONS:
-        option = click.option(short, long, type=int, expose_value=False, hidden=True, callback=_record_ignored)
-        command = option(command)
-    return command
-
-
-def _record_ignored(context: click.Context, option: click.Parameter, value: int | None) -> None:
-    if value is not None:
-        context.meta.setdefault(_GIVEN, []).append(option.opts[0])
+Row = dict[str, object]
 
 
 @click.command()
@@ -76,12 +34,19 @@ def _record_ignored(context: click.Context, option: click.Parameter, value: int 
 @click.option("-i", "--stepbytes", default=None, metavar="SIZE", help="From one size to the next, in bytes.")
 @click.option("-f", "--stepfactor", default=4, show_default=True, help="From one size to the next, as a factor.")
 @click.option("-o", "--op", "ops", default="sum", show_default=True, help="sum, prod, min, max, avg, or all.")
-@click.option("-d", "--datatype", default="float", show_default=True, help="half, float, bfloat16, int8, ... or all.")
-@click.option("-r", "--root", default=0, show_default=True, help="Of broadcast, reduce, gather and scatter.")
+@click.option(
+    "-d", "--datatype", default="float", show_default=True,
+    help="half, float, double, bfloat16, f8e4m3, f8e5m2, int8 to int64, uint8 to uint64, bool, or all.",
+)  # fmt: skip
+@click.option("-r", "--root", default="0", show_default=True, help="Of broadcast, reduce, gather and scatter; or all.")
 @click.option("-c", "--check", default=1, show_default=True, type=click.IntRange(0), help="0: count no wrong elements.")
 @click.option("-g", "--ngpus", default=None, type=click.IntRange(1), help="SIPs per thread.  [those of the machine]")
 @click.option("-t", "--nthreads", default=None, type=click.IntRange(1), help="Threads: there are -t times -g ranks.")
-@_ignored_options
+@click.option("-M", "--memory", default=0, show_default=True, type=click.IntRange(0, 1), help="1: report memory.")
+@click.option(
+    "-Z", "--output_format", default=None, type=click.Choice(["csv", "json"]), help="Print CSV, or JSON as --json does."
+)
+@ignored_options
 @click.option("--algorithm", "algorithms", multiple=True, metavar="NAME", help="A name in ccl.yaml; may be repeated.")
 @click.option("--ccl", "ccl_file", default=None, metavar="FILE", help="A ccl.yaml.  [default: as for process groups]")
 @click.option("--list", "wants_list", is_flag=True, help="List collectives and algorithms; run nothing.")
@@ -98,10 +63,12 @@ def ccl(
     stepfactor: int,
     ops: str,
     datatype: str,
-    root: int,
+    root: str,
     check: int,
     ngpus: int | None,
     nthreads: int | None,
+    memory: int,
+    output_format: str | None,
     algorithms: tuple[str, ...],
     ccl_file: str | None,
     wants_list: bool,
@@ -109,91 +76,126 @@ def ccl(
 ) -> int:
     """Measure a collective over a range of sizes: time, algorithm and bus bandwidth, wrong elements.
 
-    COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather or scatter.
+    COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather, scatter, sendrecv (to
+    the next rank) or barrier.
 
     The time is that of the slowest kernel: from the first PE's start to the last one's end, of all ranks. The launch,
-    which takes the host's message to the PEs and the answer back, is not in it. Size, count, algbw and busbw are as
-    nccl-tests defines them: the count is per rank.
+    which takes the host's message to the PEs and the answer back, is not in it; the columns `with launch` have the
+    times with it. Size, count, algbw and busbw are as nccl-tests defines them: the count is per rank. N/A: the
+    collective has no such form. all_reduce, broadcast and reduce are in place, all_to_all and sendrecv never.
 
-    Takes the options of nccl-tests. A run is exact and the same every time, so there is nothing to warm up, to repeat
-    or to average: -n, -w, -m, -N, -a, -p, -z, -y, -T, -G, -C, -R and -S are accepted and have no effect. Sizes cost run
-    time: a MiB takes seconds, 32M minutes.
+    Takes the options of nccl-tests, and -Z of rccl-tests. A run is exact and the same every time, so there is nothing
+    to warm up, to repeat or to average: -n, -w, -m, -N, -a, -p, -z, -y, -T, -G, -C, -R, -S, -I and -K are accepted and
+    have no effect. Sizes cost run time: a MiB takes seconds, 32M minutes.
     """
     if wants_list:
         _print_list(ccl_file, as_json)
         return 0
-    name = _collective(collective)
-    sizes = _sizes(minbytes, maxbytes, stepbytes, stepfactor)
+    if as_json and output_format == "csv":
+        raise UsageError("--json and -Z csv together", hint="give one of them")
+    as_json = as_json or output_format == "json"
     if ngpus is not None or nthreads is not None:
         settings = (*settings, f"system.sips.count={(ngpus or 1) * (nthreads or 1)}")
-    wanted = [
-        Wanted(name, nbytes, dtype, op, root)
-        for dtype in _chosen(datatype, DTYPES, "-d")
-        for op in _ops(name, ops, dtype)
-        for nbytes in sizes
-    ]
-    check_algorithms(name, algorithms, ccl_file)
+    sizes = sizes_of(minbytes, maxbytes, stepbytes, stepfactor)
+    wanted_of(collective, sizes, datatype, ops, root, 1, context)  # before a machine is made: wrong input is cheap
     graph = load_machine(topology, settings)
-    check_root(name, root, graph.spec.n_sips)
-    _note_ignored(context)
-    if not as_json:
-        _print_head(name, graph)
-    found: list[Measured] = []
+    wanted = wanted_of(collective, sizes, datatype, ops, root, graph.spec.n_sips, context)
+    check_algorithms(wanted[0], algorithms, ccl_file)
+    for each in wanted:
+        check_root(each.collective, each.root, graph.spec.n_sips)
+    note_ignored(context)
+    is_table = not as_json and output_format is None
+    if is_table:
+        _print_head(wanted[0].collective, graph, topology, settings)
+    rows: list[Row] = []
     for row in _measure(graph, wanted, algorithms, ccl_file, bool(check)):
-        found.append(row)
-        if not as_json:
-            click.echo(table_row(row.as_json()))
-    _print_end(found, graph, as_json)
-    return 1 if any(row.wrong for row in found) else 0
-
-
-def _sizes(minbytes: str | None, maxbytes: str | None, stepbytes: str | None, stepfactor: int) -> list[int]:
-    """The sizes of -b, -e, -i and -f."""
-    last = read_bytes(maxbytes or minbytes or LAST, "-b" if maxbytes is None else "-e")
-    first = read_bytes(minbytes, "-b") if minbytes else min(read_bytes(FIRST, "-b"), last)
-    return sizes_between(first, last, stepfactor, 0 if stepbytes is None else read_bytes(stepbytes, "-i"))
+        rows.append(row)
+        if is_table:
+            click.echo(table_row(row))
+    if is_table:
+        click.echo(summary_line(rows))
+        if memory:
+            click.echo(memory_line(rows))
+    elif as_json:
+        _print_json(rows, graph, topology, settings)
+    else:
+        click.echo("\n".join(csv_lines(rows)))
+    return 0 if _is_right(rows) else 1
 
 
 def _measure(
     graph: TopologyGraph, wanted: list[Wanted], algorithms: tuple[str, ...], ccl_file: str | None, check: bool
-) -> Iterator[Measured]:
-    """Measure in order, with each algorithm or the configured one."""
+) -> Iterator[Row]:
+    """Measure in order, with each algorithm or the configured one, in each form that there is."""
     runs = list(product(algorithms or (None,), wanted))
     bar = ProgressLine()
     for number, (algorithm, each) in enumerate(runs, start=1):
-        if bar.wanted:
-            bar.show(f"ccl {number}/{len(runs)}  {each.collective} of {each.nbytes} bytes")
-        found = measure_alone(graph, each, algorithm=algorithm, ccl=ccl_file, check=check)
-        bar.clear()
-        yield found
+        found: dict[bool, Measured] = {}
+        for in_place in forms(each.collective):
+            if bar.wanted:
+                bar.show(f"ccl {number}/{len(runs)}  {each.collective} of {each.nbytes} bytes")
+            asked = each._replace(in_place=in_place)
+            found[in_place] = measure_alone(graph, asked, algorithm=algorithm, ccl=ccl_file, check=check)
+            bar.clear()
+        yield _row(found)
 
 
-def _note_ignored(context: click.Context) -> None:
-    given = context.meta.get(_GIVEN, [])
-    if given:
-        names = ", ".join(option for option, _ in IGNORED_OPTIONS if option in given)
-        click.echo(f"note: {names} did nothing: a run is deterministic, and one iteration is exact", err=True)
+def _row(found: dict[bool, Measured]) -> Row:
+    """Both forms as a row; its own figures are those of the first form that there is."""
+    first = next(iter(found.values()))
+    out, inside = found.get(False), found.get(True)
+    return {
+        **first.as_json(),
+        "algorithm": "/".join(dict.fromkeys(each.algorithm for each in found.values())),
+        "out_of_place": None if out is None else out.figures(),
+        "in_place": None if inside is None else inside.figures(),
+    }
 
 
-def _print_head(collective: str, graph: TopologyGraph) -> None:
+def _is_right(rows: Sequence[Row]) -> bool:
+    figures = [row[form] for row in rows for form in ("out_of_place", "in_place")]
+    return not any(isinstance(each, dict) and each["wrong"] for each in figures)
+
+
+def _print_head(collective: str, graph: TopologyGraph, topology: str | None, settings: Sequence[str]) -> None:
+    source = f" of {topology}" if topology else ""
     ranks = counted(graph.spec.n_sips, "rank")
-    click.echo(f"# {collective} on machine {graph.spec.system.name}, {ranks}; simulated time")
-    click.echo("# time: of the slowest kernel, without the launch")
+    click.echo(f"# {collective} on machine {graph.spec.system.name}{source}, {ranks}; simulated time")
+    changed = _changed(settings)
+    if changed:
+        click.echo(f"# the machine is changed: {', '.join(f'{key}={value}' for key, value in changed.items())}")
+    click.echo("# time: of the slowest kernel, without the launch; with launch: from the call to its completion")
+    if collective in (*ONLY_IN_PLACE, *NEVER_IN_PLACE):
+        only = "in place" if collective in ONLY_IN_PLACE else "out of place"
+        click.echo(f"# torch.distributed has {collective} {only} only" if collective != "barrier" else "# no elements")
     click.echo(table_head())
 
 
-def _print_end(found: list[Measured], graph: TopologyGraph, as_json: bool) -> None:
-    rows = [row.as_json() for row in found]
-    if as_json:
-        about = {"schema": JSON_SCHEMA, "command": "ccl", "machine": graph.spec.system.name, "ranks": graph.spec.n_sips}
-        print_json({**about, "ok": not any(row.wrong for row in found), "rows": rows})
-    else:
-        click.echo(summary_line(rows))
+def _changed(settings: Sequence[str]) -> dict[str, str]:
+    """Settings of --set, -g and -t by key; the last one of a key holds."""
+    pairs = (setting.partition("=") for setting in settings)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _print_json(rows: Sequence[Row], graph: TopologyGraph, topology: str | None, settings: Sequence[str]) -> None:
+    print_json(
+        {
+            "schema": JSON_SCHEMA,
+            "command": "ccl",
+            "machine": graph.spec.system.name,
+            "topology": topology,
+            "changed": _changed(settings),
+            "ranks": graph.spec.n_sips,
+            "ok": _is_right(rows),
+            "rows": rows,
+        }
+    )
 
 
 def _print_list(ccl_file: str | None, as_json: bool) -> None:
     config = load_ccl_config(ccl_file)
-    chosen: dict[str, str] = {name: config.collectives[name] for name in COLLECTIVE_NAMES}
+    names = [each for name in COLLECTIVE_NAMES for each in Wanted(name, 0, "f32").configured_as()]
+    chosen: dict[str, str] = {name: config.collectives[name] for name in names}
     loaded = [load_algorithm(resolve_algorithm_config(config, name)) for name in config.algorithms]
     rows: list[dict[str, object]] = [
         {"algorithm": each.name, "collectives": list(each.collectives), "summary": each.summary} for each in loaded
@@ -202,40 +204,3 @@ def _print_list(ccl_file: str | None, as_json: bool) -> None:
         print_json({"schema": JSON_SCHEMA, "command": "ccl", "collectives": chosen, "algorithms": rows})
     else:
         click.echo("\n".join(listing(rows, chosen)))
-
-
-def _collective(text: str) -> CollectiveName:
-    name = NAMES.get(text.lower().replace("_", "").replace("-", "").removesuffix("perf"))
-    if name is None:
-        raise UsageError(f"no collective '{text[:40]}'", hint=f"use one of {', '.join(COLLECTIVE_NAMES)}")
-    return name
-
-
-def _ops(collective: CollectiveName, text: str, dtype: str) -> list[OpName]:
-    """The reductions of -o, if the collective reduces. `all` leaves out the mean of integers, which does not exist."""
-    if collective not in REDUCES:
-        return ["sum"]
-    found = _chosen(text, {op: op for op in OPS}, "-o")
-    if dtype_of(dtype).is_float:
-        return found
-    if text == "avg":
-        raise UsageError(f"-o avg of {dtype}: an average of whole numbers need not be one", hint="use a float type")
-    return [op for op in found if op != "avg"]
-
-
-def _chosen(text: str, known: Mapping[str, Known], option: str) -> list[Known]:
-    if text == "all":
-        return list(dict.fromkeys(known.values()))
-    if text not in known:
-        raise UsageError(f"{option} {text[:40]} is not known", hint=f"use one of {', '.join(known)}, or all")
-    return [known[text]]
-
-
-def read_bytes(text: str, option: str) -> int:
-    """`8`, `64K`, `128M` in bytes; K, M and G are powers of two. Raises UsageError."""
-    found = _SIZE.fullmatch(text.strip())
-    number, unit = found.groups() if found else ("0", "")
-    nbytes = int(number) * {"k": KIB, "m": MIB, "g": GIB}.get((unit or "").lower(), 1)
-    if not 1 <= nbytes <= MOST_BYTES:
-        raise UsageError(f"{option} takes a size, not '{text[:40]}'", hint="write for example 8, 64K, 128M; at most 1G")
-    return nbytes

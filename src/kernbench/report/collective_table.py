@@ -1,55 +1,82 @@
 """Collectives by size, as a table in the format of nccl-tests: its columns, its names of types, `#` before comments.
-Columns have fixed widths, so rows can be printed one by one. The algorithm, which nccl-tests does not print, is the
-last column.
+Columns have fixed widths, so rows can be printed one by one. The last columns are not in nccl-tests: times with the
+launch, and the algorithm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from kernbench.common.units import format_bytes
+
 Row = Mapping[str, object]
 
-HEAD = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "algorithm")
-UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "")
-WIDTHS = (12, 12, 8, 6, 6, 8, 7, 7, 6)  # the last column has no fixed width
+COMMON = (("size", "(B)", 12), ("count", "(elements)", 12), ("type", "", 8), ("redop", "", 6), ("root", "", 6))
+FIGURES = (("time", "(us)", 8), ("algbw", "(GB/s)", 7), ("busbw", "(GB/s)", 7), ("#wrong", "", 6))
+LAUNCHED = (("out", "(us)", 8), ("in", "(us)", 8))
+GROUPS = (("", COMMON), ("out-of-place", FIGURES), ("in-place", FIGURES), ("with launch", LAUNCHED))
+COLUMNS = tuple(column for _, columns in GROUPS for column in columns)
+FORMS = ("out_of_place", "in_place")  # of a row, each with its figures or None
 TYPES = {
-    "f16": "half",
-    "bf16": "bfloat16",
-    "f32": "float",
-    "i8": "int8",
-    "u8": "uint8",
-    "i32": "int32",
-    "u32": "uint32",
-}
+    "f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "i16": "int16",
+    "i8": "int8", "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8",
+}  # fmt: skip
 
 
 def table_head() -> str:
-    """The two header lines."""
-    return "\n".join("#" + _line(cells)[1:] for cells in (HEAD, UNITS))
+    """The three header lines."""
+    groups = "  ".join(title.center(sum(w for _, _, w in columns) + 2 * len(columns) - 2) for title, columns in GROUPS)
+    names = _line([*(name for name, _, _ in COLUMNS), "algorithm"])
+    units = _line([*(unit for _, unit, _ in COLUMNS), ""])
+    return "\n".join("#" + line[1:].rstrip() for line in (groups, names, units))
 
 
 def table_row(row: Row) -> str:
     """One row of `kernbench ccl --json`, as text."""
-
-    def number(name: str, digits: int) -> str:
-        return f"{float(str(row[name])):.{digits}f}"
-
-    def text(name: str, missing: str) -> str:
-        return missing if row[name] is None else str(row[name])
-
-    cells = (
-        str(row["size_bytes"]),
-        str(row["count"]),
-        TYPES.get(str(row["dtype"]), str(row["dtype"])),
-        text("op", "none"),
-        text("root", "-1"),
-        time_us(float(str(row["time_us"]))),
-        number("algbw_gbs", 2),
-        number("busbw_gbs", 2),
-        text("wrong", "N/A"),
-        str(row["algorithm"]),
+    figures = [_figures(row, form) for form in FORMS]
+    launched = [time_us(_number(each, "time_with_launch_us")) if each else "N/A" for each in figures]
+    return _line(
+        [
+            str(row["size_bytes"]),
+            str(row["count"]),
+            "none" if row["dtype"] is None else TYPES.get(str(row["dtype"]), str(row["dtype"])),
+            "none" if row["op"] is None else str(row["op"]),
+            "-1" if row["root"] is None else str(row["root"]),
+            *(cell for each in figures for cell in _cells(each)),
+            *launched,
+            str(row["algorithm"]),
+        ]
     )
-    return _line(cells)
+
+
+def _figures(row: Row, form: str) -> Row | None:
+    found = row[form]
+    assert found is None or isinstance(found, Mapping)
+    return found
+
+
+def _number(row: Row, name: str) -> float:
+    return float(str(row[name]))
+
+
+def _cells(figures: Row | None) -> tuple[str, ...]:
+    """Time, two bandwidths and wrong elements; N/A where a collective has no such form, or nothing was checked."""
+    if figures is None:
+        return ("N/A",) * len(FIGURES)
+    wrong = "N/A" if figures["wrong"] is None else str(figures["wrong"])
+    gbs = [f"{_number(figures, name):.2f}" for name in ("algbw_gbs", "busbw_gbs")]
+    return time_us(_number(figures, "time_us")), *gbs, wrong
+
+
+def csv_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """The rows as CSV, after a line of names: figures of both forms have the form's name in front."""
+    own = ("collective", "algorithm", "size_bytes", "count", "dtype", "op", "root")
+    measured = ("time_us", "time_with_launch_us", "algbw_gbs", "busbw_gbs", "wrong")
+    yield ",".join([*own, *(f"{form}_{name}" for form in FORMS for name in measured)])
+    for row in rows:
+        figures = [_figures(row, form) or dict.fromkeys(measured) for form in FORMS]
+        cells = [*(row[name] for name in own), *(each[name] for each in figures for name in measured)]
+        yield ",".join("" if cell is None else str(cell) for cell in cells)
 
 
 def time_us(us: float) -> str:
@@ -60,13 +87,21 @@ def time_us(us: float) -> str:
 
 def summary_line(rows: Sequence[Row]) -> str:
     """The last lines of nccl-tests."""
-    bandwidths = [float(str(row["busbw_gbs"])) for row in rows]
-    wrong = sum(int(str(row["wrong"])) for row in rows if row["wrong"] is not None)
-    verdict = "OK" if not wrong else "FAILED"
-    if all(row["wrong"] is None for row in rows):
-        verdict = "not checked"
+    figures = [each for row in rows for form in FORMS if (each := _figures(row, form)) is not None]
+    bandwidths = [_number(each, "busbw_gbs") for each in figures]
+    checked = [int(str(each["wrong"])) for each in figures if each["wrong"] is not None]
+    verdict = "not checked" if not checked else "FAILED" if any(checked) else "OK"
     average = sum(bandwidths) / len(bandwidths) if bandwidths else 0.0
-    return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average:.4g} GB/s"
+    return f"# Out of bounds values : {sum(checked)} {verdict}\n# Avg bus bandwidth    : {average:.4g} GB/s"
+
+
+def memory_line(rows: Sequence[Row]) -> str:
+    """The most memory that a row took on a SIP, as nccl-tests prints it with -M 1."""
+    uses = [each["memory"] for row in rows for form in FORMS if (each := _figures(row, form)) is not None]
+    names = {"tensors_bytes": "tensors", "rings_bytes": "rings", "kernels_bytes": "kernels"}
+    most = {name: max(int(str(use[name])) for use in uses if isinstance(use, Mapping)) for name in names}
+    listed = " | ".join(f"{names[name]} {format_bytes(nbytes)}" for name, nbytes in most.items())
+    return f"# Memory of a SIP      : {listed} | total {format_bytes(sum(most.values()))}"
 
 
 def listing(algorithms: Sequence[Row], chosen: Mapping[str, str]) -> Iterator[str]:
@@ -88,4 +123,5 @@ def _names(row: Row) -> Sequence[object]:
 
 def _line(cells: Sequence[str]) -> str:
     *columns, last = cells
-    return ("  ".join(cell.rjust(width) for cell, width in zip(columns, WIDTHS, strict=True)) + f"  {last}").rstrip()
+    widths = [width for _, _, width in COLUMNS]
+    return ("  ".join(cell.rjust(width) for cell, width in zip(columns, widths, strict=True)) + f"  {last}").rstrip()

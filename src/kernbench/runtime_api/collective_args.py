@@ -100,6 +100,15 @@ def different_tensors(outputs: Sequence[Tensor], inputs: Sequence[Tensor], own: 
             )
 
 
+def is_block(part: Tensor, whole: Tensor, rank: int) -> bool:
+    """Whether a tensor is the block of one rank in another one that holds the blocks of all ranks: a collective may
+    then work in place.
+    """
+    if part.storage is not whole.storage:
+        return False
+    return part.layout.offset == whole.layout.offset + rank * part.numel()
+
+
 def _overlap(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors, whose elements follow one another, share some."""
     if one.storage is not other.storage:

@@ -78,11 +78,15 @@ class Collectives(ProcessGroups):
     def all_gather_into_tensor(
         self, output_tensor: Tensor, input_tensor: Tensor, group: GroupArg = None, async_op: bool = False
     ) -> Work | None:
-        """On every rank, the output becomes the inputs of all ranks, one after the other."""
+        """On every rank, the output becomes the inputs of all ranks, one after the other. The input may be the rank's
+        own block of the output.
+        """
         output, only = args.one_tensor(output_tensor, "output_tensor"), args.one_tensor(input_tensor, "input_tensor")
-        size = self._member(group).group.size()
+        chosen = self._member(group)
+        size = chosen.group.size()
         args.same_numel((output,), size * only.numel(), f"{size} ranks give {only.numel()} elements each")
-        args.different_tensors((output,), (only,))
+        if not args.is_block(only, output, chosen.rank):
+            args.different_tensors((output,), (only,))
         call = CollectiveRequest("all_gather", (only,), (output,), numel=only.numel(), title="all_gather_into_tensor")
         return self._collective(call, group, async_op)
 
@@ -106,11 +110,15 @@ class Collectives(ProcessGroups):
     def reduce_scatter_tensor(
         self, output: Tensor, input: Tensor, op: Op = ReduceOp.SUM, group: GroupArg = None, async_op: bool = False
     ) -> Work | None:
-        """The output of rank i becomes the op over part i of the inputs of all ranks."""
+        """The output of rank i becomes the op over part i of the inputs of all ranks. It may be that part of the rank's
+        own input.
+        """
         only, whole = args.one_tensor(output, "output"), args.one_tensor(input, "input")
-        size = self._member(group).group.size()
+        chosen = self._member(group)
+        size = chosen.group.size()
         args.same_numel((whole,), size * only.numel(), f"{size} ranks take {only.numel()} elements each")
-        args.different_tensors((only,), (whole,))
+        if not args.is_block(only, whole, chosen.rank):
+            args.different_tensors((only,), (whole,))
         call = CollectiveRequest(
             "reduce_scatter", (whole,), (only,), numel=only.numel(), op=op, title="reduce_scatter_tensor"
         )

@@ -344,8 +344,9 @@ class TlCore:
     def _tensor_at(self, op: str, ptr: object, is_empty: bool) -> TensorRange:
         """The tensor that an address is in.
 
-        An access of no bytes may be at the very end of a tensor, where another may begin. A pointer knows which is
-        meant; a plain number is taken as counted from the tensor that ends there.
+        An access of no bytes may be at the very end of a tensor, where another may begin, and one argument may be a
+        view of another. A pointer knows which is meant; a plain number is taken as counted from the tensor that ends
+        there, or from the largest one around it.
         """
         tensors = self._env.tensors
         if isinstance(ptr, Address):
@@ -355,11 +356,22 @@ class TlCore:
             for tensor in tensors if is_empty else ():
                 if at == tensor.end:
                     return tensor
-        for tensor in tensors:
-            if tensor.start <= at < tensor.end:
-                return tensor
+        around = [tensor for tensor in tensors if tensor.start <= at < tensor.end]
+        if around:
+            return around[0] if len(around) == 1 else _meant(ptr, around)
         address = self._address(op, ptr)
         listed = ", ".join(f"{t.name} [{t.start:#x}, {t.end:#x})" for t in tensors) or "none"
         raise kernel_error(
             f"{op}: {address:#x} is in no tensor of this kernel", f"its tensors: {listed}; offsets are in bytes"
         )
+
+
+def _meant(ptr: object, around: Sequence[TensorRange]) -> TensorRange:
+    """Which of several tensors around an address is meant: of a pointer, the smallest that holds all of what it points
+    to; of a plain number, the largest.
+    """
+    by_size = sorted(around, key=lambda tensor: tensor.end - tensor.start)
+    if not isinstance(ptr, Address):
+        return by_size[-1]
+    end = int(ptr.base) + prod(ptr.base.shape) * ptr.base.itemsize
+    return next((tensor for tensor in by_size if end <= tensor.end), around[0])

@@ -28,18 +28,24 @@ def ccl(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
 def test_a_table_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = ccl(capsys, "-b", "8", "-e", "512", "-f", "8", "-d", "half")
     assert code == 0
-    head, what, names, units, *rows, wrong, average = out.splitlines()
+    head, changed, what, form, groups, names, units, *rows, wrong, average = out.splitlines()
     assert head == "# all_reduce on machine default, 2 ranks; simulated time"
-    assert what == "# time: of the slowest kernel, without the launch"
-    columns = "#       size         count      type   redop    root      time    algbw    busbw  #wrong  algorithm"
-    assert names == columns
-    assert units.split() == ["#", "(B)", "(elements)", "(us)", "(GB/s)", "(GB/s)"]
+    assert changed == f"# the machine is changed: {', '.join(SMALL[1::2])}"
+    assert what == "# time: of the slowest kernel, without the launch; with launch: from the call to its completion"
+    assert form == "# torch.distributed has all_reduce in place only"
+    assert groups.split() == ["#", "out-of-place", "in-place", "with", "launch"]
+    figures = ["time", "algbw", "busbw", "#wrong"]
+    columns = ["size", "count", "type", "redop", "root", *figures, *figures, "out", "in", "algorithm"]
+    assert names.split() == ["#", *columns]
+    each = ["(us)", "(GB/s)", "(GB/s)"]
+    assert units.split() == ["#", "(B)", "(elements)", *each, *each, "(us)", "(us)"]
     assert [row.split()[:4] for row in rows] == [
         ["8", "4", "half", "sum"],
         ["64", "32", "half", "sum"],
         ["512", "256", "half", "sum"],
     ]
-    assert [row.split()[8] for row in rows] == ["0", "0", "0"]
+    assert [row.split()[5:9] for row in rows] == [["N/A"] * 4] * 3  # torch.distributed reduces in place
+    assert [row.split()[12] for row in rows] == ["0", "0", "0"]
     assert wrong == "# Out of bounds values : 0 OK"
     assert average.startswith("# Avg bus bandwidth    :")
 
@@ -65,7 +71,7 @@ def test_every_op_and_several_algorithms(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_without_a_check_nothing_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = ccl(capsys, "broadcast", "-b", "64", "-c", "0", "-r", "1")
-    assert out.splitlines()[4].split()[4] == "1"
+    assert out.splitlines()[7].split()[4] == "1"
     assert "N/A" in out
     assert "not checked" in out
 
@@ -76,13 +82,18 @@ def test_without_a_check_nothing_is_counted(capsys: pytest.CaptureFixture[str]) 
         (["all_redoce"], "no collective 'all_redoce'"),
         (["-b", "many"], "-b takes a size, not 'many'"),
         (["-b", "64", "-e", "8"], "sizes from 64 to 8"),
-        (["-b", "8", "-d", "double"], "-d double is not known"),
+        (["-b", "8", "-d", "quad"], "-d quad is not known"),
         (["-b", "8", "-o", "xor"], "-o xor is not known"),
         (["-b", "8", "--algorithm", "tree", "--algorithm", "rings"], "no algorithm 'rings'"),
         (["gather", "-b", "8", "--algorithm", "tree"], "algorithm 'tree' does no gather"),
         (["-b", "8", "-o", "avg", "-d", "int8"], "-o avg of i8"),
         (["broadcast", "-b", "8", "-r", "7"], "root 7 of 2 ranks"),
         (["-b", "8", "-f", "1"], "a factor of 1"),
+        (["broadcast", "-b", "8", "-r", "first"], "-r takes a rank, not 'first'"),
+        (["barrier", "-b", "8"], "a barrier has no elements"),
+        (["sendrecv", "-b", "8", "-g", "1"], "sendrecv needs 2 ranks or more"),
+        (["-b", "8", "-Z", "csv", "--json"], "--json and -Z csv together"),
+        (["sendrecv", "-b", "8", "--algorithm", "tree"], "algorithm 'tree' does no send"),
     ],
 )
 def test_wrong_input_is_refused(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +176,97 @@ def test_a_list_names_collectives_and_algorithms(capsys: pytest.CaptureFixture[s
     assert {row["algorithm"]: row["collectives"] for row in data["algorithms"]}["tree"] == [
         "all_reduce", "reduce", "broadcast",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "gather", "scatter"])
+def test_what_can_be_done_in_place_is_measured_in_both_forms(
+    collective: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = ccl(capsys, collective, "-b", "3000", "-g", "3", "-r", "1", "--json")
+    (row,) = json.loads(out)["rows"]
+    assert code == 0
+    for form in ("out_of_place", "in_place"):
+        assert row[form]["wrong"] == 0
+        assert row[form]["algbw_gbs"] == pytest.approx(row["size_bytes"] / row[form]["time_us"] / 1000)
+        assert row[form]["time_with_launch_us"] > row[form]["time_us"]
+    assert row["time_us"] == row["out_of_place"]["time_us"]
+
+
+def test_in_place_takes_no_further_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """Blocks of 1 KiB of 4 ranks: an input and an output of 4 KiB, or the output alone."""
+    code, out, _ = ccl(capsys, "all_gather", "-b", "4K", "-g", "4", "--json")
+    (row,) = json.loads(out)["rows"]
+    assert code == 0
+    assert row["out_of_place"]["memory"]["tensors_bytes"] == 5 * 1024
+    assert row["in_place"]["memory"]["tensors_bytes"] == 4 * 1024
+
+
+def test_the_most_memory_is_reported_as_nccl_tests_does(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = ccl(capsys, "-b", "1K", "-e", "4K", "-M", "1")
+    name, _, listed = out.splitlines()[-1].partition(" : ")
+    assert name.split() == ["#", "Memory", "of", "a", "SIP"]
+    assert [part.split()[0] for part in listed.split(" | ")] == ["tensors", "rings", "kernels", "total"]
+    assert listed.startswith("tensors 4 KiB | ")  # one tensor, in place
+
+
+def test_sendrecv_goes_to_the_next_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ccl(capsys, "sendrecv", "-b", "4K", "-g", "3", "--json")
+    (row,) = json.loads(out)["rows"]
+    assert code == 0
+    assert (row["algorithm"], row["count"], row["wrong"], row["in_place"]) == ("p2p", 1024, 0, None)
+    assert row["busbw_gbs"] == row["algbw_gbs"]  # all of a tensor leaves every rank
+
+
+def test_a_barrier_is_one_row_without_elements(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ccl(capsys, "barrier", "-g", "4", "--json")
+    (row,) = json.loads(out)["rows"]
+    assert code == 0
+    assert (row["size_bytes"], row["count"], row["dtype"], row["wrong"]) == (0, 0, None, None)
+    assert 0 < row["time_us"] < row["time_with_launch_us"]
+
+
+def test_every_type_of_element_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ccl(capsys, "-b", "64", "-d", "all", "-o", "all", "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert {row["dtype"] for row in rows} == {
+        "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool",
+    }  # fmt: skip
+    assert [row["wrong"] for row in rows] == [0] * len(rows)
+    assert {row["op"] for row in rows if row["dtype"] == "i64"} == {"sum", "prod", "min", "max"}
+
+
+def test_names_of_types_are_those_of_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ccl(capsys, "-b", "64", "-d", "int64")[1].splitlines()[7].split()[:3] == ["64", "8", "int64"]
+
+
+def test_every_root_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = ccl(capsys, "broadcast", "-b", "64", "-r", "all", "-g", "3", "--json")
+    assert [row["root"] for row in json.loads(out)["rows"]] == [0, 1, 2]
+
+
+def test_rows_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    """-Z is that of rccl-tests."""
+    _, out, _ = ccl(capsys, "-b", "8", "-e", "64", "-f", "8", "-Z", "csv")
+    head, *rows = [line.split(",") for line in out.splitlines()]
+    table = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [row["size_bytes"] for row in table] == ["8", "64"]
+    assert {row["out_of_place_time_us"] for row in table} == {""}
+    assert all(float(row["in_place_time_us"]) < float(row["in_place_time_with_launch_us"]) for row in table)
+
+
+def test_z_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ccl(capsys, "-b", "8", "-Z", "json") == ccl(capsys, "-b", "8", "--json")
+
+
+def test_the_machine_as_changed_is_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = ccl(capsys, "-b", "8", "-g", "3", "--set", "system.sips.count=4", "--json")
+    answer = json.loads(out)
+    assert answer["changed"] == {
+        **dict(each.split("=") for each in SMALL[1::2]),
+        "system.sips.count": "3",
+    }  # -g is last
+    assert answer["ranks"] == 3
 
 
 def test_times_have_at_least_four_digits() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.unit.runtime_api.test_tensor import COLUMNS, ROWS, counting, machine
 
-from kernbench.common.errors import NotModelledError, TensorError, UsageError
+from kernbench.common.errors import LaunchError, NotModelledError, TensorError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.layout import Layout
@@ -50,6 +50,33 @@ def test_numpy_is_a_private_copy(torch: RuntimeContext) -> None:
     x.numpy()[:] = 9
     assert x.tolist() == [0, 0, 0, 0]
     assert "shares no memory" in (Tensor.numpy.__doc__ or "")
+
+
+def add_rows(part, whole, n, tl) -> None:
+    """Every row of `whole` gets the row before it added, from the last one on; `part` is one of its rows."""
+    for row in range(n - 1, 0, -1):
+        at = row * 4 * whole.itemsize
+        tl.store(whole + at, tl.load(whole + at, (4,)) + tl.load(whole + at - 4 * whole.itemsize, (4,)))
+    tl.store(part, tl.load(part, (4,)) * 10)
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_a_launch_takes_a_tensor_and_a_view_of_it(torch: RuntimeContext, row: int) -> None:
+    """An address counted from one of them is checked against that one, wherever the view lies."""
+    x, wanted = torch.from_numpy(counting(3, 4)), counting(3, 4)
+    torch.launch("add_rows", add_rows, x[row], x, 3)
+    wanted[1:] += counting(3, 4)[:2]
+    wanted[row] *= 10
+    assert (x.numpy() == wanted).all()
+
+
+def test_a_kernel_that_leaves_a_view_is_refused_also_inside_its_tensor(torch: RuntimeContext) -> None:
+    def leaves(part, whole, tl) -> None:
+        tl.load(part, (5,))
+
+    x = torch.from_numpy(counting(3, 4))
+    with pytest.raises(LaunchError, match="run past 'part'"):
+        torch.launch("leaves", leaves, x[0], x)
 
 
 def double(x, tl) -> None:
