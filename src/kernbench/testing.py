@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.address_layout import RECORD_LAYOUT
 from kernbench.common.argument_types import SWITCH, check_arguments, instance_of
 from kernbench.common.errors import RaceError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
@@ -27,7 +28,6 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
-from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_PES_PER_CUBE
 
 
 class KernelRun(NamedTuple):
@@ -125,7 +125,7 @@ def tiny_machine(pes: int = 1, cubes: int = 1) -> TopologyGraph:
 def _check_room(pes: int, cubes: int, topology: TopologyGraph | None) -> None:
     """Raise UsageError for a grid with more PEs or cubes than a machine can have."""
     if topology is None:
-        whose, most_pes, most_cubes = "a machine has at most", MAX_PES_PER_CUBE, MAX_CUBES_PER_SIP
+        whose, most_pes, most_cubes = "a machine has at most", RECORD_LAYOUT.n_pes, RECORD_LAYOUT.n_cube_dies
     else:
         spec = topology.spec
         whose, most_pes, most_cubes = f"machine {spec.system.name} has", spec.cube.n_pes, spec.sip.n_cubes

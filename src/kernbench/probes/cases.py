@@ -93,7 +93,7 @@ def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
     if graph.spec.sip.n_cubes > 2:
         targets.append(("pe-cross-cube-hbm-worst", "pe-dma", _slice(graph, 0, _farthest_cube(graph), 0)))
     if nbytes <= graph.spec.cube.sram_bytes:
-        targets.append(("pe-sram", "pe-sram", PhysAddr.cube_sram_addr(0, 0, 0).encode()))
+        targets.append(("pe-sram", "pe-sram", PhysAddr.cube_sram_addr(0, 0, 0, graph.spec.address_layout).encode()))
     if graph.spec.n_sips > 1:
         targets.append(("pe-cross-sip-hbm", "pe-cross-sip-hbm", _slice(graph, 1, 0, 0)))
     for direction in _DIRECTIONS:
@@ -189,7 +189,8 @@ def _named(name: str, direction: Direction) -> str:
 
 
 def _slice(graph: TopologyGraph, sip: int, cube: int, pe: int, offset: int = 0) -> int:
-    return PhysAddr.pe_hbm_addr(sip, cube, pe, offset, graph.spec.cube.hbm_slice_bytes).encode()
+    spec = graph.spec
+    return PhysAddr.pe_hbm_addr(sip, cube, pe, offset, spec.cube.hbm_slice_bytes, spec.address_layout).encode()
 
 
 def _host(graph: TopologyGraph, cube: int, pe: int, nbytes: int, direction: Direction) -> ProbeRequest:

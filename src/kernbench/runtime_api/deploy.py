@@ -23,7 +23,6 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.address.va_allocator import VirtualAllocator
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.spec_cube import CubeSpec
 
 
 @frozen
@@ -58,6 +57,7 @@ class DeviceMemory:
         self._pe = pe_memory
         self._cube = cube_memory
         self._align = spec.cube.hbm_burst_bytes
+        self._layout = spec.address_layout
         self._ranges: VirtualAllocator | LogicalAllocator | None = None
         if spec.system.address_model == "va":
             self._ranges = VirtualAllocator(page_size=spec.cube.page_bytes)
@@ -109,7 +109,7 @@ class DeviceMemory:
 
     def _free_shards(self, shards: Sequence[TensorShard], space: Space) -> None:
         for shard in shards:
-            address = PhysAddr.decode(shard.pa)
+            address = PhysAddr.decode(shard.pa, self._layout)
             if space == "sram":
                 self._cube(shard.sip, shard.cube).free(address, shard.nbytes)
             elif space == "tcm":
@@ -133,15 +133,15 @@ def map_entries(allocation: Allocation, cubes: Sequence[int], n_pes: int) -> tup
     return tuple(entries)
 
 
-def segments(allocation: Allocation, cubes: Sequence[int], cube: CubeSpec) -> tuple[BaawSegment, ...]:
+def segments(allocation: Allocation, cubes: Sequence[int], spec: MachineSpec) -> tuple[BaawSegment, ...]:
     """The segments that the DMA engines of all PEs of `cubes` need for a tensor."""
     by_pa = {shard.pa: shard for shard in allocation.shards}
-    return tuple(
-        _segment(entry, by_pa[entry.pa], allocation.space, cube) for entry in map_entries(allocation, cubes, cube.n_pes)
-    )
+    entries = map_entries(allocation, cubes, spec.cube.n_pes)
+    return tuple(_segment(entry, by_pa[entry.pa], allocation.space, spec) for entry in entries)
 
 
-def _segment(entry: MapEntry, shard: TensorShard, space: Space, cube: CubeSpec) -> BaawSegment:
+def _segment(entry: MapEntry, shard: TensorShard, space: Space, spec: MachineSpec) -> BaawSegment:
+    cube = spec.cube
     holder = CubeId(shard.sip, shard.cube)
     owner = PeId(*shard.key)
     if space != "hbm":
@@ -150,7 +150,7 @@ def _segment(entry: MapEntry, shard: TensorShard, space: Space, cube: CubeSpec) 
     node = holder.hbm_ctrl(shard.pe)
     if not cube.has_channel_routers:
         return BaawSegment(entry.va, entry.nbytes, entry.pa, node, cube=entry.cube, pe=entry.pe)
-    base = entry.pa - (PhysAddr.decode(entry.pa).hbm_offset or 0)
+    base = entry.pa - (PhysAddr.decode(entry.pa, spec.address_layout).hbm_offset or 0)
     parts = channel_requests(entry.pa - base, entry.nbytes, cube.hbm_channels_per_pe, cube.hbm_burst_bytes)
     return BaawSegment(
         entry.va,

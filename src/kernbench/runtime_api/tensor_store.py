@@ -124,11 +124,10 @@ class TensorStore:
 
     def _mapping(self, allocation: Allocation, sip: int, cubes: tuple[int, ...], name: str) -> HostMessage:
         """The message that maps a tensor: segments for DMA engines, or entries for MMUs."""
-        cube = self._spec.cube
         if self._spec.system.has_mmu:
-            entries = map_entries(allocation, cubes, cube.n_pes)
+            entries = map_entries(allocation, cubes, self._spec.cube.n_pes)
             return MmuMapMsg(sip=sip, target_cubes=cubes, entries=entries, debug_label=name)
-        found = segments(allocation, cubes, cube)
+        found = segments(allocation, cubes, self._spec)
         return BaawSegmentInstallMsg(sip=sip, target_cubes=cubes, segments=found, debug_label=name)
 
     def _unmapping(self, allocation: Allocation, sip: int, cubes: tuple[int, ...]) -> HostMessage:

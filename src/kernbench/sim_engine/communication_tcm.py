@@ -16,6 +16,7 @@ from kernbench.common.ids import PeId, PeKey
 from kernbench.common.messages import LaunchStream
 from kernbench.policy.address.allocator import LEASE_ALIGN_BYTES, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.policy.address.block_allocator import whole
+from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.phyaddr import PhysAddr
 
 _NAME = "TCM for communication"
@@ -47,8 +48,9 @@ class Reservation:
 class CommunicationTcm:
     """The reservations of one machine, whose PEs' allocators `pe_memory` finds."""
 
-    def __init__(self, n_cubes: int, n_pes: int, pe_memory: Callable[[int, int, int], PEMemAllocator]) -> None:
-        self._pes = [(cube, pe) for cube in range(n_cubes) for pe in range(n_pes)]  # of a SIP
+    def __init__(self, sizes: AddressConfig, pe_memory: Callable[[int, int, int], PEMemAllocator]) -> None:
+        self._pes = [(cube, pe) for cube in range(sizes.n_cubes) for pe in range(sizes.n_pes)]  # of a SIP
+        self._layout = sizes.layout
         self._pe_memory = pe_memory
         self._reserved: dict[int, Reservation] = {}  # by SIP
         self._running: dict[tuple[PeKey, LaunchStream], None] = {}  # PEs whose communication kernel runs
@@ -127,7 +129,7 @@ class CommunicationTcm:
         found = reservation.rings.get(key)
         if found is None:
             part = TcmLease(self._offset(reservation, key) + reservation.work_bytes, reservation.ring_bytes)
-            found = reservation.rings[key] = TcmRingAllocator(*key, part)
+            found = reservation.rings[key] = TcmRingAllocator(*key, part, self._layout)
         return found
 
     def lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:

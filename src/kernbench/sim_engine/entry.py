@@ -73,7 +73,7 @@ def entry_node(graph: TopologyGraph, wiring: Wiring, msg: HostMessage) -> str:
 
 def _memory_at(wiring: Wiring, pa: int, nbytes: int) -> tuple[str, PhysAddr]:
     """The memory that serves an address: the address decodes, lies inside this machine, and is not a register file."""
-    address = PhysAddr.decode(pa)
+    address = wiring.resolver.address(pa)
     wiring.sizes.check(address, nbytes)
     node = wiring.resolver.resolve(address)
     in_a_pe = address.unit_type is UnitType.PE

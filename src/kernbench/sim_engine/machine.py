@@ -84,7 +84,7 @@ class Machine:
         self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
         self._leases: set[tuple[int, int, int]] = set()  # PEs whose kernel leases all TCM, before an allocator exists
         self._whole_tcm = TcmLease(0, wiring.sizes.tcm_allocatable_bytes)
-        self._communication_tcm = CommunicationTcm(graph.spec.sip.n_cubes, graph.spec.cube.n_pes, self.pe_memory)
+        self._communication_tcm = CommunicationTcm(wiring.sizes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
         self._sequences: dict[str, Iterator[int]] = {}  # sequence numbers by injecting node

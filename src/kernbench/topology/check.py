@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernbench.common.address_layout import layout_of
 from kernbench.common.dtypes import DTYPES
+from kernbench.common.errors import AddressError
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
 from kernbench.topology.check_network import check_buffers
@@ -34,6 +36,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *_check_cube_mesh(spec),
         *_check_io_chiplets(spec),
         *_check_pe_layout(spec),
+        *_check_address_map(spec),
         *_check_hbm(spec),
         *_check_tcm(spec),
         *_check_components(spec),
@@ -79,7 +82,7 @@ def _check_sips(spec: MachineSpec) -> Iterator[Finding]:
 def _check_cube_mesh(spec: MachineSpec) -> Iterator[Finding]:
     mesh = spec.sip.cube_mesh
     if spec.sip.n_cubes > MAX_CUBES_PER_SIP:
-        what = f"{mesh.w} x {mesh.h} = {spec.sip.n_cubes} cubes do not fit the address map"
+        what = f"{mesh.w} x {mesh.h} = {spec.sip.n_cubes} cubes are too many for one SIP"
         yield Finding("sip.cube_mesh", what, f"keep w x h at {MAX_CUBES_PER_SIP} or less")
 
 
@@ -150,11 +153,45 @@ def _check_pe_layout(spec: MachineSpec) -> Iterator[Finding]:
     for corner in ("NW", "NE", "SW", "SE"):
         if layout.corners.count(corner) > 1:
             yield Finding(f"{_LAYOUT}.corners", f"the corner {corner} appears twice", "list each corner once")
+    if layout.rows_per_corner > layout.pe_per_corner:
+        what = f"{layout.pe_per_corner} PEs do not fill {layout.rows_per_corner} rows of a corner"
+        hint = f"set it to {layout.pe_per_corner} or less"
+        yield Finding(f"{_LAYOUT}.rows_per_corner", what, hint, (_LAYOUT,))
     if layout.n_pes > MAX_PES_PER_CUBE:
-        what = f"{layout.n_pes} PEs per cube do not fit the address map"
+        what = f"{layout.n_pes} PEs are too many for one cube"
         yield Finding(
             f"{_LAYOUT}.pe_per_corner", what, f"keep corners x pe_per_corner at {MAX_PES_PER_CUBE} or less", (_LAYOUT,)
         )
+
+
+_NUMBERED = {  # key of system.address_map -> what has to fit its field, and the keys that decide it
+    "sip_bits": ("{n_sips} SIPs", ("system.sips.count",)),
+    "cube_bits": ("{n_cubes} cubes per SIP", ("sip.cube_mesh",)),
+    "pe_bits": ("{n_pes} PEs per cube", (_LAYOUT,)),
+    "hbm_bits": ("{hbm_gb} GB of HBM per cube", (f"{_MEMORY}.hbm_total_gb_per_cube",)),
+    "sram_bits": ("{sram_mb:g} MB of SRAM per cube", (f"{_MEMORY}.sram_mb_per_cube",)),
+    "tcm_bits": ("{tcm_mb:g} MB of TCM per PE", (f"{_MEMORY}.tcm_mb_per_pe",)),
+}
+
+
+def _check_address_map(spec: MachineSpec) -> Iterator[Finding]:
+    """Every count and size fits the field that is given for it, and all fields together fit an address."""
+    key, memory = "system.address_map", spec.cube.memory_map
+    sizes = {"n_sips": spec.n_sips, "n_cubes": spec.sip.n_cubes, "n_pes": spec.cube.n_pes}
+    sizes |= {"hbm_gb": memory.hbm_total_gb_per_cube}
+    per_unit = {"sram_mb": memory.sram_mb_per_cube, "tcm_mb": memory.tcm_mb_per_pe}
+    for name, needed in spec.needed_bits.items():
+        given = getattr(spec.system.address_map, name)
+        if given is not None and given < needed:
+            what, uses = _NUMBERED[name]
+            has = what.format(**sizes, **per_unit)
+            hint = f"set it to {needed} or more, or to null to follow the machine"
+            yield Finding(f"{key}.{name}", f"{has} need {needed} bits, the field has {given}", hint, (key, *uses))
+    try:
+        layout_of(spec.address_widths)
+    except AddressError as error:
+        decide = tuple(use for _, keys in _NUMBERED.values() for use in keys)
+        yield Finding(key, error.what, error.hint or "", (key, *decide))
 
 
 def _check_hbm(spec: MachineSpec) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from kernbench.topology.mesh import (
 )
 from kernbench.topology.spec_cube import CubeSpec
 
-MAX_COLUMNS = 32
+MAX_COLUMNS = 64
 _MIN_ROW_STEP_MM = 0.1
 _TOUCH_MM = 1e-5
 _KEY = "cube.geometry"
@@ -38,7 +38,7 @@ def _check_columns(cube: CubeSpec) -> Iterator[Finding]:
         hint = f"keep margin_mm at {g.cube_mm.w / 2:g} or less"
         yield Finding(f"{_KEY}.margin_mm", f"two margins of {g.margin_mm:g} mm are wider than the die", hint, _USES)
         return
-    if room / g.max_spacing_mm + layout.n_pes + 2 > MAX_COLUMNS:
+    if room / g.max_spacing_mm + gaps_across(layout) + 3 > MAX_COLUMNS:
         what = f"relays every {g.max_spacing_mm:g} mm would make more than {MAX_COLUMNS} router columns"
         yield Finding(f"{_KEY}.max_spacing_mm", what, "make it larger, or the die narrower", _USES)
     pitch = pitch_mm(g, layout)
@@ -59,7 +59,7 @@ def _check_columns(cube: CubeSpec) -> Iterator[Finding]:
 
 def _check_rows(cube: CubeSpec) -> Iterator[Finding]:
     g = cube.geometry
-    per_half = rows_per_half(cube.ucie.n_connections)
+    per_half = rows_per_half(cube)
     steps = _MIN_ROW_STEP_MM * (per_half - 1)
     need = 2 * (g.margin_mm + steps + g.hbm_gap_mm + HBM_ROW_OFFSET_MM)
     if per_half == 1:
@@ -85,7 +85,7 @@ def _check_placement(cube: CubeSpec) -> Iterator[Finding]:
 
 def _check_overlaps(cube: CubeSpec) -> Iterator[Finding]:
     g, layout = cube.geometry, cube.pe_layout
-    per_half = rows_per_half(cube.ucie.n_connections)
+    per_half = rows_per_half(cube)
     ys = row_positions(g, per_half)
     columns = column_positions(g, layout)
     if len(columns) > MAX_COLUMNS:

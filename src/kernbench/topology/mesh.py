@@ -2,8 +2,9 @@
 
 Columns are placed at the PEs' x positions and at both margins, with relay columns where a gap is wider than
 `max_spacing_mm`. Rows come in two halves of ceil(connections / 2), from the margin to a gap above the two HBM rows,
-mirrored below. The HBM takes the middle columns of its rows: no routers there, unless the mesh is so narrow that this
-would cut it in two. The corners NW, NE, SW, SE have a row each, so that PEs of different corners do not share one.
+mirrored below; more where the PEs of a corner need several rows. The HBM takes the middle columns of its rows: no
+routers there, unless the mesh is so narrow that this would cut it in two. The corners NW, NE, SW, SE have rows of their
+own, so that PEs of different corners share none.
 All coordinates are multiples of 2**-20 mm: distances then add up exactly and equal routes compare equal.
 """
 
@@ -82,7 +83,7 @@ class Mesh:
 def build_mesh(cube: CubeSpec) -> Mesh:
     """Lay out a cube. The spec must have passed the checks of `fit.py`."""
     geometry, layout = cube.geometry, cube.pe_layout
-    per_half = rows_per_half(cube.ucie.n_connections)
+    per_half = rows_per_half(cube)
     ys = row_positions(geometry, per_half)
     xs = column_positions(geometry, layout)
     hole = _hole(per_half, len(xs))
@@ -100,9 +101,13 @@ def build_mesh(cube: CubeSpec) -> Mesh:
     )
 
 
-def rows_per_half(n_connections: int) -> int:
-    """PE rows above the HBM, and as many below: one for each connection of the E and W ports."""
-    return math.ceil(max(n_connections, 2) / 2)
+def rows_per_half(cube: CubeSpec) -> int:
+    """PE rows above the HBM, and as many below: one for each connection of the E and W ports, or, where corners have
+    several rows, one for each row of the two corners of that half.
+    """
+    for_connections = math.ceil(max(cube.ucie.n_connections, 2) / 2)
+    rows = cube.pe_layout.rows_per_corner
+    return max(for_connections, 2 * rows) if rows > 1 else for_connections
 
 
 def row_positions(geometry: GeometrySpec, per_half: int) -> tuple[float, ...]:
@@ -118,7 +123,7 @@ def row_positions(geometry: GeometrySpec, per_half: int) -> tuple[float, ...]:
 def gaps_across(layout: PeLayout) -> int:
     """The gaps between PEs from margin to margin, as if the corners of both sides stood in one row."""
     sides = len({corner in _LEFT for corner in layout.corners})
-    return sides * layout.pe_per_corner - 1
+    return sides * layout.columns_per_corner - 1
 
 
 def pitch_mm(geometry: GeometrySpec, layout: PeLayout) -> float:
@@ -129,9 +134,9 @@ def pitch_mm(geometry: GeometrySpec, layout: PeLayout) -> float:
 
 
 def corner_xs(geometry: GeometrySpec, layout: PeLayout, corner: Corner) -> list[float]:
-    """The x of a corner's PEs, west to east."""
+    """The x of the columns of a corner's PEs, west to east."""
     pitch = pitch_mm(geometry, layout)
-    offsets = [geometry.margin_mm + i * pitch for i in range(layout.pe_per_corner)]
+    offsets = [geometry.margin_mm + i * pitch for i in range(layout.columns_per_corner)]
     if corner in _LEFT:
         return [snap_mm(x) for x in offsets]
     return [snap_mm(geometry.cube_mm.w - x) for x in reversed(offsets)]
@@ -151,7 +156,7 @@ def column_positions(geometry: GeometrySpec, layout: PeLayout) -> tuple[float, .
 
 
 def pe_slots(geometry: GeometrySpec, layout: PeLayout, per_half: int) -> list[tuple[int, float]]:
-    """Row and x of every PE, in the order of their numbers: corner by corner as listed, west to east."""
+    """Row and x of every PE, in the order of their numbers: corner by corner as listed, row by row, west to east."""
     first_bottom = per_half + 2
     rows: dict[Corner, int] = {
         "NW": 0,
@@ -159,7 +164,11 @@ def pe_slots(geometry: GeometrySpec, layout: PeLayout, per_half: int) -> list[tu
         "SW": first_bottom,
         "SE": first_bottom + min(1, per_half - 1),
     }
-    return [(rows[corner], x) for corner in layout.corners for x in corner_xs(geometry, layout, corner)]
+    found: list[tuple[int, float]] = []
+    for corner in layout.corners:
+        xs, first = corner_xs(geometry, layout, corner), rows[corner]
+        found += [(first + 2 * (n // len(xs)), xs[n % len(xs)]) for n in range(layout.pe_per_corner)]
+    return found
 
 
 def _hole(per_half: int, n_cols: int) -> tuple[Slot, ...]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+from kernbench.common.address_layout import LEAST_CUBE_BITS, AddressLayout, FieldWidths, bits_for, layout_of
 from kernbench.topology.readers import choice, number, power_of_two, text, whole
 from kernbench.topology.record import Record
 from kernbench.topology.spec_base import (
@@ -26,6 +27,8 @@ from kernbench.topology.spec_base import (
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 from kernbench.topology.spec_energy import AreaSpec, EnergySpec
 from kernbench.topology.spec_fabric import FabricSpec
+
+_RECORD = FieldWidths()
 
 # ---------------------------------------------------------------------------------------------------------- the tray
 
@@ -60,11 +63,23 @@ class SystemLinks(Record):
     io_ep_to_switch: LinkSpec
 
 
+class AddressMapSpec(Record):
+    """Bits of the fields of a physical address; null: as many as the machine needs, at least the record's."""
+
+    sip_bits: Annotated[int, whole(1, 16)] | None = None
+    cube_bits: Annotated[int, whole(LEAST_CUBE_BITS, 16)] | None = None
+    pe_bits: Annotated[int, whole(1, 8)] | None = None
+    hbm_bits: Annotated[int, whole(20, 48)] | None = None
+    sram_bits: Annotated[int, whole(10, 40)] | None = None
+    tcm_bits: Annotated[int, whole(10, 40)] | None = None
+
+
 class SystemSpec(Record):
     name: Name
     ns_per_mm: Annotated[float, number(0.0, 1e3)]
     flit_bytes: Annotated[int, power_of_two(16, 65536)]
     address_model: Annotated[Literal["va", "pa", "la"], choice("va", "pa", "la")]
+    address_map: AddressMapSpec = AddressMapSpec()
     sips: SipsSpec
     host: ComponentSpec
     switch: ComponentSpec
@@ -180,6 +195,35 @@ class MachineSpec(Record):
     @property
     def n_pes(self) -> int:
         return self.n_cubes * self.cube.n_pes
+
+    @property
+    def address_widths(self) -> FieldWidths:
+        """The widths of the fields of an address: as given, else the record's, or more where the machine needs more."""
+        given = self.system.address_map
+        return FieldWidths(
+            **{
+                name: max(needed, getattr(_RECORD, name)) if getattr(given, name) is None else getattr(given, name)
+                for name, needed in self.needed_bits.items()
+            }
+        )
+
+    @property
+    def needed_bits(self) -> dict[str, int]:
+        """The widths that this machine needs at least, by key of `system.address_map`."""
+        cube = self.cube
+        return {
+            "sip_bits": bits_for(self.n_sips),
+            "cube_bits": max(bits_for(self.sip.n_cubes), LEAST_CUBE_BITS),
+            "pe_bits": bits_for(cube.n_pes),
+            "hbm_bits": bits_for(cube.hbm_bytes),
+            "sram_bits": bits_for(cube.sram_bytes),
+            "tcm_bits": bits_for(cube.tcm_bytes),
+        }
+
+    @property
+    def address_layout(self) -> AddressLayout:
+        """The positions of the fields of an address."""
+        return layout_of(self.address_widths)
 
     def components(self) -> Iterator[tuple[str, str, ComponentSpec]]:
         """Every component entry: its key path, the kind it must have, the entry."""

@@ -1,4 +1,8 @@
-"""Types shared by the records of a machine description: address-map limits, value types, links and components."""
+"""Types shared by the records of a machine description: limits, value types, links and components.
+
+The limits are those of one count or size by itself. Whether all fields of an address fit together follows from the
+widths of `system.address_map` (`check.py`).
+"""
 
 import math
 from collections.abc import Mapping
@@ -8,13 +12,13 @@ from typing import Annotated, Literal
 from kernbench.topology.readers import Scalar, choice, number, read_scalar, text, whole
 from kernbench.topology.record import Read, Record
 
-MAX_SIPS = 16  # address map: 4 bits of SIP
-MAX_CUBES_PER_SIP = 16  # dies 0..15 are cubes
-MAX_PES_PER_CUBE = 16  # 4 bits of PE
+MAX_SIPS = 1024
+MAX_CUBES_PER_SIP = 1024
+MAX_PES_PER_CUBE = 256
 MAX_IO_CHIPLETS = 4
-MAX_HBM_GB = 128
-MAX_SRAM_MB = 32
-MAX_TCM_MB = 2
+MAX_HBM_GB = 4096
+MAX_SRAM_MB = 65536
+MAX_TCM_MB = 1024
 MAX_CONNECTIONS = 8
 
 Side = Literal["N", "S", "E", "W"]

@@ -41,6 +41,11 @@ class GeometrySpec(Record):
 class PeLayout(Record):
     corners: tuple[CornerKey, ...]
     pe_per_corner: Annotated[int, whole(1, MAX_PES_PER_CUBE)]
+    rows_per_corner: Annotated[int, whole(1, 16)] = 1
+
+    @property
+    def columns_per_corner(self) -> int:
+        return -(-self.pe_per_corner // self.rows_per_corner)
 
     @property
     def n_pes(self) -> int:

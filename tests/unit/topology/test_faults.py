@@ -35,7 +35,7 @@ def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> 
         "    count: minus one\n"  # 3
         "    colour: red\n"  # 4
         "sip:\n"
-        "  cube_mesh: { w: 5, h: 4 }\n"  # 6
+        "  cube_mesh: { w: 50, h: 40 }\n"  # 6
         "cube:\n"
         "  components:\n"
         "    router: { attrs: { overhead_ns: -1 } }\n"  # 9
@@ -52,9 +52,9 @@ def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> 
     }
     by_key = {fault.key: fault for fault in found}
     assert by_key["system.sips.count"].what == "expected a whole number, got 'minus one'"
-    assert by_key["system.sips.count"].hint == "give a whole number from 1 to 16"
+    assert by_key["system.sips.count"].hint == "give a whole number from 1 to 1024"
     assert by_key["system.sips.colour"].what.startswith("unknown key 'colour'")
-    assert "20 cubes" in by_key["sip.cube_mesh"].what
+    assert "2000 cubes" in by_key["sip.cube_mesh"].what
 
 
 def test_an_unknown_key_suggests_the_one_that_was_meant(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_clash_with_an_inherited_value_names_the_users_line(tmp_path: Path) ->
     ("key", "value"),
     [
         ("system.sips.count", 0),
-        ("system.sips.count", 17),
+        ("system.sips.count", 1025),
         ("system.sips.count", 10**9),
         ("system.sips.count", 2.5),
         ("system.sips.count", True),
@@ -109,11 +109,11 @@ def test_a_clash_with_an_inherited_value_names_the_users_line(tmp_path: Path) ->
         ("sip.cube_mesh.w", -3),
         ("io_chiplet.n_connections", 9),
         ("cube.ucie.n_connections", 0),
-        ("cube.memory_map.hbm_total_gb_per_cube", 129),
+        ("cube.memory_map.hbm_total_gb_per_cube", 4097),
         ("cube.memory_map.hbm_channels_per_pe", 6),
         ("cube.memory_map.hbm_mapping_mode", "two_to_one"),
-        ("cube.memory_map.sram_mb_per_cube", 33),
-        ("cube.memory_map.tcm_mb_per_pe", 4),
+        ("cube.memory_map.sram_mb_per_cube", 65537),
+        ("cube.memory_map.tcm_mb_per_pe", 1025),
         ("cube.memory_map.tcm_scheduler_reserved_mb", 2),
         ("cube.components.hbm_ctrl.attrs.burst_bytes", 100),
         ("cube.components.hbm_ctrl.attrs.efficiency", 1.5),
@@ -140,7 +140,7 @@ def test_a_value_out_of_place_is_a_fault_of_its_key(key: str, value: object) -> 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"cube.pe_layout.pe_per_corner": 5}, "20 PEs per cube do not fit the address map"),
+        ({"cube.pe_layout.pe_per_corner": 65}, "260 PEs are too many for one cube"),
         ({"cube.pe_layout": {"corners": ["NW", "NE"], "pe_per_corner": 8}}, "PEs of 1.5 mm overlap"),
         ({"cube.memory_map.hbm_slices_per_cube": 4}, "4 HBM slices for 8 PEs"),
         ({"cube.memory_map.hbm_pseudo_channels": 48}, "not a power of two for each"),
@@ -152,7 +152,11 @@ def test_a_value_out_of_place_is_a_fault_of_its_key(key: str, value: object) -> 
         ({"system.sips.count": 6, "system.sips.topology": "torus_2d"}, "not a square, so it needs w and h"),
         ({"system.sips": {"count": 6, "topology": "torus_2d", "w": 2, "h": 2}}, "2 x 2 does not hold 6 SIPs"),
         ({"system.sips.h": 5}, "does not hold 2 SIPs"),
-        ({"sip.cube_mesh": {"w": 8, "h": 4}}, "32 cubes do not fit the address map"),
+        ({"sip.cube_mesh": {"w": 64, "h": 32}}, "2048 cubes are too many for one SIP"),
+        ({"system.sips.count": 17, "system.address_map.sip_bits": 4}, "17 SIPs need 5 bits, the field has 4"),
+        ({"system.address_map.tcm_bits": 20}, "2 MB of TCM per PE need 21 bits, the field has 20"),
+        ({"system.address_map": {"sip_bits": 16, "hbm_bits": 48}}, "has 70 bits, more than 63"),
+        ({"cube.pe_layout.rows_per_corner": 3}, "2 PEs do not fill 3 rows of a corner"),
         ({"sip.io_chiplets": []}, "nothing reaches the cubes"),
         ({"sip.io_chiplets": [{"id": f"io{n}", "side": "N"} for n in range(5)]}, "5 IO chiplets are too many"),
         ({"sip.io_chiplets": [{"id": "io0", "side": "N"}, {"id": "io0", "side": "S"}]}, "'io0' is taken"),
@@ -162,7 +166,7 @@ def test_a_value_out_of_place_is_a_fault_of_its_key(key: str, value: object) -> 
             "connected to no cube",
         ),
         ({"cube.geometry.hbm_mm": {"w": 10, "h": 8}}, "HBM overlaps PE"),
-        ({"cube.geometry.max_spacing_mm": 0.1}, "more than 32 router columns"),
+        ({"cube.geometry.max_spacing_mm": 0.1}, "more than 64 router columns"),
         ({"cube.components.router.attrs.overhed_ns": 1}, "did you mean 'overhead_ns'?"),
     ],
 )
@@ -211,7 +215,7 @@ def test_a_users_own_class_may_have_attrs_of_its_own() -> None:
 
 def test_a_spec_made_in_python_is_checked_when_it_is_compiled() -> None:
     spec = load_spec()
-    mesh = spec.sip.cube_mesh.model_copy(update={"w": 9})
+    mesh = spec.sip.cube_mesh.model_copy(update={"w": 900})
     wrong = spec.model_copy(update={"sip": spec.sip.model_copy(update={"cube_mesh": mesh})})
     assert isinstance(wrong, MachineSpec)
     for load in (compile_spec, load_topology):

@@ -73,9 +73,9 @@ def point(torch: RuntimeContext, *, scheme: Scheme, depth: int, accesses: int) -
 
 def _read(engine: GraphEngine, reads: list[tuple[int, int, int, int, int, int]]) -> float:
     """Submit all reads at once; each PE serves its own one after the other. The longest from its submission on."""
-    slice_bytes, handles = engine.graph.spec.cube.hbm_slice_bytes, []
+    spec, handles = engine.graph.spec, []
     for cube, pe, of_cube, of_pe, offset, nbytes in reads:
-        pa = PhysAddr.pe_hbm_addr(0, of_cube, of_pe, offset, slice_bytes).encode()
+        pa = PhysAddr.pe_hbm_addr(0, of_cube, of_pe, offset, spec.cube.hbm_slice_bytes, spec.address_layout).encode()
         request = PeDmaMsg(src_sip=0, src_cube=cube, src_pe=pe, dst_pa=pa, nbytes=nbytes, is_write=False)
         handles.append(engine.submit(request))
     engine.wait_all()

@@ -99,10 +99,10 @@ def point(
 
 def _run(engine: GraphEngine, accesses: Sequence[Access], is_write: bool) -> dict[int, float]:
     """Submit all accesses at once; each PE serves its own one after the other. When each PE has finished."""
-    slice_bytes, ends = engine.graph.spec.cube.hbm_slice_bytes, dict[int, float]()
+    spec, ends = engine.graph.spec, dict[int, float]()
     handles = []
     for pe, sip, offset, nbytes in accesses:
-        pa = PhysAddr.pe_hbm_addr(sip, 0, 0, offset, slice_bytes).encode()
+        pa = PhysAddr.pe_hbm_addr(sip, 0, 0, offset, spec.cube.hbm_slice_bytes, spec.address_layout).encode()
         request = PeDmaMsg(src_sip=0, src_cube=0, src_pe=pe, dst_pa=pa, nbytes=nbytes, is_write=is_write)
         handles.append((pe, engine.submit(request)))
     engine.wait_all()

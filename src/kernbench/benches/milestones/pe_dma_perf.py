@@ -160,7 +160,7 @@ def _request(machine: TopologyGraph, pe: Place, slice_: Place, nbytes: int, dire
     """The transfer of a PE; those to one slice lie next to each other."""
     cube = machine.spec.cube
     step = -(-nbytes // cube.hbm_burst_bytes) * cube.hbm_burst_bytes
-    address = PhysAddr.pe_hbm_addr(*slice_, at * step, cube.hbm_slice_bytes).encode()
+    address = PhysAddr.pe_hbm_addr(*slice_, at * step, cube.hbm_slice_bytes, machine.spec.address_layout).encode()
     return PeDmaMsg(
         src_sip=pe[0], src_cube=pe[1], src_pe=pe[2], dst_pa=address, nbytes=nbytes, is_write=direction == "write"
     )

@@ -11,7 +11,6 @@ from kernbench.common.messages import CubeCommand, MemoryReadMsg, MemoryWriteMsg
 from kernbench.common.units import on_grid
 from kernbench.components.base import ActiveComponent, Legs, Process, Served
 from kernbench.components.builtin.io_cpu import IoCpuComponent
-from kernbench.policy.address.phyaddr import PhysAddr
 
 
 class PcieEpComponent(ActiveComponent):
@@ -51,6 +50,6 @@ class PcieEpComponent(ActiveComponent):
         return self.ctx.router.find_node_path(self.node.id, io_cpu)
 
     def _memory_path(self, pa: int) -> tuple[list[str], int]:
-        address = PhysAddr.decode(pa)
+        address = self.ctx.resolver.address(pa)
         path = self.ctx.router.find_memory_path(self.node.id, self.ctx.resolver.resolve(address))
         return path, self.ctx.resolver.local_address(address)

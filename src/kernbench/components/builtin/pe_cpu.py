@@ -304,7 +304,7 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.memory,
             self._translate,
             tensor_ranges(kernel, launch.args, launch.named_args),
-            lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset).raw,
+            lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset, self.ctx.graph.spec.address_layout).raw,
             tcm.nbytes,
             launch,
             program,

@@ -39,7 +39,6 @@ from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
 from kernbench.components.memory_port import Arrival, MemoryAccess, MemoryPort
 from kernbench.components.recording import LANE, NO_REF, STAGE_BITS
 from kernbench.policy.address.baaw import BaawTable
-from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
 _WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
@@ -80,7 +79,7 @@ class PeDmaComponent(PeEngine):
         self._virtual = spec.system.address_model == "va"
         self.baaw: BaawTable | None = None  # with logical addresses only
         if spec.system.address_model == "la":
-            self.baaw = BaawTable(spec.cube.hbm_channels_per_pe, spec.cube.hbm_burst_bytes)
+            self.baaw = BaawTable(spec.cube.hbm_channels_per_pe, spec.cube.hbm_burst_bytes, spec.address_layout)
         self._under_way = 0  # requests that hold a place, of all channels
         self._busy_ns = 0.0
         self._busy_since = 0.0
@@ -370,7 +369,7 @@ class PeDmaComponent(PeEngine):
         found = self._memories.get(window)
         if found is None:
             resolver = self.ctx.resolver
-            address = PhysAddr.decode(pa)
+            address = resolver.address(pa)
             path = tuple(self.ctx.router.find_path(str(self.pe), resolver.resolve(address)))
             base = resolver.local_address(address) - (pa & _IN_WINDOW)
             found = self._memories[window] = (self.ctx.memory_port(path), base)

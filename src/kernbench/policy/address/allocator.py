@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kernbench.common.address_layout import RECORD_LAYOUT, AddressLayout
 from kernbench.common.errors import AllocationError
 from kernbench.common.ids import CubeId, PeId
 from kernbench.policy.address.capacity import AddressConfig
@@ -36,7 +37,7 @@ class PEMemAllocator:
 
     def __init__(self, sip_id: int, die_id: int, pe_id: int, cfg: AddressConfig) -> None:
         self.sip_id, self.die_id, self.pe_id, self.cfg = sip_id, die_id, pe_id, cfg
-        self._hbm_base = PhysAddr.pe_hbm_addr(sip_id, die_id, pe_id, 0, cfg.hbm_slice_bytes)
+        self._hbm_base = PhysAddr.pe_hbm_addr(sip_id, die_id, pe_id, 0, cfg.hbm_slice_bytes, cfg.layout)
         cfg.check(self._hbm_base, 1)
         pe = PeId(sip_id, die_id, pe_id)
         self.hbm = FreeList(cfg.hbm_slice_bytes, name=f"{pe} HBM")
@@ -46,7 +47,7 @@ class PEMemAllocator:
 
     def alloc_hbm(self, nbytes: int, align: int = 1) -> PhysAddr:
         """`nbytes` of this PE's HBM slice; `align` counts from the start of the slice."""
-        return PhysAddr(self._hbm_base.raw + self.hbm.alloc(nbytes, align))
+        return PhysAddr(self._hbm_base.raw + self.hbm.alloc(nbytes, align), self.cfg.layout)
 
     def free_hbm(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc_hbm` returned."""
@@ -62,7 +63,8 @@ class PEMemAllocator:
                 f"{self.tcm.name}: {nbytes} bytes required, but a kernel is running and has what is free",
                 hint="allocate before the launch, or when it is over",
             )
-        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
+        offset = self.tcm.alloc(nbytes, align)
+        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, offset, self.cfg.layout)
 
     def free_tcm(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc_tcm` returned."""
@@ -94,13 +96,17 @@ class PEMemAllocator:
 class TcmRingAllocator:
     """Allocates ring buffers in a part of one PE's TCM that was allocated before."""
 
-    def __init__(self, sip_id: int, die_id: int, pe_id: int, part: TcmLease) -> None:
+    def __init__(
+        self, sip_id: int, die_id: int, pe_id: int, part: TcmLease, layout: AddressLayout = RECORD_LAYOUT
+    ) -> None:
+        self._layout = layout
         self.sip_id, self.die_id, self.pe_id = sip_id, die_id, pe_id
         self.tcm = FreeList(part.nbytes, base=part.offset, name=f"{PeId(sip_id, die_id, pe_id)} TCM for rings")
 
     def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
         """`nbytes` of that part; `align` counts from the start of the TCM."""
-        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, self.tcm.alloc(nbytes, align))
+        offset = self.tcm.alloc(nbytes, align)
+        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, offset, self._layout)
 
     def free(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc` returned."""
@@ -112,12 +118,12 @@ class CubeSramAllocator:
 
     def __init__(self, sip_id: int, die_id: int, cfg: AddressConfig) -> None:
         self.sip_id, self.die_id, self.cfg = sip_id, die_id, cfg
-        cfg.check(PhysAddr.hbm_addr(sip_id, die_id, 0), 1)  # the cube exists, whatever its SRAM's size
+        cfg.check(PhysAddr.hbm_addr(sip_id, die_id, 0, cfg.layout), 1)  # the cube exists, whatever its SRAM's size
         self.sram = FreeList(cfg.sram_bytes_per_cube, name=f"{CubeId(sip_id, die_id)} SRAM")
 
     def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
         """`nbytes` of this cube's SRAM."""
-        return PhysAddr.cube_sram_addr(self.sip_id, self.die_id, self.sram.alloc(nbytes, align))
+        return PhysAddr.cube_sram_addr(self.sip_id, self.die_id, self.sram.alloc(nbytes, align), self.cfg.layout)
 
     def free(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc` returned."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from kernbench.common.address_layout import RECORD_LAYOUT, AddressLayout
 from kernbench.common.baaw import BaawSegment
 from kernbench.common.errors import AddressError
 from kernbench.policy.address.channel_map import channel_requests
@@ -33,7 +34,8 @@ class PhysicalRequest(NamedTuple):
 class BaawTable:
     """The segment table of one PE. An HBM slice has `channels`, interleaved in bursts of `burst_bytes`."""
 
-    def __init__(self, channels: int, burst_bytes: int) -> None:
+    def __init__(self, channels: int, burst_bytes: int, layout: AddressLayout = RECORD_LAYOUT) -> None:
+        self._layout = layout
         self._channels, self._burst_bytes = channels, burst_bytes
         self._starts: list[int] = []  # of the runs, ascending
         self._runs: list[Sequence[BaawSegment]] = []
@@ -94,7 +96,7 @@ class BaawTable:
         if segment.mode == "n_to_one":
             return [PhysicalRequest(pa, nbytes, segment.agg_node_id)]
         routers = dict(zip(segment.channel_ids, segment.channel_nodes, strict=True))
-        base = pa - (PhysAddr.decode(pa).hbm_offset or 0)
+        base = pa - (PhysAddr.decode(pa, self._layout).hbm_offset or 0)
         return [
             PhysicalRequest(base + part.address, part.nbytes, routers[part.channel])
             for part in channel_requests(pa - base, nbytes, self._channels, self._burst_bytes)
@@ -107,6 +109,6 @@ class BaawTable:
 
     def copy(self) -> BaawTable:
         """An independent table with the same segments."""
-        made = BaawTable(self._channels, self._burst_bytes)
+        made = BaawTable(self._channels, self._burst_bytes, self._layout)
         made._starts, made._runs = self._starts[:], self._runs[:]
         return made

@@ -1,31 +1,25 @@
 """The part of the address map that a machine implements: its sizes, and the check of an access against them.
 
-Decoding an address does not depend on the machine; this check does. An access must lie in one memory: each HBM slice
-has its own controller, so a range that runs from one slice into the next is two accesses.
+Decoding an address depends on the widths of its fields alone; this check on the sizes of the machine. An access must
+lie in one memory: each HBM slice has its own controller, so a range that runs from one slice into the next is two
+accesses.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernbench.common.address_layout import (
+    IOCPU_BUDGET_BYTES,
+    MCPU_BUDGET_BYTES,
+    N_IO_DIES,
+    RECORD_LAYOUT,
+    AddressLayout,
+)
 from kernbench.common.errors import AddressError
 from kernbench.common.frozen import frozen
 from kernbench.common.units import format_bytes
-from kernbench.policy.address.phyaddr import (
-    FIRST_IO_DIE,
-    HBM_WINDOW_BYTES,
-    IOCPU_BUDGET_BYTES,
-    MCPU_BUDGET_BYTES,
-    N_CUBE_DIES,
-    N_IO_DIES,
-    N_PES,
-    N_SIPS,
-    PE_BUDGET_BYTES,
-    SLOT_BYTES,
-    PeSubUnit,
-    PhysAddr,
-    UnitType,
-)
+from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
 
 if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
@@ -43,17 +37,18 @@ class AddressConfig:
     sram_bytes_per_cube: int
     tcm_bytes_per_pe: int
     tcm_scheduler_reserved_bytes: int
+    layout: AddressLayout = RECORD_LAYOUT
 
     def __post_init__(self) -> None:
-        tcm_bytes = PE_BUDGET_BYTES[PeSubUnit.PE_TCM]
+        layout = self.layout
         for name, least, most in (
-            ("n_sips", 1, N_SIPS),
-            ("n_cubes", 1, N_CUBE_DIES),
+            ("n_sips", 1, layout.n_sips),
+            ("n_cubes", 1, layout.n_cube_dies),
             ("n_io_chiplets", 0, N_IO_DIES),
-            ("n_pes", 1, N_PES),
-            ("hbm_slice_bytes", 1, HBM_WINDOW_BYTES // max(self.n_pes, 1)),
-            ("sram_bytes_per_cube", 0, SLOT_BYTES),
-            ("tcm_bytes_per_pe", 0, tcm_bytes),
+            ("n_pes", 1, layout.n_pes),
+            ("hbm_slice_bytes", 1, layout.hbm_bytes // max(self.n_pes, 1)),
+            ("sram_bytes_per_cube", 0, layout.sram_bytes),
+            ("tcm_bytes_per_pe", 0, layout.pe_budget_bytes[PeSubUnit.PE_TCM]),
             ("tcm_scheduler_reserved_bytes", 0, self.tcm_bytes_per_pe),
         ):
             value = getattr(self, name)
@@ -84,6 +79,7 @@ class AddressConfig:
             sram_bytes_per_cube=cube.sram_bytes,
             tcm_bytes_per_pe=cube.tcm_bytes,
             tcm_scheduler_reserved_bytes=cube.tcm_reserved_bytes,
+            layout=spec.address_layout,
         )
 
     def check(self, addr: PhysAddr, nbytes: int) -> None:
@@ -99,7 +95,7 @@ class AddressConfig:
             )
 
     def _check_place(self, addr: PhysAddr) -> None:
-        io = addr.die_id - FIRST_IO_DIE
+        io = addr.die_id - self.layout.first_io_die
         _in_machine(addr, "SIP", addr.sip_id, self.n_sips)
         if io >= 0:
             _in_machine(addr, "IO chiplet", io, self.n_io_chiplets)
@@ -123,7 +119,7 @@ class AddressConfig:
         if unit is PeSubUnit.PE_TCM:
             return offset, self.tcm_bytes_per_pe, "the TCM"
         if addr.unit_type is UnitType.PE:
-            return offset, PE_BUDGET_BYTES[unit], unit.name
+            return offset, self.layout.pe_budget_bytes[unit], unit.name
         if addr.unit_type is UnitType.MCPU:
             return offset, MCPU_BUDGET_BYTES[unit], unit.name
         return offset, IOCPU_BUDGET_BYTES[unit], unit.name

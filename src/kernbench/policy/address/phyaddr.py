@@ -1,4 +1,4 @@
-"""The 51-bit physical address: an immutable value, decoded by bit position alone.
+"""The physical address: an immutable value, decoded by bit position alone. It has 51 bits with the record's widths:
 
     [50:47] sip   [46:42] die   [41:0] offset in the die
     die 0..15    a cube         [41:38] zero  [37] 1: HBM, [36:0] offset
@@ -9,8 +9,10 @@
     die 16..20   an IO chiplet  [41:40] zero  below 2 GiB: [30:27] sub-unit  [26:0] offset; above: UAL
     die 21..31   reserved
 
-A bit that must be zero and is not, a reserved code, or an offset beyond its sub-unit's budget is an AddressError, so a
-PhysAddr that exists is valid. The part that a given machine implements is checked in `capacity`.
+A machine with more SIPs, cubes or PEs, or with larger memories, has wider fields (`common/address_layout.py`), and its
+addresses are decoded with its layout. A bit that must be zero and is not, a reserved code, or an offset beyond its
+sub-unit's budget is an AddressError, so a PhysAddr that exists is valid. The part that a given machine implements is
+checked in `capacity`.
 """
 
 from __future__ import annotations
@@ -18,19 +20,28 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 from typing import Literal
 
+from kernbench.common.address_layout import (
+    CHIPLET_BITS,
+    IO_SUB_UNIT_SHIFT,
+    IOCPU_BUDGET_BYTES,
+    MCPU_BUDGET_BYTES,
+    MCPU_SUB_UNIT_BITS,
+    N_IO_DIES,
+    PE_SUB_UNIT_BITS,
+    RECORD_LAYOUT,
+    RESOURCE_BITS,
+    UAL_SHIFT,
+    AddressLayout,
+)
 from kernbench.common.errors import AddressError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import CubeId, PeId, SipId
-from kernbench.common.units import KIB, MIB, format_bytes
+from kernbench.common.units import format_bytes
 
-ADDRESS_BITS = 51
-SIP_SHIFT, DIE_SHIFT = 47, 42
-N_SIPS, N_CUBE_DIES, N_IO_DIES, N_PES = 16, 16, 5, 16
-FIRST_IO_DIE = N_CUBE_DIES
-HBM_BIT, HBM_WINDOW_BYTES = 1 << 37, 1 << 37
-RESOURCE_SHIFT, PE_SHIFT, SUB_UNIT_SHIFT, IO_SUB_UNIT_SHIFT = 34, 29, 25, 27
-SLOT_BYTES, IO_SLOT_BYTES = 1 << SUB_UNIT_SHIFT, 1 << IO_SUB_UNIT_SHIFT
-UAL_BASE, CHIPLET_WINDOW_BYTES = 1 << 31, 1 << 40
+IO_SLOT_BYTES, UAL_BASE, CHIPLET_WINDOW_BYTES = 1 << IO_SUB_UNIT_SHIFT, 1 << UAL_SHIFT, 1 << CHIPLET_BITS
+
+_RESOURCES = (1 << RESOURCE_BITS) - 1
+_PE_SUB_UNITS, _MCPU_SUB_UNITS = (1 << PE_SUB_UNIT_BITS) - 1, (1 << MCPU_SUB_UNIT_BITS) - 1
 
 AddressKind = Literal["hbm", "pe_resource", "iocpu", "ual"]
 
@@ -73,11 +84,6 @@ class IocpuSubUnit(IntEnum):
 
 SubUnit = PeSubUnit | McpuSubUnit | IocpuSubUnit
 
-# Bytes behind each sub-unit, by code.
-PE_BUDGET_BYTES = (8 * KIB, 8 * KIB, 256 * KIB, 16 * KIB, 16 * KIB, 192 * KIB, 2 * MIB)
-MCPU_BUDGET_BYTES = (512 * KIB, 512 * KIB, 256 * KIB, 8 * KIB, 16 * KIB, 10 * MIB)
-IOCPU_BUDGET_BYTES = (512 * KIB, 512 * KIB, 2 * MIB, 8 * KIB, 16 * KIB, 64 * MIB)
-
 
 def _whole(name: str, value: object, first: int, end: int) -> int:
     """`value` if it is a whole number in [first, end); raises AddressError."""
@@ -88,7 +94,7 @@ def _whole(name: str, value: object, first: int, end: int) -> int:
 
 
 def _zero(raw: int, high: int, low: int) -> None:
-    if raw >> low & (1 << high - low + 1) - 1:
+    if high >= low and raw >> low & (1 << high - low + 1) - 1:
         raise AddressError(f"address {raw:#x} has bits set in [{high}:{low}]", hint="these bits must be zero")
 
 
@@ -104,34 +110,42 @@ def _budget(raw: int, owner: str, budgets: tuple[int, ...], code: int, offset: i
         )
 
 
-def _check_cube(raw: int) -> None:
-    _zero(raw, 41, 38)
-    if raw & HBM_BIT:
+def _check_cube(raw: int, layout: AddressLayout) -> None:
+    _zero(raw, layout.die_shift - 1, layout.hbm_shift + 1)
+    if raw >> layout.hbm_shift & 1:
+        _zero(raw, layout.hbm_shift - 1, layout.widths.hbm_bits)
         return
-    code = raw >> RESOURCE_SHIFT & 7
+    _zero(raw, layout.hbm_shift - 1, layout.resource_shift + RESOURCE_BITS)
+    shift, slot = layout.sub_unit_shift, layout.slot_bytes
+    code = raw >> layout.resource_shift & _RESOURCES
     if code == UnitType.PE.value:
-        _zero(raw, 33, 33)
-        _budget(raw, "a PE", PE_BUDGET_BYTES, raw >> SUB_UNIT_SHIFT & 15, raw & SLOT_BYTES - 1)
+        _zero(raw, layout.resource_shift - 1, layout.pe_end)
+        _budget(raw, "a PE", layout.pe_budget_bytes, raw >> shift & _PE_SUB_UNITS, raw & slot - 1)
     elif code == UnitType.MCPU.value:
-        _zero(raw, 33, 30)
-        _budget(raw, "an M_CPU", MCPU_BUDGET_BYTES, raw >> SUB_UNIT_SHIFT & 31, raw & SLOT_BYTES - 1)
+        _zero(raw, layout.resource_shift - 1, shift + MCPU_SUB_UNIT_BITS)
+        _budget(raw, "an M_CPU", MCPU_BUDGET_BYTES, raw >> shift & _MCPU_SUB_UNITS, raw & slot - 1)
     elif code == UnitType.SRAM.value:
-        _zero(raw, 33, 25)
+        _zero(raw, layout.resource_shift - 1, layout.widths.sram_bits)
     else:
         raise AddressError(f"address {raw:#x} names reserved resource {code}", hint="use 0 (PE), 1 (M_CPU) or 2 (SRAM)")
 
 
-def _check(raw: int) -> None:
-    die = raw >> DIE_SHIFT & 31
-    if die < N_CUBE_DIES:
-        _check_cube(raw)
-    elif die < FIRST_IO_DIE + N_IO_DIES:
-        _zero(raw, 41, 40)
+def _die(raw: int, layout: AddressLayout) -> int:
+    return raw >> layout.die_shift & 2 * layout.n_cube_dies - 1
+
+
+def _check(raw: int, layout: AddressLayout) -> None:
+    die, first_io = _die(raw, layout), layout.first_io_die
+    if die < first_io:
+        _check_cube(raw, layout)
+    elif die < first_io + N_IO_DIES:
+        _zero(raw, layout.die_shift - 1, CHIPLET_BITS)
         if raw & CHIPLET_WINDOW_BYTES - 1 < UAL_BASE:
             _budget(raw, "an IO_CPU", IOCPU_BUDGET_BYTES, raw >> IO_SUB_UNIT_SHIFT & 15, raw & IO_SLOT_BYTES - 1)
     else:
         raise AddressError(
-            f"address {raw:#x} names reserved die {die}", hint="cubes are dies 0..15, IO chiplets are dies 16..20"
+            f"address {raw:#x} names reserved die {die}",
+            hint=f"cubes are dies 0..{first_io - 1}, IO chiplets are dies {first_io}..{first_io + N_IO_DIES - 1}",
         )
 
 
@@ -140,14 +154,15 @@ class PhysAddr:
     """One byte of the tray. Every field is read from the bits of `raw`; None where it does not apply."""
 
     raw: int
+    layout: AddressLayout = RECORD_LAYOUT
 
     def __post_init__(self) -> None:
-        _check(_whole("an address", self.raw, 0, 1 << ADDRESS_BITS))
+        _check(_whole("an address", self.raw, 0, 1 << self.layout.address_bits), self.layout)
 
     @classmethod
-    def decode(cls, raw: int) -> PhysAddr:
+    def decode(cls, raw: int, layout: AddressLayout = RECORD_LAYOUT) -> PhysAddr:
         """The address that `raw` encodes; raises AddressError when it encodes none."""
-        return cls(raw)
+        return cls(raw, layout)
 
     def encode(self) -> int:
         return self.raw
@@ -158,104 +173,132 @@ class PhysAddr:
     # -- factories -------------------------------------------------------------------------------------------------
 
     @classmethod
-    def hbm_addr(cls, sip_id: int, die_id: int, hbm_offset: int) -> PhysAddr:
+    def hbm_addr(cls, sip_id: int, die_id: int, hbm_offset: int, layout: AddressLayout = RECORD_LAYOUT) -> PhysAddr:
         """A byte of a cube's HBM."""
-        offset = _whole("hbm_offset", hbm_offset, 0, HBM_WINDOW_BYTES)
-        return cls(_cube_base(sip_id, die_id) | HBM_BIT | offset)
+        offset = _whole("hbm_offset", hbm_offset, 0, layout.hbm_bytes)
+        return cls(_cube_base(sip_id, die_id, layout) | 1 << layout.hbm_shift | offset, layout)
 
     @classmethod
     def pe_hbm_addr(
-        cls, sip_id: int, die_id: int, pe_id: int, pe_local_hbm_offset: int, slice_size_bytes: int
+        cls,
+        sip_id: int,
+        die_id: int,
+        pe_id: int,
+        pe_local_hbm_offset: int,
+        slice_size_bytes: int,
+        layout: AddressLayout = RECORD_LAYOUT,
     ) -> PhysAddr:
         """A byte of the HBM slice of one PE, where every PE of the cube owns `slice_size_bytes`, in order."""
-        pe = _whole("pe_id", pe_id, 0, N_PES)
-        size = _whole("slice_size_bytes", slice_size_bytes, 1, HBM_WINDOW_BYTES + 1)
+        pe = _whole("pe_id", pe_id, 0, layout.n_pes)
+        size = _whole("slice_size_bytes", slice_size_bytes, 1, layout.hbm_bytes + 1)
         offset = _whole("pe_local_hbm_offset", pe_local_hbm_offset, 0, size)
-        return cls.hbm_addr(sip_id, die_id, pe * size + offset)
+        return cls.hbm_addr(sip_id, die_id, pe * size + offset, layout)
 
     @classmethod
-    def pe_resource_addr(cls, sip_id: int, die_id: int, pe_id: int, sub_unit: int, sub_offset: int) -> PhysAddr:
+    def pe_resource_addr(
+        cls,
+        sip_id: int,
+        die_id: int,
+        pe_id: int,
+        sub_unit: int,
+        sub_offset: int,
+        layout: AddressLayout = RECORD_LAYOUT,
+    ) -> PhysAddr:
         """A byte of one of a PE's local memories or register files."""
-        pe = _whole("pe_id", pe_id, 0, N_PES)
-        unit, offset = _slot(sub_unit, sub_offset, PE_BUDGET_BYTES)
-        return cls(_cube_base(sip_id, die_id) | pe << PE_SHIFT | unit << SUB_UNIT_SHIFT | offset)
+        pe = _whole("pe_id", pe_id, 0, layout.n_pes)
+        unit, offset = _slot(sub_unit, sub_offset, layout.pe_budget_bytes)
+        place = pe << layout.pe_shift | unit << layout.sub_unit_shift
+        return cls(_cube_base(sip_id, die_id, layout) | place | offset, layout)
 
     @classmethod
-    def pe_tcm_addr(cls, sip_id: int, die_id: int, pe_id: int, tcm_offset: int) -> PhysAddr:
+    def pe_tcm_addr(
+        cls, sip_id: int, die_id: int, pe_id: int, tcm_offset: int, layout: AddressLayout = RECORD_LAYOUT
+    ) -> PhysAddr:
         """A byte of a PE's TCM."""
-        return cls.pe_resource_addr(sip_id, die_id, pe_id, PeSubUnit.PE_TCM, tcm_offset)
+        return cls.pe_resource_addr(sip_id, die_id, pe_id, PeSubUnit.PE_TCM, tcm_offset, layout)
 
     @classmethod
-    def mcpu_resource_addr(cls, sip_id: int, die_id: int, sub_unit: int, sub_offset: int) -> PhysAddr:
+    def mcpu_resource_addr(
+        cls, sip_id: int, die_id: int, sub_unit: int, sub_offset: int, layout: AddressLayout = RECORD_LAYOUT
+    ) -> PhysAddr:
         """A byte of one of an M_CPU's local memories or register files."""
         unit, offset = _slot(sub_unit, sub_offset, MCPU_BUDGET_BYTES)
-        resource = UnitType.MCPU.value << RESOURCE_SHIFT
-        return cls(_cube_base(sip_id, die_id) | resource | unit << SUB_UNIT_SHIFT | offset)
+        place = UnitType.MCPU.value << layout.resource_shift | unit << layout.sub_unit_shift
+        return cls(_cube_base(sip_id, die_id, layout) | place | offset, layout)
 
     @classmethod
-    def cube_sram_addr(cls, sip_id: int, die_id: int, sram_offset: int) -> PhysAddr:
+    def cube_sram_addr(
+        cls, sip_id: int, die_id: int, sram_offset: int, layout: AddressLayout = RECORD_LAYOUT
+    ) -> PhysAddr:
         """A byte of a cube's shared SRAM."""
-        offset = _whole("sram_offset", sram_offset, 0, SLOT_BYTES)
-        return cls(_cube_base(sip_id, die_id) | UnitType.SRAM.value << RESOURCE_SHIFT | offset)
+        offset = _whole("sram_offset", sram_offset, 0, layout.sram_bytes)
+        return cls(_cube_base(sip_id, die_id, layout) | UnitType.SRAM.value << layout.resource_shift | offset, layout)
 
     @classmethod
-    def iocpu_resource_addr(cls, sip_id: int, die_id: int, sub_unit: int, sub_offset: int) -> PhysAddr:
-        """A byte of one of an IO_CPU's local memories or register files; `die_id` counts from 16."""
+    def iocpu_resource_addr(
+        cls, sip_id: int, die_id: int, sub_unit: int, sub_offset: int, layout: AddressLayout = RECORD_LAYOUT
+    ) -> PhysAddr:
+        """A byte of one of an IO_CPU's local memories or register files; `die_id` counts on from the cubes (16)."""
         unit, offset = _slot(sub_unit, sub_offset, IOCPU_BUDGET_BYTES)
-        return cls(_io_base(sip_id, die_id) | unit << IO_SUB_UNIT_SHIFT | offset)
+        return cls(_io_base(sip_id, die_id, layout) | unit << IO_SUB_UNIT_SHIFT | offset, layout)
 
     @classmethod
-    def ual_addr(cls, sip_id: int, die_id: int, chiplet_offset: int) -> PhysAddr:
-        """A byte of an IO chiplet's UAL region, which starts at 2 GiB; `die_id` counts from 16."""
-        return cls(_io_base(sip_id, die_id) | _whole("chiplet_offset", chiplet_offset, UAL_BASE, CHIPLET_WINDOW_BYTES))
+    def ual_addr(cls, sip_id: int, die_id: int, chiplet_offset: int, layout: AddressLayout = RECORD_LAYOUT) -> PhysAddr:
+        """A byte of an IO chiplet's UAL region, which starts at 2 GiB; `die_id` counts on from the cubes (16)."""
+        offset = _whole("chiplet_offset", chiplet_offset, UAL_BASE, CHIPLET_WINDOW_BYTES)
+        return cls(_io_base(sip_id, die_id, layout) | offset, layout)
 
     # -- fields ----------------------------------------------------------------------------------------------------
 
     @property
     def sip_id(self) -> int:
-        return self.raw >> SIP_SHIFT
+        return self.raw >> self.layout.sip_shift
 
     @property
     def die_id(self) -> int:
-        return self.raw >> DIE_SHIFT & 31
+        return _die(self.raw, self.layout)
 
     @property
     def kind(self) -> AddressKind:
-        if self.die_id < N_CUBE_DIES:
-            return "hbm" if self.raw & HBM_BIT else "pe_resource"
+        if self.die_id < self.layout.n_cube_dies:
+            return "hbm" if self.raw >> self.layout.hbm_shift & 1 else "pe_resource"
         return "iocpu" if self.raw & CHIPLET_WINDOW_BYTES - 1 < UAL_BASE else "ual"
 
     @property
     def unit_type(self) -> UnitType | None:
-        return UnitType(self.raw >> RESOURCE_SHIFT & 7) if self.kind == "pe_resource" else None
+        return UnitType(self.raw >> self.layout.resource_shift & _RESOURCES) if self.kind == "pe_resource" else None
 
     @property
     def pe_id(self) -> int | None:
-        return self.raw >> PE_SHIFT & 15 if self.unit_type is UnitType.PE else None
+        return self.raw >> self.layout.pe_shift & self.layout.n_pes - 1 if self.unit_type is UnitType.PE else None
 
     @property
     def sub_unit(self) -> SubUnit | None:
         if self.kind == "iocpu":
             return IocpuSubUnit(self.raw >> IO_SUB_UNIT_SHIFT & 15)
         if self.unit_type is UnitType.PE:
-            return PeSubUnit(self.raw >> SUB_UNIT_SHIFT & 15)
-        return McpuSubUnit(self.raw >> SUB_UNIT_SHIFT & 31) if self.unit_type is UnitType.MCPU else None
+            return PeSubUnit(self.raw >> self.layout.sub_unit_shift & _PE_SUB_UNITS)
+        code = self.raw >> self.layout.sub_unit_shift & _MCPU_SUB_UNITS
+        return McpuSubUnit(code) if self.unit_type is UnitType.MCPU else None
 
     @property
     def sub_offset(self) -> int | None:
         """The offset in the sub-unit, or in the SRAM."""
         if self.kind == "iocpu":
             return self.raw & IO_SLOT_BYTES - 1
-        return self.raw & SLOT_BYTES - 1 if self.kind == "pe_resource" else None
+        if self.kind != "pe_resource":
+            return None
+        is_sram = self.unit_type is UnitType.SRAM
+        return self.raw & (self.layout.sram_bytes if is_sram else self.layout.slot_bytes) - 1
 
     @property
     def hbm_offset(self) -> int | None:
         """The offset in the cube's HBM, across all its slices."""
-        return self.raw & HBM_WINDOW_BYTES - 1 if self.kind == "hbm" else None
+        return self.raw & self.layout.hbm_bytes - 1 if self.kind == "hbm" else None
 
     @property
     def chiplet_offset(self) -> int | None:
-        return self.raw & CHIPLET_WINDOW_BYTES - 1 if self.die_id >= FIRST_IO_DIE else None
+        return self.raw & CHIPLET_WINDOW_BYTES - 1 if self.die_id >= self.layout.first_io_die else None
 
     def __str__(self) -> str:
         if self.kind == "hbm":
@@ -277,17 +320,20 @@ class PhysAddr:
         return f"PhysAddr({self.raw:#x}: {self})"
 
 
-def _sip(sip_id: int) -> int:
-    return _whole("sip_id", sip_id, 0, N_SIPS) << SIP_SHIFT
+def _sip(sip_id: int, layout: AddressLayout) -> int:
+    return _whole("sip_id", sip_id, 0, layout.n_sips) << layout.sip_shift
 
 
-def _cube_base(sip_id: int, die_id: int) -> int:
-    return _sip(sip_id) | _whole("die_id of a cube", die_id, 0, N_CUBE_DIES) << DIE_SHIFT
+def _cube_base(sip_id: int, die_id: int, layout: AddressLayout) -> int:
+    die = _whole("die_id of a cube", die_id, 0, layout.n_cube_dies)
+    return _sip(sip_id, layout) | die << layout.die_shift
 
 
-def _io_base(sip_id: int, die_id: int) -> int:
-    die = _whole("die_id of an IO chiplet", die_id, FIRST_IO_DIE, FIRST_IO_DIE + N_IO_DIES)
-    return _sip(sip_id) | die << DIE_SHIFT
+def _io_base(sip_id: int, die_id: int, layout: AddressLayout) -> int:
+    first = layout.first_io_die
+    return (
+        _sip(sip_id, layout) | _whole("die_id of an IO chiplet", die_id, first, first + N_IO_DIES) << layout.die_shift
+    )
 
 
 def _slot(sub_unit: int, sub_offset: int, budgets: tuple[int, ...]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernbench.common.errors import RoutingError
 from kernbench.common.ids import CubeId, IoId, PeId
 from kernbench.policy.address.capacity import AddressConfig
-from kernbench.policy.address.phyaddr import FIRST_IO_DIE, PhysAddr, UnitType
+from kernbench.policy.address.phyaddr import PhysAddr, UnitType
 from kernbench.topology.graph import TopologyGraph
 
 
@@ -19,14 +19,18 @@ class AddressResolver:
     def __init__(self, graph: TopologyGraph) -> None:
         self._nodes = graph.nodes
         self._sizes = AddressConfig.from_spec(graph.spec)
-        self._io_names = tuple(chiplet.id for chiplet in graph.spec.sip.io_chiplets)  # die 16 is the first
+        self._io_names = tuple(chiplet.id for chiplet in graph.spec.sip.io_chiplets)  # in the order of their dies
         self._parts: dict[tuple[int, int, int, str], str] = {}  # cache: (sip, cube, pe, kind) -> node
+
+    def address(self, raw: int) -> PhysAddr:
+        """The address that a number encodes on this machine; raises AddressError when it encodes none."""
+        return PhysAddr.decode(raw, self._sizes.layout)
 
     def resolve(self, addr: PhysAddr) -> str:
         """The node that serves `addr`; raises RoutingError when the machine has none."""
         if addr.hbm_offset is not None:
             return self.find_hbm_ctrl(addr.sip_id, addr.die_id, addr.hbm_offset // self._sizes.hbm_slice_bytes)
-        io = addr.die_id - FIRST_IO_DIE
+        io = addr.die_id - self._sizes.layout.first_io_die
         if addr.kind == "iocpu" and io < len(self._io_names):
             return self.find_io_cpu(addr.sip_id, self._io_names[io])
         if addr.unit_type is UnitType.SRAM:

@@ -219,7 +219,7 @@ class RoutingGraph:
         self._blocks = list(blocks)
         # A PE is identified by its block and its number; -1 is no PE. Its HBM and the routers there are outside it.
         self._pe = [
-            block << 8 | v.place.pe if v.place.pe >= 0 and v.kind not in _OF_HBM else -1
+            block << 10 | v.place.pe if v.place.pe >= 0 and v.kind not in _OF_HBM else -1
             for block, v in zip(self._block, vertices, strict=True)
         ]
         self._into = self._incoming(graph.edges, nodes)

@@ -27,7 +27,6 @@ from kernbench.common.messages import KernelLaunchMsg, PeResult, RequestId
 from kernbench.components.builtin.launch_job import LaunchJob
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
-from kernbench.policy.address.phyaddr import SIP_SHIFT
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.memo.composite_memo import BUILTIN
 from kernbench.sim_engine.memo.late_credits import queue_so_far
@@ -48,6 +47,7 @@ class LaunchMemo:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._sip_shift = machine.graph.spec.address_layout.sip_shift
         self._ahead = RecordAhead(machine.host_ahead, machine.stats)
         self._recordings = LaunchRecordings(machine, self._ahead)
         self._waiting: dict[LaunchJob, PeCpuComponent] = {}  # whose time has not come, in order of arrival
@@ -97,7 +97,7 @@ class LaunchMemo:
     def _before_access(self, address: int) -> None:
         """Bytes are accessed, or their writer is asked for: replays on their SIP are interrupted first."""
         if self._under_way:
-            self.interrupt((address >> SIP_SHIFT,))
+            self.interrupt((address >> self._sip_shift,))
 
     def _start(self, what: tuple[PeCpuComponent, LaunchJob]) -> None:
         """The time of a kernel has come. What is not known starts in the order in which it would have."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from kernbench.common.address_layout import RECORD_LAYOUT, AddressLayout
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.launch import TensorArg, TensorShard
 from kernbench.common.messages import KernelLaunchMsg
@@ -162,7 +163,9 @@ class Shift:
         places: tuple[LaunchPlaces, LaunchPlaces],
         keys: Sequence[PeKey],
         offsets: Sequence[Offsets],
+        layout: AddressLayout = RECORD_LAYOUT,
     ) -> None:
+        self._layout = layout
         (self._from, self._to), (self._places, self._others) = regions, places
         self._cut = len(self._from.name)
         self._names: dict[str, str] = {}
@@ -190,9 +193,12 @@ class Shift:
         found = self._places.within(address)
         if found is None:
             key = self._keys[pe]
-            return address + PhysAddr.pe_tcm_addr(*self.key(key), 0).raw - PhysAddr.pe_tcm_addr(*key, 0).raw
+            return address + self._tcm(self.key(key)) - self._tcm(key)
         part, offset = found
         return self._others.part_of(part).start + offset + self._offsets[pe].get(part, 0)
+
+    def _tcm(self, key: PeKey) -> int:
+        return PhysAddr.pe_tcm_addr(*key, 0, self._layout).raw
 
     def pa(self, pe: str, pa: int) -> int:
         """A physical address of a tensor that a kernel on a PE of the region reaches, there."""

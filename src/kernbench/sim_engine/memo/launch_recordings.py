@@ -158,6 +158,7 @@ class LaunchRecordings:
         if kind in self._extents and (is_cube or self._extents[kind] is Extent.FARTHER):
             return None  # the last may be known only since another launch that begins now was explored
         found: list[RegionReplay] = []
+        layout = self._machine.graph.spec.address_layout
         for region in regions:
             own = {key: job for key, job in by_key.items() if region.holds(*key[:2])}
             memories = self.parts_of(region).memories
@@ -178,7 +179,7 @@ class LaunchRecordings:
                 self._keep(recording_key, recording)
                 matched = recording, [{} for _ in own]
             recording, offsets = matched
-            shift = Shift((recording.region, region), (recording.places, places), recording.keys, offsets)
+            shift = Shift((recording.region, region), (recording.places, places), recording.keys, offsets, layout)
             found.append(RegionReplay(recording, shift, list(own.values())))
         return found
 
