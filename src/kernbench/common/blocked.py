@@ -1,11 +1,13 @@
 """Blocked kernels: their entries in a deadlock report, and its cause.
 
-PEs that wait at the same line for the same kind of message, each of its own neighbour, are one entry of the report. The
-cause is at its end: a cycle of PEs, or the PE that never sends, or never receives, what another one waits for.
+PEs that wait at the same line for the same kind of thing, each for a message of its own neighbour or for a transfer of
+its own addresses, are one entry of the report; where a line has many kinds, the rest of them are one entry. The cause
+is at its end: a cycle of PEs, or the PE that never sends, or never receives, what another one waits for.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -13,7 +15,10 @@ from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 
 DUMPED = 16  # lines about rings that a report has
+KINDS_SHOWN = 4  # kinds of waits at one line that have an entry each
+UNMATCHED_SHOWN = 16  # calls without a counterpart that a report lists
 CYCLE_SHOWN = 8  # PEs of a cycle that are named; of a longer one the first and the last
+_OF_ONE_PE = re.compile(r" at 0x[0-9a-f]+| \(number \d+\)")  # in the words for a wait
 
 
 @frozen
@@ -87,11 +92,14 @@ class BlockedKernel:
 
     @property
     def waits_alike(self) -> str:
-        """What it waits for, without the neighbour's name: equal for PEs that do the same."""
+        """What it waits for, without the neighbour's name, addresses and numbers: equal for PEs that do the same."""
         text = self.waits_for
         for ring in self.rings:
             text = text.replace(ring.at_peer, "")
-        return text
+        counts: dict[str, int] = {}
+        for part in _OF_ONE_PE.sub("", text).split("; "):
+            counts[part] = counts.get(part, 0) + 1
+        return "; ".join(part if n == 1 else f"{n} x {part}" for part, n in counts.items())
 
     def __str__(self) -> str:
         place = f"rank {self.sip} (sip {self.sip}, cube {self.cube}, pe {self.pe})"
@@ -100,16 +108,35 @@ class BlockedKernel:
 
 def report(blocked: Sequence[BlockedKernel]) -> Iterator[str]:
     """The entries of a report: kernels blocked at the same line on the same kind of wait are grouped."""
-    alike: dict[tuple[str, str, str], list[BlockedKernel]] = {}
+    lines: dict[tuple[str, str], dict[str, list[BlockedKernel]]] = {}
     for kernel in blocked:
-        alike.setdefault((kernel.kernel, kernel.where, kernel.waits_alike), []).append(kernel)
-    for (name, where, waits), kernels in alike.items():
-        if len(kernels) == 1:
-            yield str(kernels[0])
-            continue
+        lines.setdefault((kernel.kernel, kernel.where), {}).setdefault(kernel.waits_alike, []).append(kernel)
+    for kinds in lines.values():
+        groups = list(kinds.values())
+        shown = groups if len(groups) <= KINDS_SHOWN else groups[: KINDS_SHOWN - 1]
+        for group in shown:
+            yield _entry(group)
+        rest = [kernel for group in groups[len(shown) :] for kernel in group]
+        if rest:
+            yield _entry(rest, f"{len(groups) - len(shown)} other things, such as {rest[0].waits_for}")
+
+
+def _entry(kernels: Sequence[BlockedKernel], waits: str | None = None) -> str:
+    """Kernels blocked at the same line, as one entry; `waits` is what they wait for, if that differs."""
+    first = kernels[0]
+    if len(kernels) == 1:
+        return str(first)
+    if waits is None:
         same = {kernel.waits_for for kernel in kernels}
-        text = kernels[0].waits_for if len(same) == 1 else waits
-        yield f"kernel '{name}' on {places([kernel.key for kernel in kernels])} waits for {text}\n    at {where}"
+        waits = first.waits_for if len(same) == 1 else first.waits_alike
+    where = places([kernel.key for kernel in kernels])
+    return f"kernel '{first.kernel}' on {where} waits for {waits}\n    at {first.where}"
+
+
+def unmatched_calls(calls: Sequence[str]) -> list[str]:
+    """The lines of a report about calls without a counterpart."""
+    more = len(calls) - UNMATCHED_SHOWN
+    return [*calls] if more <= 0 else [*calls[:UNMATCHED_SHOWN], f"{more} more calls"]
 
 
 def ring_dump(blocked: Sequence[BlockedKernel]) -> list[str]:

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernbench.common.blocked import BlockedKernel, causes, report, ring_dump, standing, waiting_cycle
+from kernbench.common.blocked import BlockedKernel, causes, report, ring_dump, standing, unmatched_calls, waiting_cycle
 from kernbench.common.frozen import frozen
 from kernbench.common.units import format_ns
 
@@ -173,7 +173,7 @@ class DeadlockError(KernBenchError):
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
-        lines += [f"  unmatched: {call}" for call in self.unmatched]
+        lines += [f"  unmatched: {call}" for call in unmatched_calls(self.unmatched)]
         lines += [f"  blocked: {entry}" for entry in report(self.blocked)]
         lines += [f"  rings of {entry}" for entry in ring_dump(self.blocked)]
         lines += [f"  {cause}" for cause in (() if self.unmatched and not self.cycle else causes(self.blocked))]

@@ -27,6 +27,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.host_line import at_host_line
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.observation import Observation, Observer, is_plain
+from kernbench.runtime_api.script_errors import shorten_uncaught_errors
 from kernbench.runtime_api.workers import Team, Worker, spawns_ranks
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
@@ -185,6 +186,7 @@ def run(
     LaunchError when a kernel fails, and whatever the function raises.
     """
     check_arguments("kernbench.run", _KINDS, locals())
+    shorten_uncaught_errors()
     if isinstance(topology, TopologyGraph):
         if overrides:
             raise UsageError("overrides for a machine that is compiled already", hint="load_topology takes overrides")

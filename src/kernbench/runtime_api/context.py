@@ -33,6 +33,7 @@ from kernbench.runtime_api.launcher import Launcher
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.op_order import Where
 from kernbench.runtime_api.ranks import Ranks
+from kernbench.runtime_api.script_errors import shorten_uncaught_errors
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_base import Ops, TensorBase
 from kernbench.runtime_api.tensor_store import OnFree
@@ -81,6 +82,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
         self._make_backend = backend or _ahbm_backend
         self._team: Team | None = None  # the ranks that are running
         bind_context(self)
+        shorten_uncaught_errors()
 
     def timing_only(self) -> None:
         """Keep no tensor contents in this run, which saves their cost. Neither the host nor a kernel can read numbers

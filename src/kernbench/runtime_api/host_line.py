@@ -20,7 +20,8 @@ _REPORTS = DeadlockError | TimeLimitError | SpawnException
 _NAMES_A_LINE = re.compile(r":\d+\b")
 
 
-def _is_ours(frame: FrameType) -> bool:
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame is of this package; its benches count as user programs."""
     name = str(frame.f_globals.get("__name__", ""))
     return name.startswith(_OURS) and not name.startswith(_PROGRAMS)
 
@@ -32,7 +33,7 @@ def host_line() -> str:
 
 def line_of_frame(frame: FrameType | None) -> str:
     """`file:line` of the program's call that led to a frame; empty when there is none."""
-    while frame is not None and _is_ours(frame):
+    while frame is not None and is_ours(frame):
         frame = frame.f_back
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
@@ -42,7 +43,7 @@ def at_host_line(error: KernBenchError) -> None:
     where = error.where or ""
     if isinstance(error, _REPORTS) or _NAMES_A_LINE.search(where) or where.startswith(PARAMETER):
         return
-    own = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
+    own = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not is_ours(frame)]
     if own:
         file, at = own[-1]
         error.where = f"{file}:{at}  {error.where or getline(file, at).strip()}".rstrip()

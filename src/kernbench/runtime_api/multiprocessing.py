@@ -31,7 +31,7 @@ from kernbench.triton_emu.binding import name_of
 __all__ = ["MultiprocessingNamespace", "SpawnException"]
 
 RankFunction = Callable[..., object]
-# Kernels that fail in the same way on the SIP of each rank are one entry of the report.
+# Ranks that fail in the same way, each with its own number in the text or on its own SIP, are one entry of the report.
 _ON_ITS_SIP = re.compile(r"failed on sip \d+,").sub
 
 
@@ -192,7 +192,10 @@ def _raise(errors: Mapping[int, BaseException], nprocs: int) -> None:
     ranks = sorted(errors)
     by_reason: dict[str, list[int]] = {}
     for rank in ranks:
-        by_reason.setdefault(_ON_ITS_SIP(r"failed on its SIP,", _reason(errors[rank])), []).append(rank)
+        reason = _reason(errors[rank])
+        if isinstance(errors[rank], KernBenchError):
+            reason = re.sub(rf"\brank {rank}\b", "this rank", _ON_ITS_SIP("failed on its SIP,", reason))
+        by_reason.setdefault(reason, []).append(rank)
     texts = [(same, reason if len(same) > 1 else _reason(errors[same[0]])) for reason, same in by_reason.items()]
     reasons = "\n".join(f"  {ranks_named(same)}: {reason}" for same, reason in texts)
     what = f"{ranks_named(ranks)} of {nprocs} failed; the others were ended\n{reasons}"
