@@ -25,7 +25,12 @@ from kernbench.common.messages import KernelAbortMsg, LaunchStream, Request, Req
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
 from kernbench.components.interface import Interface
+# The types of a memory port belong to this module's contract, whichever of them it uses itself.
+from kernbench.components.memory_port import Arrival as Arrival
+from kernbench.components.memory_port import Initiator as Initiator
+from kernbench.components.memory_port import Landed as Landed
 from kernbench.components.memory_port import Listener, MemoryPort, OnLeft
+from kernbench.components.memory_port import OnArrival as OnArrival
 from kernbench.components.race_watch import Races
 from kernbench.components.recording import Recorder
 from kernbench.components.replays import CompositeReplayer, LaunchReplayer
