@@ -25,6 +25,7 @@ from kernbench.common.messages import KernelAbortMsg, LaunchStream, Request, Req
 from kernbench.common.units import on_grid
 from kernbench.common.writers import Writers
 from kernbench.components.interface import Interface
+
 # The types of a memory port belong to this module's contract, whichever of them it uses itself.
 from kernbench.components.memory_port import Arrival as Arrival
 from kernbench.components.memory_port import Initiator as Initiator
