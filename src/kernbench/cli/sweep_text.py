@@ -18,7 +18,8 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
     rows = report.rows
     failed = [row for row in rows if not row.ok]
     kept = len(rows) - report.ran
-    lines = [f"{report.identity['bench']}: {len(rows)} {'point' if len(rows) == 1 else 'points'}, {report.ran} run now, {max(kept, 0)} kept"]
+    points = "point" if len(rows) == 1 else "points"
+    lines = [f"{report.identity['bench']}: {len(rows)} {points}, {report.ran} run now, {max(kept, 0)} kept"]
     lines += [f"note: {note}" for note in report.notes]
     shown = [*varying(rows)]
     shown += [o.column for o in report.objectives if o.column not in shown]
