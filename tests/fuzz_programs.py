@@ -118,10 +118,24 @@ def program(seed: int) -> Program:
     machine.setdefault("sip.cube_mesh.w", rng.choice([1, 2]))
     if "system.flit_bytes" in machine:
         machine["cube.components.hbm_ctrl.attrs.burst_bytes"] = machine["system.flit_bytes"]
+    machine |= _memory(random.Random(f"memory/{seed}"), machine)
     kernels = tuple(tuple(_with_argument(rng, _kernel(rng))) for _ in range(rng.randint(1, 3)))
     plain = tuple(number for number in range(len(kernels)) if rng.random() < 0.2)
     made = Program(seed, machine, kernels, plain, ())
     return replace(made, host=tuple(_host(rng, made)))
+
+
+def _memory(rng: random.Random, machine: dict[str, object]) -> dict[str, object]:
+    """How HBM is modelled, for every third program: granules, or the model `closed` as well."""
+    burst = int(str(machine.get("system.flit_bytes", 256)))
+    if rng.random() < 2 / 3 or burst < 64:
+        return {}
+    found: dict[str, object] = {"hbm.granule_bytes": rng.choice([16, 32, burst // 2])}
+    if rng.random() < 0.6 and "cube.components.hbm_ctrl.attrs.switch_penalty_ns" not in machine:
+        # Full bursts take 2 ns and more: 64 B at 32 GB/s.
+        found |= {"hbm.model": "closed", "hbm.preset": "hbm2", "hbm.faw_ns": rng.choice([0.0, 7.0])}
+        found["hbm.drain_bytes"] = rng.choice([64, 1000, 2048])
+    return found
 
 
 # ---- kernels

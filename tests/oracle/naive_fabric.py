@@ -37,6 +37,7 @@ class Message:
     finish_ns: float = 0.0
     last_ready: dict[int, float] = field(default_factory=dict)
     slot: tuple[int, int] | None = None
+    granules: int = 0
 
 
 @dataclass(order=True)
@@ -96,10 +97,10 @@ class NaiveFabric:
 
     # ---- what a user calls
 
-    def inject(self, path, nbytes, at_ns, *, read_from=None, write_to=None, tag=None, slot=None):
+    def inject(self, path, nbytes, at_ns, *, read_from=None, write_to=None, tag=None, slot=None, granules=0):
         message = Message(self.count, tuple(path), nbytes, at_ns, tag=tag, done=self.env.event())
         self.count += 1
-        message.slot = slot
+        message.slot, message.granules = slot, granules
         if read_from is not None:
             message.access, message.address = READ, read_from
         if write_to is not None:
@@ -197,10 +198,10 @@ class NaiveFabric:
             if message.access == READ:
                 leave = 0.0
                 for index in range(len(message.sizes)):
-                    leave = max(leave, memory.commit(message.address + index * memory.step, self.env.now, READ))
+                    leave = max(leave, memory.commit(message, index, self.env.now))
                     self.env.process(self.release(message, index, leave))
             else:
-                finish = memory.commit(message.address + flit.index * memory.step, self.env.now, WRITE)
+                finish = memory.commit(message, flit.index, self.env.now)
                 message.finish_ns = max(message.finish_ns, finish)
                 if flit.index == len(message.sizes) - 1:
                     self.env.process(self.settle_write(message))
@@ -227,17 +228,51 @@ class NaiveFabric:
 
 
 class _Channels:
-    def __init__(self, channels, burst_bytes, burst_ns, penalty_ns, separate):
+    """Channels that take bursts one by one; one that is not full takes its granules, and at least the time of a row
+    that its message has not opened on that channel before. With drains, the controller pays for turning there and
+    back when it has collected a batch of writes, and something was read since it last did.
+    """
+
+    def __init__(self, channels, burst_bytes, burst_ns, penalty_ns, separate, granule_bytes, open_ns, drain_bytes):
+        self.separate, self.granule_bytes, self.open_ns, self.drain_bytes = (
+            separate,
+            granule_bytes,
+            open_ns,
+            drain_bytes,
+        )
+        self.granule_ns = round(burst_ns * granule_bytes / burst_bytes * 2**20) / 2**20
+        self.written = [0] * channels
+        self.was_read = [False] * channels
         self.step = burst_bytes * (channels if separate else 1)  # to the next burst of a transfer
         self.channels, self.burst_bytes, self.burst_ns, self.penalty_ns = channels, burst_bytes, burst_ns, penalty_ns
         self.free = [0.0] * channels
         self.last = [None] * channels
 
-    def commit(self, address, now, direction):
-        channel = (address // self.burst_bytes) % self.channels
+    def commit(self, message, index, now):
+        channel = ((message.address + index * self.step) // self.burst_bytes) % self.channels
+        granules = -(-message.sizes[index] // self.granule_bytes)
+        if index == len(message.sizes) - 1 and message.granules:
+            granules = message.granules
+        lasts = self.burst_ns - (self.burst_bytes // self.granule_bytes - granules) * self.granule_ns
+        if index < (1 if self.separate else self.channels):
+            lasts = max(lasts, self.open_ns)
         start = max(now, self.free[channel])
-        if self.last[channel] not in (None, direction):
+        if self.drain_bytes and self.penalty_ns:
+            start += self.turn_in_batches(channel, message.access, granules * self.granule_bytes)
+        elif self.last[channel] not in (None, message.access):
             start += self.penalty_ns
-        self.last[channel] = direction
-        self.free[channel] = start + self.burst_ns
+        self.last[channel] = message.access
+        self.free[channel] = start + lasts
         return self.free[channel]
+
+    def turn_in_batches(self, channel, access, nbytes):
+        if access == READ:
+            self.was_read[channel] = True
+            return 0.0
+        self.written[channel] += nbytes
+        if self.written[channel] < self.drain_bytes:
+            return 0.0
+        self.written[channel] %= self.drain_bytes
+        paid = self.penalty_ns if self.was_read[channel] else 0.0
+        self.was_read[channel] = False
+        return paid

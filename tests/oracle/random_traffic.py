@@ -87,7 +87,12 @@ class Case:
             channels = rng.choice([1, 2, 4, 8])
             burst_ns = rng.choice([8.0, channels * 1.0, channels * 0.5, 3.0])
             penalty_ns, separate = rng.choice([0, 0, 2, 5]), rng.random() < 0.3
-            network.add_channels(node, channels, burst_ns, penalty_ns, separate=separate)
+            granule_bytes = rng.choice([0, self.flit_bytes // 4, self.flit_bytes // 2])
+            open_ns, drain_bytes = rng.choice([0.0, burst_ns / 2, burst_ns]), rng.choice([0, 0, 1, 3]) * self.flit_bytes
+            network.add_channels(
+                node, channels, burst_ns, penalty_ns, separate=separate, granule_bytes=granule_bytes, open_ns=open_ns,
+                drain_bytes=drain_bytes,
+            )  # fmt: skip
         self._add_series(network)
         return network
 
@@ -143,6 +148,8 @@ class Case:
         if nbytes and "read_from" not in options and rng.random() < 0.15:
             n = rng.choice([2, 4, 8])
             options["slot"] = rng.randrange(n), n
+        if ("read_from" in options or "write_to" in options) and address % 3 == 0:
+            options["granules"] = 1  # as of scattered bytes that are fewer than the granules they touch, or more
         return Leg(path, nbytes, options)
 
     def _way(self, src: int) -> tuple[int, ...]:

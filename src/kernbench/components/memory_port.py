@@ -33,6 +33,7 @@ class MemoryAccess(NamedTuple):
     `done` is called with its `tag` when the bytes of a read, or the acknowledgement of a write, are back; a write
     without it is posted: its acknowledgement is dropped. `on_left` is called when a write departs, from the engine and
     then from each active block on the path. `slot` is the place of a write among those that share its first link.
+    `granules` is how many granules of its last burst it touches; 0: as many as its bytes fill.
     """
 
     nbytes: int
@@ -43,6 +44,7 @@ class MemoryAccess(NamedTuple):
     payload: object = None
     on_left: OnLeft | None = None
     slot: tuple[int, int] | None = None
+    granules: int = 0
 
 
 class MemoryPort(Protocol):
@@ -58,6 +60,10 @@ class MemoryPort(Protocol):
 
     @property
     def burst_bytes(self) -> int:
+        """What is interleaved over memory channels, and a full access of one; 0 for a memory without channels."""
+
+    @property
+    def granule_bytes(self) -> int:
         """The smallest access of one memory channel; 0 for a memory without channels."""
 
     @property

@@ -22,16 +22,19 @@ _Flit = tuple[float, int, int, int]  # when it is ready, its channel, its number
 
 @lru_cache(maxsize=256)
 def split_ns(
-    segments: Segments, nbytes: int, channels: int, burst_bytes: int, burst_ns: float, *, is_write: bool
+    segments: Segments, nbytes: int, channels: int, burst_bytes: int, burst_ns: float, last_ns: float, *, is_write: bool
 ) -> float:
-    """From the start of an access at the beginning of a slice until its last burst is there, without latencies."""
+    """From the start of an access at the beginning of a slice until its last burst, of `last_ns`, is there, without
+    latencies.
+    """
     requests = channel_requests(0, nbytes, channels, burst_bytes)
     sizes = [[min(burst_bytes, part.nbytes - at) for at in range(0, part.nbytes, burst_bytes)] for part in requests]
     n, step_ns = len(sizes), transfer_ns(burst_bytes, segments[0][0]) if is_write and len(segments) == 1 else 0.0
     flits: list[_Flit] = []
     for channel, own in enumerate(sizes):
         for number, size in enumerate(own):
-            ready = (number * n + channel) * step_ns if is_write else (number + 1) * burst_ns
+            lasts = burst_ns if size == burst_bytes else last_ns
+            ready = (number * n + channel) * step_ns if is_write else number * burst_ns + lasts
             flits.append((ready, channel, number, size))
     if is_write and not step_ns:
         flits.sort(key=lambda flit: flit[1:])
@@ -49,8 +52,8 @@ def split_ns(
     if not is_write:
         return max(flit[0] for flit in flits)
     free = [0.0] * channels
-    for ready, channel, _, _ in sorted(flits, key=lambda flit: flit[1:3]):
-        free[channel] = max(ready, free[channel]) + burst_ns
+    for ready, channel, _, size in sorted(flits, key=lambda flit: flit[1:3]):
+        free[channel] = max(ready, free[channel]) + (burst_ns if size == burst_bytes else last_ns)
     return max(free)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernbench.common.units import on_grid, transfer_ns
-from kernbench.components.builtin.hbm_ctrl import burst_ns
+from kernbench.components.builtin.hbm_ctrl import burst_ns, last_burst_ns
 from kernbench.probes.channel_formula import split_ns
 from kernbench.topology.graph import Edge, Node, TopologyGraph
 
@@ -81,10 +81,12 @@ def _split_terms(
     channels, burst_bytes = int(memory.attrs["num_pcs"]), int(memory.attrs["burst_bytes"])
     burst = burst_ns(channels, burst_bytes, float(memory.attrs["pc_bw_gbs"]))
     widths = tuple(tuple(_gbs(link) for link in links) for links in segments)
-    total_ns = split_ns(widths, nbytes, channels, burst_bytes, burst, is_write=is_write)
+    short = last_burst_ns(memory, nbytes)
+    total_ns = split_ns(widths, nbytes, channels, burst_bytes, burst, short, is_write=is_write)
     narrowest = [min(links, key=lambda link: access_gbs(graph, link)) for links in segments]
     drain_ns = max(occupancy_ns(graph, link, nbytes) for link in narrowest)
-    return drain_ns, total_ns - drain_ns - burst, burst
+    first = short if nbytes < burst_bytes else burst
+    return drain_ns, total_ns - drain_ns - first, first
 
 
 def is_plain(graph: TopologyGraph, path: Sequence[str]) -> bool:
@@ -156,21 +158,24 @@ def _last_flits_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> 
 
 
 def _memory_ns(graph: TopologyGraph, memory: str, last_links: Sequence[Edge], nbytes: int, is_write: bool) -> float:
-    """One burst, if the memory is HBM. A partial last burst of a write may also wait for its channel."""
+    """One burst, if the memory is HBM. A partial last burst of a write is shorter, and may wait for its channel."""
     node = graph.node(memory)
     if node.kind != "hbm_ctrl":
         return 0.0
     channels, burst_bytes = int(node.attrs["num_pcs"]), int(node.attrs["burst_bytes"])
     burst = burst_ns(channels, burst_bytes, float(node.attrs["pc_bw_gbs"]))
     whole, rest = divmod(nbytes, burst_bytes)
-    if not is_write or not rest or whole < channels:
+    if not rest or (whole and not is_write):
         return burst
+    short = last_burst_ns(node, nbytes)
+    if not whole:
+        return short
     # The channel's burst before came `channels` flits earlier: `channels - 1` steps before the last whole flit.
     ahead, partial = _last_flits_ns(graph, last_links, nbytes)
     assert partial is not None
     step_ns = max(transfer_ns(burst_bytes, _gbs(link)) for link in last_links)
-    free_ns = ahead - (channels - 1) * step_ns + burst
-    return max(free_ns - partial, 0.0) + burst
+    free_ns = ahead - (channels - 1) * step_ns + burst if whole >= channels else 0.0
+    return max(max(free_ns - partial, 0.0) + short, ahead + burst - partial)
 
 
 def access_gbs(graph: TopologyGraph, link: Edge) -> float:

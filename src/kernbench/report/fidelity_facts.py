@@ -119,7 +119,8 @@ _APPROXIMATED = (
         "a piece that straddles two bursts costs both",
         "runs of a kernel's loads, stores and atomics pay every burst that they touch; in tiles of composites and in "
         "host transfers a flit is one burst on the channel of its first byte, wherever it starts; a partial flit costs "
-        "a whole burst",
+        "a whole burst, or with hbm.granule_bytes the granules that it touches (in composites and host transfers: that "
+        "its bytes fill)",
         "approximated",
         "optimistic",
         "composites and host copies with addresses that are not aligned to bursts",
@@ -173,7 +174,7 @@ _APPROXIMATED = (
         "HBM scheduling",
         "first-ready scheduling, write buffers drained in batches",
         "in order of arrival on each channel, no reordering; a bus turnaround costs switch_penalty_ns, 0 by "
-        "default, as if an ideal scheduler hid it all",
+        "default, as if an ideal scheduler hid it all; with `hbm: {model: closed}` once for a batch of writes",
         "approximated",
         "either",
         "dense mixes of reads and writes: optimistic at 0, pessimistic with a penalty for every turnaround",
@@ -182,7 +183,7 @@ _APPROXIMATED = (
         "HBM timing",
         "activation, precharge and four-activate windows, tens of ns to the first byte",
         "folded into a steady burst / channel bandwidth, an efficiency (1.0 by default) and the controller's overhead "
-        "(0 ns by default)",
+        "(0 ns by default); with `hbm: {model: closed}` a short access takes at least tFAW / 4",
         "approximated",
         "optimistic",
         "latency of small accesses; set efficiency and overhead_ns where they are known",
@@ -257,7 +258,7 @@ _IGNORED = (
     Fact(
         "refresh, ECC, throttling",
         "refresh takes some percent of the time; heat and power limits slow clocks",
-        "none; include known losses in the efficiency",
+        "none; include known losses in the efficiency, or give `hbm: {model: closed}`, which has refresh as a rate",
         "ignored",
         "optimistic",
         "long runs near the peak",

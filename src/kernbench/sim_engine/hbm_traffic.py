@@ -37,8 +37,12 @@ class HbmTraffic:
     def count_leg(self, packet: Packet) -> None:
         """A packet enters or leaves memory on one of several legs."""
         block, memory = packet.path[0], packet.path[-1]
-        nbytes, flit_bytes = packet.nbytes, self._fabric.network.flit_bytes
-        burst_bytes = -(-nbytes // flit_bytes) * flit_bytes
+        nbytes, network = packet.nbytes, self._fabric.network
+        controller = memory if not packet.is_reply else block
+        spec = network.channel_specs[network.node_index(controller)]
+        whole = (nbytes - 1) // spec.burst_bytes
+        granules = packet.granules or -(-(nbytes - whole * spec.burst_bytes) // spec.granule_bytes)
+        burst_bytes = whole * spec.burst_bytes + granules * spec.granule_bytes
         use = ChannelTraffic(burst_bytes, written_bytes=nbytes)
         if packet.is_reply:
             block, memory, use = memory, block, ChannelTraffic(burst_bytes, read_bytes=nbytes)

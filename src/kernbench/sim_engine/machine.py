@@ -289,7 +289,7 @@ class Machine:
         now, arrived = self.env.now, self._arrived
         self.fabric.inject(
             route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, on_left=on_left,
-            trace=trace, tag=packet, slot=slot,
+            trace=trace, tag=packet, slot=slot, granules=packet.granules,
         )  # fmt: skip
 
     def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:

@@ -17,7 +17,7 @@ from kernbench.common.last_of import LastOf
 from kernbench.components.base import Context, MemoryComponent, Packet
 from kernbench.components.memory_port import Arrival, Initiator, MemoryAccess, MemoryPort, OnArrival, OnLeft
 from kernbench.policy.address.channel_map import ChannelRequest, channel_path, channel_requests
-from kernbench.sim_engine.fabric import Fabric, Transfer
+from kernbench.sim_engine.fabric import Fabric, Network, Transfer
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
 
@@ -46,13 +46,18 @@ def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> Memo
 def _port_to(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> DirectPort | PacketPort:
     node = path[-1]
     kind = wiring.classes[node]
-    burst_bytes = machine.fabric.network.flit_bytes if node in wiring.with_channels else 0
     if not (issubclass(kind, MemoryComponent) and wiring.stops.isdisjoint(path[1:-1])):
-        return PacketPort(machine, path, burst_bytes, _exit_node(machine, wiring, path))
+        return PacketPort(machine, path, _exit_node(machine, wiring, path))
     if kind.accept is not MemoryComponent.accept or kind.handle is not MemoryComponent.handle:
         # a class of the user's, which may do anything with a packet
-        return PacketPort(machine, path, burst_bytes, _exit_node(machine, wiring, path))
-    return DirectPort(machine, path, burst_bytes)
+        return PacketPort(machine, path, _exit_node(machine, wiring, path))
+    return DirectPort(machine, path)
+
+
+def _access_bytes(network: Network, node: str) -> tuple[int, int]:
+    """A burst and a granule of the memory channels at a node; 0 where there are none."""
+    spec = network.channel_specs.get(network.node_index(node))
+    return (0, 0) if spec is None else (spec.burst_bytes, spec.granule_bytes)
 
 
 def _exit_node(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> str:
@@ -67,13 +72,13 @@ def _exit_node(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> str
 class DirectPort:
     """Directly by the fabric, without packets."""
 
-    __slots__ = ("_back", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "path")
+    __slots__ = ("_back", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "granule_bytes", "path")
 
-    def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int) -> None:
+    def __init__(self, machine: PortOwner, path: tuple[str, ...]) -> None:
         self.path = path
-        self.burst_bytes = burst_bytes
         self._machine = machine
         self._fabric = fabric = machine.fabric
+        self.burst_bytes, self.granule_bytes = _access_bytes(fabric.network, path[-1])
         self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
         self._sequence = machine.sequence_of(path[0])
 
@@ -82,10 +87,12 @@ class DirectPort:
         return self.path[0]
 
     def read(self, access: MemoryAccess) -> None:
-        nbytes, address, at_ns, done, tag, *_ = access
+        nbytes, address, at_ns, done, tag, _, _, _, granules = access
         where = address if self.burst_bytes else None
         at_ns, seq = at_ns + self._there.control_ns, next(self._sequence)
-        self._fabric.inject(self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, seq=seq)
+        self._fabric.inject(
+            self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, seq=seq, granules=granules
+        )
 
     def write(self, access: MemoryAccess) -> None:
         notify = self._machine.listeners.notify
@@ -93,7 +100,7 @@ class DirectPort:
 
     def put(self, access: MemoryAccess, landed: OnLanded) -> None:
         """Write bytes; `landed` is called when the last one is in memory."""
-        nbytes, address, at_ns, done, tag, _, on_left, slot = access
+        nbytes, address, at_ns, done, tag, _, on_left, slot, granules = access
 
         def arrived(transfer: Transfer) -> None:
             if done is not None:
@@ -104,8 +111,9 @@ class DirectPort:
         left = None if on_left is None else partial(on_left, self.path[0])
         seq = next(self._sequence)
         self._fabric.inject(
-            self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=left, tag=tag, seq=seq, slot=slot
-        )
+            self._there, nbytes, at_ns, write_to=where, on_done=arrived, on_left=left, tag=tag, seq=seq, slot=slot,
+            granules=granules,
+        )  # fmt: skip
 
     def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
         arrives_ns = at_ns + self._there.control_ns
@@ -121,10 +129,14 @@ class DirectPort:
             apply()
             self._machine.listeners.notify(self.path[-1], address, nbytes, None)
             at, seq = transfer.done_ns, next(self._sequence)
-            self._fabric.inject(self._back, nbytes, at, read_from=where, on_done=done, tag=tag, seq=seq)
+            self._fabric.inject(
+                self._back, nbytes, at, read_from=where, on_done=done, tag=tag, seq=seq, granules=access.granules
+            )
 
         seq = next(self._sequence)
-        self._fabric.inject(self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, seq=seq)
+        self._fabric.inject(
+            self._there, nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, seq=seq, granules=access.granules
+        )
 
 
 class _Arrived(NamedTuple):
@@ -136,12 +148,12 @@ class _Arrived(NamedTuple):
 class PacketPort:
     """By packets, which active blocks on the path take and pass on."""
 
-    __slots__ = ("_machine", "burst_bytes", "exit_node", "path")
+    __slots__ = ("_machine", "burst_bytes", "exit_node", "granule_bytes", "path")
 
-    def __init__(self, machine: PortOwner, path: tuple[str, ...], burst_bytes: int, exit_node: str) -> None:
+    def __init__(self, machine: PortOwner, path: tuple[str, ...], exit_node: str) -> None:
         self.path = path
         self.exit_node = exit_node
-        self.burst_bytes = burst_bytes
+        self.burst_bytes, self.granule_bytes = _access_bytes(machine.fabric.network, path[-1])
         self._machine = machine
 
     def read(self, access: MemoryAccess) -> None:
@@ -149,7 +161,7 @@ class PacketPort:
         self._send(Packet(request, self.path, wanted_bytes=access.nbytes, address=access.address), access)
 
     def write(self, access: MemoryAccess) -> None:
-        nbytes, address, _, _, tag, payload, on_left, _ = access
+        nbytes, address, _, _, tag, payload, on_left, _, _ = access
         packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=on_left)
         self._send(packet, access)
 
@@ -161,7 +173,7 @@ class PacketPort:
 
     def put(self, access: MemoryAccess, landed: OnLanded) -> None:
         """Write bytes; `landed` is called when the last one is in memory, instead of the listeners there."""
-        nbytes, address, _, _, tag, _, on_left, slot = access
+        nbytes, address, _, _, tag, _, on_left, slot, _ = access
         packet = Packet(tag.request, self.path, nbytes, address=address, on_left=on_left, on_arrival=landed, slot=slot)
         self._send(packet, access)
 
@@ -177,6 +189,7 @@ class PacketPort:
     def _send(self, packet: Packet, access: MemoryAccess) -> None:
         packet.answer = partial(_answered, access.done, access.tag)
         packet.initiator = access.tag
+        packet.granules = access.granules
         self._machine.at(access.at_ns, self._machine.send, packet)
 
 
@@ -187,11 +200,11 @@ class ChannelPort:
     posted write follow one another, because the time at which its last byte leaves must be known when it departs.
     """
 
-    __slots__ = ("_machine", "_ports", "burst_bytes", "path")
+    __slots__ = ("_machine", "_ports", "burst_bytes", "granule_bytes", "path")
 
     def __init__(self, machine: PortOwner, path: tuple[str, ...], ports: Sequence[DirectPort | PacketPort]) -> None:
         self.path = path
-        self.burst_bytes = ports[0].burst_bytes
+        self.burst_bytes, self.granule_bytes = ports[0].burst_bytes, ports[0].granule_bytes
         self._machine = machine
         self._ports = ports  # by channel
 
@@ -203,17 +216,20 @@ class ChannelPort:
         requests = self._requests(access)
         joined = _Joined(len(requests), access.done)
         for channel, start, size in requests:
-            self._ports[channel].read(MemoryAccess(size, start, access.at_ns, joined, access.tag))
+            granules = self._granules(access, channel)
+            part = MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules)
+            self._ports[channel].read(part)
 
     def write(self, access: MemoryAccess) -> None:
-        nbytes, address, at_ns, done, tag, payload, on_left, _ = access
+        nbytes, address, at_ns, done, tag, payload, on_left, _, _ = access
         requests = self._requests(access)
         parts = len(requests)
         landed = LastOf(parts, partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload))
         joined = None if done is None else _Joined(parts, done)
         left = None if on_left is None else _LastLeft(parts, on_left)
         for place, (channel, start, size) in enumerate(requests):
-            part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, parts))
+            granules = self._granules(access, channel)
+            part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, parts), granules)
             self._ports[channel].put(part, landed)
 
     def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
@@ -224,7 +240,14 @@ class ChannelPort:
         requests = self._requests(access)
         applied, joined = LastOf(len(requests), apply), _Joined(len(requests), access.done)
         for channel, start, size in requests:
-            self._ports[channel].update(MemoryAccess(size, start, access.at_ns, joined, access.tag), applied)
+            granules = self._granules(access, channel)
+            part = MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules)
+            self._ports[channel].update(part, applied)
+
+    def _granules(self, access: MemoryAccess, channel: int) -> int:
+        """Those of the last burst of an access, for the channel that has it."""
+        last = access.address // self.burst_bytes + (access.nbytes - 1) // self.burst_bytes
+        return access.granules if last % len(self._ports) == channel else 0
 
     def _requests(self, access: MemoryAccess) -> list[ChannelRequest]:
         return channel_requests(access.address, access.nbytes, len(self._ports), self.burst_bytes)

@@ -52,6 +52,7 @@ class Uncontended:
                 self._place_of(piece),
                 piece.at_ns - begin,
                 piece.slot,
+                piece.granules,
             )
             for piece in batch
         )
@@ -86,6 +87,7 @@ class Uncontended:
                 write_to=address if piece.writes else None,
                 on_done=done.append,
                 slot=piece.slot,
+                granules=piece.granules,
             )
         fabric.run()
         return max(transfer.done_ns for transfer in done) - now

@@ -92,7 +92,10 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
         network.add_node(node.id, component.entry_ns, rule, node.place.sip if node.place.sip >= 0 else BETWEEN)
         if isinstance(component, HbmCtrlComponent):
             spec = component.channels
-            network.add_channels(node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns, separate=spec.separate)
+            network.add_channels(
+                node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns, separate=spec.separate,
+                granule_bytes=spec.granule_bytes, open_ns=spec.open_ns, drain_bytes=spec.drain_bytes,
+            )  # fmt: skip
     ns_per_mm = graph.spec.system.ns_per_mm
     network.add_links((src, dst, bw_gbs, distance_mm * ns_per_mm) for src, dst, _, bw_gbs, distance_mm in graph.edges)
     for src, via, dst in _series(graph, wiring):

@@ -12,6 +12,7 @@ from kernbench.common.ids import CubeId, PeId
 from kernbench.topology.build_pe import add_pe, pe_parts
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import SIDES, Mesh
+from kernbench.topology.readers import Scalar
 from kernbench.topology.spec_cube import CubeSpec
 from kernbench.topology.template import Template, component_data
 
@@ -52,6 +53,7 @@ def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None
         num_pcs=channels,
         pc_bw_gbs=bw_gbs / channels,
         slice_bytes=cube.hbm_slice_bytes,
+        **_memory_model(cube),
         **({"one_to_one": True} if cube.has_channel_routers else {}),
     )
     for pe, slot in enumerate(mesh.pes):
@@ -60,6 +62,18 @@ def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None
             _add_channel_routers(template, PeId(me.sip, me.cube, pe), me, cube, mesh)
         else:
             template.link(me.router(*slot), me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, bw_gbs)
+
+
+def _memory_model(cube: CubeSpec) -> dict[str, Scalar]:
+    """What differs from a memory that always takes whole bursts."""
+    found: dict[str, Scalar] = {}
+    if cube.hbm_granule_bytes < cube.hbm_burst_bytes:
+        found["granule_bytes"] = cube.hbm_granule_bytes
+    if cube.hbm.model == "closed":
+        timing = cube.hbm.timing
+        found |= {"open_ns": timing.faw_ns / 4, "switch_penalty_ns": timing.turnaround_ns}
+        found["drain_bytes"] = timing.drain_bytes
+    return found
 
 
 def _add_channel_routers(template: Template, pe: PeId, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:

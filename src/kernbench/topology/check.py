@@ -42,6 +42,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *_check_components(spec),
         *check_ops(spec.cube.pe_template.components),
         *_check_flit(spec),
+        *_check_memory_model(spec),
         *check_fit(spec.cube),
         *_check_coefficients(spec),
         *(check_buffers(spec.fabric.buffers) if spec.fabric.buffers is not None else ()),
@@ -254,3 +255,34 @@ def _check_flit(spec: MachineSpec) -> Iterator[Finding]:
     if isinstance(burst, int) and burst != spec.system.flit_bytes:
         what = f"a burst of {burst} bytes is not a flit of {spec.system.flit_bytes}: a channel commits flit by flit"
         yield Finding(key, what, "set burst_bytes and system.flit_bytes to the same", (key, "system.flit_bytes"))
+
+
+def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
+    cube, hbm = spec.cube, spec.hbm
+    attrs = cube.components.hbm_ctrl.attrs
+    granule, burst = hbm.timing.granule_bytes, attrs.get("burst_bytes")
+    if isinstance(burst, int) and granule > burst:
+        what = f"granules of {granule} bytes in bursts of {burst}"
+        yield Finding(
+            "hbm.granule_bytes", what, "give at most the bytes of a burst", ("hbm.preset", "hbm.granule_bytes")
+        )
+    if hbm.model == "flat":
+        for name in ("faw_ns", "turnaround_ns", "drain_bytes", "rfc_ns", "refi_ns"):
+            if getattr(hbm, name) is not None:
+                yield Finding(
+                    f"hbm.{name}", "the model 'flat' has no use for it", "give `model: closed`", ("hbm.model",)
+                )
+        return
+    if attrs.get("switch_penalty_ns"):
+        key = "cube.components.hbm_ctrl.attrs.switch_penalty_ns"
+        yield Finding(key, "two costs of turning the bus", "give hbm.turnaround_ns, or `model: flat`", ("hbm.model",))
+    timing, keys = hbm.timing, ("hbm.rfc_ns", "hbm.refi_ns", "hbm.preset")
+    if timing.rfc_ns >= timing.refi_ns:
+        what = f"a refresh of {timing.rfc_ns:g} ns is due every {timing.refi_ns:g} ns"
+        yield Finding("hbm.rfc_ns", what, "give refi_ns more", keys)
+    elif isinstance(burst, int) and cube.memory_map.hbm_channel_bw_gbs and "efficiency" in attrs:
+        burst_ns = burst / cube.hbm_channel_bw_gbs
+        if timing.faw_ns / 4 > burst_ns:
+            what = f"a full burst of {burst_ns:g} ns is shorter than a row takes to open, {timing.faw_ns / 4:g} ns"
+            yield Finding("hbm.faw_ns", what, "give longer bursts, or a shorter window",
+                          ("hbm.preset", "cube.components.hbm_ctrl", "cube.memory_map"))  # fmt: skip

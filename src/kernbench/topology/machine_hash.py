@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from kernbench.common.address_layout import RECORD_LAYOUT
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_hbm import HbmSpec
 
 
 def machine_hash(spec: MachineSpec) -> str:
@@ -18,5 +19,7 @@ def machine_hash(spec: MachineSpec) -> str:
         del values["system"]["address_map"]  # as before other widths were possible
     if spec.cube.pe_layout.rows_per_corner == 1:
         del values["cube"]["pe_layout"]["rows_per_corner"]
+    if spec.hbm == HbmSpec():
+        del values["hbm"]  # as before there were models of memory
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16]

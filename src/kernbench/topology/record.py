@@ -141,7 +141,7 @@ class Record:
     def model_dump(self, *, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
         """Plain mappings and values, in order of the fields; with `json`, lists instead of tuples."""
         values = {**self.__dict__, **self.further_values()}
-        return {name: _dumped(value, mode == "json") for name, value in values.items() if name != _FURTHER}
+        return {name: _dumped(value, mode == "json") for name, value in values.items() if not name.startswith("_")}
 
     def model_copy(self, *, update: Mapping[str, object]) -> Self:
         """A copy with other values, which are not checked."""

@@ -7,11 +7,11 @@ derived: read them through the properties (`sips.grid`, `cube.hbm_slices`).
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from kernbench.common.address_layout import LEAST_CUBE_BITS, AddressLayout, FieldWidths, bits_for, layout_of
 from kernbench.topology.readers import choice, number, power_of_two, text, whole
-from kernbench.topology.record import Record
+from kernbench.topology.record import Loc, Problem, Record
 from kernbench.topology.spec_base import (
     MAX_CUBES_PER_SIP,
     MAX_SIPS,
@@ -27,6 +27,7 @@ from kernbench.topology.spec_base import (
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 from kernbench.topology.spec_energy import AreaSpec, EnergySpec
 from kernbench.topology.spec_fabric import FabricSpec
+from kernbench.topology.spec_hbm import HbmSpec
 
 _RECORD = FieldWidths()
 
@@ -183,6 +184,17 @@ class MachineSpec(Record):
     energy: EnergySpec
     area: AreaSpec
     fabric: FabricSpec = FabricSpec()
+    hbm: HbmSpec = HbmSpec()
+
+    @classmethod
+    def _read(cls, given: object, loc: Loc, problems: list[Problem]) -> Self | None:
+        """The cube knows how its HBM is modelled, since its bandwidths follow from that."""
+        found = super()._read(given, loc, problems)
+        values = {} if found is None else found.__dict__
+        cube, hbm = values.get("cube"), values.get("hbm")
+        if isinstance(cube, CubeSpec) and isinstance(hbm, HbmSpec) and hbm != cube.hbm:
+            values["cube"] = cube.model_copy(update={"_hbm": hbm})
+        return found
 
     @property
     def n_sips(self) -> int:

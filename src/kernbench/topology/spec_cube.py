@@ -24,6 +24,7 @@ from kernbench.topology.spec_base import (
     PositiveMm,
     SizeMm,
 )
+from kernbench.topology.spec_hbm import HbmSpec
 
 PE_PARTS_KEY = "cube.pe_template.components"
 
@@ -150,6 +151,12 @@ class CubeSpec(Record):
     components: CubeComponents
     links: CubeLinks
     pe_template: PeTemplate
+    _hbm: ClassVar[HbmSpec] = HbmSpec()  # the machine's; set in its cube where it is another (`MachineSpec`)
+
+    @property
+    def hbm(self) -> HbmSpec:
+        """How HBM is modelled: the key `hbm` of the machine."""
+        return self._hbm
 
     @property
     def n_pes(self) -> int:
@@ -184,11 +191,17 @@ class CubeSpec(Record):
 
     @property
     def hbm_efficiency(self) -> float:
-        return self.components.hbm_ctrl.number_attr("efficiency")
+        """What a channel sustains of its peak: by the controller, and by the model of its memory."""
+        return self.components.hbm_ctrl.number_attr("efficiency") * self._hbm.share
 
     @property
     def hbm_burst_bytes(self) -> int:
         return int(self.components.hbm_ctrl.number_attr("burst_bytes"))
+
+    @property
+    def hbm_granule_bytes(self) -> int:
+        """What a burst that is not full is counted in: the burst itself, unless there is a smaller one."""
+        return self._hbm.timing.granule_bytes or self.hbm_burst_bytes
 
     @property
     def hbm_channel_bw_gbs(self) -> float:

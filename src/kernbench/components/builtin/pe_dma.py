@@ -21,7 +21,7 @@ from functools import partial
 import simpy
 
 from kernbench.common.access_observers import AccessObservers
-from kernbench.common.commands import DmaRequest, Operand, Segment
+from kernbench.common.commands import Operand, Segment
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.declared_state import part
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
@@ -35,6 +35,7 @@ from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.operand_reads import OperandRead, OperandReads
 from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pipeline import PeEngine, TileToken
+from kernbench.components.builtin.run_bursts import bursts_of
 from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
 from kernbench.components.memory_port import Arrival, MemoryAccess, MemoryPort
 from kernbench.components.recording import LANE, NO_REF, STAGE_BITS
@@ -165,38 +166,18 @@ class PeDmaComponent(PeEngine):
         """Start a request of a simple command: all of its runs depart at once."""
         stage = token.stage
         assert isinstance(stage, RunsStage)
-        pieces = self._bursts(stage.runs)
+        pieces = bursts_of((*self.locate(pa), nbytes) for pa, nbytes in stage.runs)
         token.pending = len(pieces)
-        if stage.apply is not None:
-            arrived = LastOf(len(pieces), stage.apply)
-            for port, address, nbytes in pieces:
-                port.update(MemoryAccess(nbytes, address, at_ns, self._moved, token), arrived)
-            return
-        is_write = stage.type is StageType.DMA_WRITE
-        for port, address, nbytes in pieces:
-            (port.write if is_write else port.read)(MemoryAccess(nbytes, address, at_ns, self._moved, token))
-
-    def _bursts(self, runs: DmaRequest) -> list[tuple[MemoryPort, int, int]]:
-        """The runs of a request as transfers. A run that begins inside a burst is cut at the end of that burst. Bytes
-        in the burst in which the previous run ends belong to that run's transfer: the burst is accessed once.
-        """
-        found: list[tuple[MemoryPort, int, int]] = []
-        for pa, nbytes in runs:
-            port, address = self.locate(pa)
-            burst_bytes = port.burst_bytes
-            head = -address % burst_bytes if burst_bytes else 0
-            if found and burst_bytes and found[-1][0] is port:
-                _, first, size = found[-1]
-                if address // burst_bytes == (first + size - 1) // burst_bytes:
-                    shared = min(head, nbytes)
-                    found[-1] = (port, first, size + shared)
-                    address, nbytes, head = address + shared, nbytes - shared, 0
-            if 0 < head < nbytes:
-                found.append((port, address, head))
-                address, nbytes = address + head, nbytes - head
-            if nbytes:
-                found.append((port, address, nbytes))
-        return found
+        arrived = None if stage.apply is None else LastOf(len(pieces), stage.apply)
+        for piece in pieces:
+            port, moved = piece.port, self._moved
+            access = MemoryAccess(piece.nbytes, piece.address, at_ns, moved, token, granules=piece.granules)
+            if arrived is not None:
+                port.update(access, arrived)
+            elif stage.type is StageType.DMA_WRITE:
+                port.write(access)
+            else:
+                port.read(access)
 
     def _moved(self, arrival: Arrival) -> None:
         token = arrival.tag

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kernbench.sim_engine.fabric.bins import Bins
-from kernbench.sim_engine.fabric.channels import READ, WRITE, ChannelGroup, WriteBursts
+from kernbench.sim_engine.fabric.channels import READ, WRITE, ChannelGroup, ChannelSpec, WriteBursts
 from kernbench.sim_engine.fabric.model import Network, Route
 from kernbench.sim_engine.fabric.progressions import Pace
 from kernbench.sim_engine.fabric.transfers import Transfer
@@ -34,7 +34,8 @@ class Piece(NamedTuple):
     block: int
     at_ns: float
     done_ns: float
-    slot: tuple[int, int] | None = None  # its places on the first link, as `Fabric.inject` has them
+    slot: tuple[int, int] | None = None  # its places on the first link, and granules of its last burst, as
+    granules: int = 0  # `Fabric.inject` has them
 
 
 @dataclass(slots=True)
@@ -126,8 +127,10 @@ class Activity:
         assert transfer.last_flit is not None
         nbytes = transfer.last * self._flit_bytes + transfer.last_flit.nbytes
         reads, writes = transfer.source is not None, transfer.sink is not None
-        at_ns, slot = transfer.at_ns, transfer.slot
-        group.pieces.append(Piece(transfer.route, nbytes, reads, writes, transfer.block, at_ns, now, slot))
+        at_ns, slot, memory = transfer.at_ns, transfer.slot, transfer.source or transfer.sink
+        granules = 0 if memory is None else memory.per_burst - transfer.spare
+        piece = Piece(transfer.route, nbytes, reads, writes, transfer.block, at_ns, now, slot, granules)
+        group.pieces.append(piece)
         group.under_way -= 1
         if not group.under_way:
             self._own.pop(purpose, None)
@@ -230,13 +233,9 @@ class WatchedChannels(ChannelGroup):
         self,
         activity: Activity,
         node: int,
-        channels: int,
-        burst_bytes: int,
-        burst_ns: float,
-        penalty_ns: float,
-        separate: bool,
+        spec: ChannelSpec,
     ) -> None:
-        super().__init__(node, channels, burst_bytes, burst_ns, penalty_ns, separate)
+        super().__init__(node, *spec)
         self._activity = activity
         self._reader: Transfer | None = None  # whose read is committed next
 
@@ -244,20 +243,27 @@ class WatchedChannels(ChannelGroup):
         """The next read is that of a transfer."""
         self._reader = transfer
 
-    def commit_reads(self, block: int, flits: int, now: float) -> Pace:
+    def commit_reads(self, block: int, flits: int, now: float, spare: int = 0) -> Pace:
         reader = self._reader
         assert reader is not None
-        channels = self.mask + 1
+        channels, nbytes = self.mask + 1, 1 << self.shift
         for j in range(min(flits, channels)):
             channel = self.channel_of(block + j)
-            turns = self._direction[channel] not in (0, READ)
+            turns = not self.drain and self._direction[channel] not in (0, READ)
             start = max(self._free_ns[channel], now) + (self.penalty_ns if turns else 0.0)
             place = self._activity.channel_place(self.node, channel)
             bursts = (flits - j - 1) // channels + 1
-            self._activity.committed_together(reader, place, 1 << self.shift, now, start, self.burst_ns, bursts)
-        return super().commit_reads(block, flits, now)
+            is_short = spare > 0 and j + (bursts - 1) * channels == flits - 1
+            whole = bursts - is_short
+            if whole:
+                self._activity.committed_together(reader, place, nbytes, now, start, self.burst_ns, whole)
+            if is_short:
+                short_ns, start = self.last_ns(flits, spare), start + whole * self.burst_ns
+                short_bytes = nbytes - (spare << self.granule_shift)
+                self._activity.committed_together(reader, place, short_bytes, now, start, short_ns, 1)
+        return super().commit_reads(block, flits, now, spare)
 
-    def read_if_idle(self, block: int, flits: int, now: float) -> bool:
+    def read_if_idle(self, block: int, flits: int, now: float, spare: int = 0) -> bool:
         return False  # every read is committed for its transfer
 
     def flush(self, now: float) -> None:
@@ -266,11 +272,13 @@ class WatchedChannels(ChannelGroup):
         del self.pending[: len(arrived)]
         for ready, _, i, transfer in arrived:
             channel = self.channel_of(transfer.block + i)
-            finish = self._commit(channel, ready, WRITE)
+            spare = transfer.spare if i == transfer.last else 0
+            finish = self._commit(channel, ready, WRITE, transfer.flits, spare)
             transfer.finish_ns = max(transfer.finish_ns, finish)
-            self._seen(transfer, channel, ready, finish)
+            self._seen(transfer, channel, ready, finish, spare)
 
-    def _seen(self, transfer: WriteBursts, channel: int, ready: float, finish: float) -> None:
+    def _seen(self, transfer: WriteBursts, channel: int, ready: float, finish: float, spare: int) -> None:
         assert isinstance(transfer, Transfer)
         place = self._activity.channel_place(self.node, channel)
-        self._activity.committed(transfer, place, 1 << self.shift, ready, finish, self.burst_ns)
+        nbytes = (1 << self.shift) - (spare << self.granule_shift)
+        self._activity.committed(transfer, place, nbytes, ready, finish, self.last_ns(transfer.flits, spare))

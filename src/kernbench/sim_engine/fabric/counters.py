@@ -41,8 +41,8 @@ class Counters:
         self._links = links
         self._groups = groups
         self._tally = DoneTally(network)
-        # By the other end: node with channels, whether it was read, bytes of the last flit, and the kind of transfer.
-        self._channel_users: dict[int, list[tuple[int, bool, int, int]]] = {}
+        # By the other end: node with channels, whether it was read, the last flit, and the kind of transfer.
+        self._channel_users: dict[int, list[tuple[int, bool, LastFlit, int]]] = {}
         self._looked_at = 0  # entries of the tally that are known there
 
     # ---- counting
@@ -121,16 +121,16 @@ class Counters:
     def channel_counters(self, node: Hashable, now: float) -> list[LinkCounters]:
         """What each memory channel at `node` has done, or has been given to do."""
         group = self._group(node, now)
-        burst_bytes, burst_ns = 1 << group.shift, group.burst_ns
+        granule_bytes, granule_ns = 1 << group.granule_shift, group.granule_ns
         return [
-            LinkCounters(n * burst_bytes, n * burst_ns, int(wait / burst_ns * burst_bytes), wait, at)
+            LinkCounters(n * granule_bytes, n * granule_ns, int(wait / granule_ns * granule_bytes), wait, at)
             for n, wait, at in group.done()
         ]
 
     def channel_bytes(self, node: Hashable, now: float) -> int:
-        """What the memory channels at `node` have been given to do, in whole bursts."""
+        """What the memory channels at `node` have been given to do, in whole granules."""
         group = self._group(node, now)
-        return group.total_bursts() << group.shift
+        return group.total_granules() << group.granule_shift
 
     def traffic_by(self, node: Hashable) -> dict[int, ChannelTraffic]:
         """What transfers between `node` and memory channels have moved, by index of the memory's node.
@@ -141,13 +141,14 @@ class Counters:
             self._look_at_new_routes()
         moved: dict[int, list[int]] = {}
         flit_bytes, (all_flits, all_transfers) = self.network.flit_bytes, self._tally.counts
-        for group, is_read, last_bytes, kind in self._channel_users.get(self.network.node_index(node), ()):
+        for group, is_read, last_flit, kind in self._channel_users.get(self.network.node_index(node), ()):
             flits, transfers = all_flits[kind], all_transfers[kind]
             use = moved.get(group)
             if use is None:
                 use = moved[group] = [0, 0, 0]
-            use[0] += (flits + transfers) * flit_bytes
-            use[1 if is_read else 2] += flits * flit_bytes + transfers * last_bytes
+            spare_bytes = last_flit.spare << self._groups[group].granule_shift
+            use[0] += (flits + transfers) * flit_bytes - transfers * spare_bytes
+            use[1 if is_read else 2] += flits * flit_bytes + transfers * last_flit.nbytes
         return {group: ChannelTraffic(*use) for group, use in moved.items()}
 
     def _look_at_new_routes(self) -> None:
@@ -155,9 +156,9 @@ class Counters:
             last_flit = self._tally.kinds[kind]
             first, last = last_flit.route.nodes[0], last_flit.route.nodes[-1]
             if first in self._groups:
-                self._channel_users.setdefault(last, []).append((first, True, last_flit.nbytes, kind))
+                self._channel_users.setdefault(last, []).append((first, True, last_flit, kind))
             elif last in self._groups:
-                self._channel_users.setdefault(first, []).append((last, False, last_flit.nbytes, kind))
+                self._channel_users.setdefault(first, []).append((last, False, last_flit, kind))
         self._looked_at = len(self._tally.kinds)
 
     def _group(self, node: Hashable, now: float) -> ChannelGroup:

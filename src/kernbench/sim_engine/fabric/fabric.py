@@ -80,6 +80,7 @@ class Fabric:
         tag: object = None,
         seq: int | None = None,
         slot: tuple[int, int] | None = None,
+        granules: int = 0,
     ) -> Transfer:
         """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
 
@@ -88,7 +89,8 @@ class Fabric:
         `on_done` is called by `run`. `on_left`, of a transfer that reads no memory channels, is called when it sets
         out, with the time at which its last flit will have left the first link. `seq` is its place among transfers
         that set out at the same instant, as injected if left out. With `slot` (i, n) its flits take every n-th place on
-        the first link, from the i-th on: n such transfers share the link flit by flit.
+        the first link, from the i-th on: n such transfers share the link flit by flit. `granules` is how many of them
+        the last burst of a memory access touches; 0: as many as its bytes fill.
         Raises FabricError for a path, size or time the network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)
@@ -99,7 +101,9 @@ class Fabric:
                 f"a transfer at {at} ns, when the clock stands at {engine.now} ns",
                 hint=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
             )
-        transfer = self._maker.make(route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, seq)
+        transfer = self._maker.make(
+            route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, seq, granules
+        )
         if not transfer.flits:
             engine.send_control(transfer)
             return transfer

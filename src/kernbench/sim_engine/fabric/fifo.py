@@ -188,8 +188,9 @@ def _pass_simultaneous(pace: Pace, flit_ns: float, last_ns: float, tail_ns: floa
     else:
         progressions = [(leave + tail_ns, flit_ns, flits - 1)] if flits > 1 else []
         progressions.append((free + tail_ns, 0.0, 1))
-    # A round's last flit waits longest; that of a later round waits longer only if the link falls behind.
-    if flits > channels and channels * flit_ns > pace.burst_ns:
+    # A round's last flit waits longest; that of a later round waits longer only if the link falls behind, or if it is
+    # a short burst.
+    if (flits > channels and channels * flit_ns > pace.burst_ns) or pace.end is not None:
         return progressions, free, EXAMINE, 0.0
     return progressions, free, wait_ns(first, leave, flit_ns) + (min(flits, channels) - 1) * flit_ns, first
 

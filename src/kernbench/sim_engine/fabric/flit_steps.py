@@ -52,7 +52,7 @@ class FlitSteps:
         if activity is not None:
             activity.attach(network)
             specs = network.channel_specs
-            self.groups = {node: WatchedChannels(activity, node, *spec) for node, spec in specs.items()}
+            self.groups = {node: WatchedChannels(activity, node, spec) for node, spec in specs.items()}
         self._hop_ns = network.typical_hop_ns
         self.agenda: Agenda[Event] = Agenda(self._hop_ns)
         self.counters = Counters(network, self.links, self.groups, record=record, activity=activity)
@@ -67,7 +67,7 @@ class FlitSteps:
         group.flush(now)
         if isinstance(group, WatchedChannels):
             group.read_for(transfer)
-        transfer.pace = group.commit_reads(transfer.block, transfer.flits, now)
+        transfer.pace = group.commit_reads(transfer.block, transfer.flits, now, transfer.spare)
 
     def begin(self, transfer: Transfer, now: float) -> None:
         """Move a transfer flit by flit, from its first link on."""

@@ -57,5 +57,5 @@ def on_idle_links(transfer: Transfer, group: ChannelGroup | None) -> Forecast | 
     hops, flits = transfer.hops, transfer.flits
     ready: Times = [(0.0, 0.0, flits)]
     if group is not None:
-        ready = Pace([group.burst_ns] * min(flits, group.mask + 1), group.burst_ns, flits, simultaneous=True)
+        ready = group.pace_from_idle(0.0, flits, transfer.spare)
     return forecast_transfer(transfer, [0] * hops, [ready, *([] for _ in range(hops))], [0.0] * hops)

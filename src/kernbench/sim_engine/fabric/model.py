@@ -24,7 +24,7 @@ from kernbench.common.units import (
     on_grid,
 )
 from kernbench.sim_engine.fabric.buffers import Buffers, Dependencies, LayerRule, one_layer
-from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelSpec
 from kernbench.sim_engine.fabric.fifo import occupy_ns
 
 DelayRule = Callable[[FlitArrival], float]
@@ -56,13 +56,16 @@ BETWEEN = None  # in no part of a network more than in another
 
 
 class LastFlit:
-    """The last flit of transfers along one route, by its size. Compared by identity: what is done is tallied by it."""
+    """The last flit of transfers along one route, by its size, and by what its burst lacks at a memory. Compared by
+    identity: what is done is tallied by it.
+    """
 
-    __slots__ = ("crossings", "nbytes", "route", "templates")
+    __slots__ = ("crossings", "nbytes", "route", "spare", "templates")
 
-    def __init__(self, route: Route, nbytes: int, crossings: tuple[Crossing, ...]) -> None:
+    def __init__(self, route: Route, nbytes: int, spare: int, crossings: tuple[Crossing, ...]) -> None:
         self.route = route
         self.nbytes = nbytes
+        self.spare = spare  # granules
         self.crossings = crossings
         self.templates: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
 
@@ -109,16 +112,17 @@ class Route:
         self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
         self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
         self.heads: tuple[int, ...] = ()  # by hop: where the series begins that it is part of; itself, if of none
-        self._last_flits: dict[int, LastFlit] = {}
+        self._last_flits: dict[tuple[int, int], LastFlit] = {}
 
-    def last_flit(self, network: Network, nbytes: int) -> LastFlit:
-        """For transfers whose last flit has `nbytes`."""
-        last_flit = self._last_flits.get(nbytes)
+    def last_flit(self, network: Network, nbytes: int, spare: int = 0) -> LastFlit:
+        """For transfers whose last flit has `nbytes`, and whose last burst lacks `spare` granules."""
+        last_flit = self._last_flits.get((nbytes, spare))
         if last_flit is None:
             if not self.crossings:
                 self.heads = self._heads(network)
                 self.crossings = self._crossings(network, network.flit_bytes, final=False)
-            last_flit = self._last_flits[nbytes] = LastFlit(self, nbytes, self._crossings(network, nbytes, final=True))
+            crossings = self._crossings(network, nbytes, final=True)
+            last_flit = self._last_flits[nbytes, spare] = LastFlit(self, nbytes, spare, crossings)
         return last_flit
 
     def _crossings(self, network: Network, nbytes: int, *, final: bool) -> tuple[Crossing, ...]:
@@ -171,7 +175,7 @@ class Network:
         self.propagation_ns: list[float] = []
         self.flit_ns: list[float] = []  # how long a whole flit occupies the link
         self.tail_ns: list[float] = []  # from leaving the link to being ready in the node it leads to
-        self.channel_specs: dict[int, tuple[int, int, float, float, bool]] = {}
+        self.channel_specs: dict[int, ChannelSpec] = {}
         self.buffers: Buffers | None = None  # of links; without any, queues have no limit
         self.sole_feeder: dict[int, int] = {}  # by link in series: the one whose flits it takes, and no others
         self._nodes: dict[Hashable, int] = {}
@@ -314,9 +318,13 @@ class Network:
         switch_penalty_ns: float = 0.0,
         *,
         separate: bool = False,
+        granule_bytes: int = 0,
+        open_ns: float = 0.0,
+        drain_bytes: int = 0,
     ) -> None:
         """Memory channels behind `node`. A flit is one burst; its address picks the channel. A transfer rotates over
-        all channels or, where they are `separate`, stays on one.
+        all channels or, where they are `separate`, stays on one. A burst that is not full takes whole granules, and at
+        least `open_ns`. With `drain_bytes` the penalty is paid once for so many bytes written between reads.
         """
         self._may_change()
         index = self.node_index(node)
@@ -335,14 +343,22 @@ class Network:
                 f"channels at {node!r} with bursts of {burst_ns} ns and a switch penalty of {switch_penalty_ns} ns",
                 hint="give a burst time above 0 and a penalty of 0 or more",
             )
+        granule_bytes = granule_bytes or self.flit_bytes
+        if not is_power_of_two(granule_bytes) or granule_bytes > self.flit_bytes:
+            raise FabricError(
+                f"granules of {granule_bytes} B in bursts of {self.flit_bytes} B at {node!r}",
+                hint="give a power of two up to the bytes of a burst",
+            )
+        if not 0 <= open_ns <= burst_ns or drain_bytes < 0:
+            raise FabricError(
+                f"channels at {node!r} that open a row in {open_ns} ns and drain {drain_bytes} B",
+                hint=f"give 0 to {burst_ns} ns, the time of a burst, and 0 bytes or more",
+            )
         burst_ns = max(on_grid(burst_ns), GRID_NS)
-        self.channel_specs[index] = (
-            channels,
-            self.flit_bytes,
-            burst_ns,
-            on_grid(switch_penalty_ns),
-            separate,
-        )
+        self.channel_specs[index] = ChannelSpec(
+            channels, self.flit_bytes, burst_ns, on_grid(switch_penalty_ns), separate, granule_bytes, on_grid(open_ns),
+            drain_bytes,
+        )  # fmt: skip
 
     def node_index(self, name: Hashable) -> int:
         try:

@@ -53,7 +53,8 @@ class PlannedTrains:
         group = transfer.sink
         if group is not None and not isinstance(arrival, Pace):
             self.to_memory[group.node].append((end, train))
-            end, train.channels_before = group.commit_writes(transfer.block + index, arrival)
+            block, flits = transfer.block + index, transfer.flits
+            end, train.channels_before = group.commit_writes(block, arrival, flits, transfer.spare)
             if transfer.finish_ns > end:
                 end = transfer.finish_ns
         transfer.train = train
@@ -178,7 +179,8 @@ class PlannedTrains:
         arrived = train.passed(transfer.hops, now, order)
         progressions = train.part(transfer.hops, first, arrived)
         assert not isinstance(progressions, Pace)
-        finish, _ = group.commit_writes(transfer.block + first, progressions)
+        spare = transfer.spare if arrived == transfer.flits else 0  # else the last burst has yet to come
+        finish, _ = group.commit_writes(transfer.block + first, progressions, transfer.flits, spare)
         transfer.finish_ns = max(transfer.finish_ns, finish)
         return arrived
 

@@ -176,6 +176,16 @@ class TrainTemplate:
         self.waits = train.longest_waits()
         self.links = train.bookings()
 
+    def has_pace(self, pace: Pace, now: float) -> bool:
+        """Whether a read that begins at `now` leaves its memory as here: from channels that are idle."""
+        own = self.hops[0][0]
+        assert isinstance(own, Pace)
+        return (
+            pace.simultaneous
+            and pace.firsts[0] == now + own.firsts[0]
+            and pace.end == (None if own.end is None else now + own.end)
+        )
+
 
 def template_of(transfer: Transfer, group: ChannelGroup | None) -> TrainTemplate | None:
     """The template of transfers of this route and size, read from `group` if given; None if it is not short."""

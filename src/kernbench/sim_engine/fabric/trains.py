@@ -192,7 +192,7 @@ class TrainPlanner:
             return False
         if not self._links.are_free(template.links, now) or self._trains.last_write(group, now):
             return False
-        if not group.read_if_idle(transfer.block, transfer.flits, now):
+        if not group.read_if_idle(transfer.block, transfer.flits, now, transfer.spare):
             return False
         self._follow_template(transfer, template, now, template.arrival)
         return True
@@ -206,9 +206,7 @@ class TrainPlanner:
         if template is None:
             _learn_template(transfer, last_flit.templates, key)
             return False
-        if not isinstance(template, TrainTemplate) or (
-            pace is not None and not (pace.simultaneous and pace.firsts[0] == now + pace.burst_ns)
-        ):
+        if not isinstance(template, TrainTemplate) or (pace is not None and not template.has_pace(pace, now)):
             return False
         if not self._links.are_free(template.links, now):
             return False

@@ -32,8 +32,11 @@ class TransferMaker:
         read_from: int | None = None,
         write_to: int | None = None,
         seq: int | None = None,
+        granules: int = 0,
     ) -> Transfer:
-        """A transfer that has yet to be sent. Raises FabricError for a path or size that the network cannot carry."""
+        """A transfer that has yet to be sent, whose last burst touches so many `granules`; 0: as many as its bytes
+        fill. Raises FabricError for a path or size that the network cannot carry.
+        """
         if nbytes < 0 or header_bytes < 0:
             raise FabricError(f"a transfer of {nbytes} bytes with a header of {header_bytes}", hint="give 0 or more")
         transfer = Transfer(next(self.seq) if seq is None else seq, route, nbytes, at_ns, on_done, tag)
@@ -50,7 +53,11 @@ class TransferMaker:
             flit_bytes = self._network.flit_bytes
             transfer.last = last = (wire_bytes - 1) // flit_bytes
             transfer.flits = last + 1
-            transfer.last_flit = last_flit = route.last_flit(self._network, wire_bytes - last * flit_bytes)
+            last_bytes = wire_bytes - last * flit_bytes
+            group = transfer.source or transfer.sink
+            if group is not None and group.per_burst > 1:
+                transfer.spare = group.per_burst - granules if granules else group.spare_of(last_bytes)
+            transfer.last_flit = last_flit = route.last_flit(self._network, last_bytes, transfer.spare)
             transfer.crossings, transfer.last_crossings = route.crossings, last_flit.crossings
         return transfer
 

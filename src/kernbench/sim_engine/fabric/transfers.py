@@ -85,7 +85,8 @@ class Transfer:
     )
     DERIVED = (  # from its route and size, from its events in the agenda; a plan is split before its state is taken
         "block", "crossings", "done_ns", "epoch", "flits", "hops", "last", "last_crossings", "last_flit", "links",
-        "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow", "source", "times", "train", "tries",
+        "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow", "source", "spare", "times", "train",
+        "tries",
     )  # fmt: skip
 
     __slots__ = (
@@ -114,6 +115,7 @@ class Transfer:
         "slot",
         "slow",
         "source",
+        "spare",
         "tag",
         "times",
         "train",
@@ -139,6 +141,7 @@ class Transfer:
         self.nbytes = nbytes
         self.flits = 0
         self.last = -1  # index of the last flit
+        self.spare = 0  # granules that its last burst lacks, where it reads or writes memory channels
         self.block = 0  # address in bursts
         self.at_ns = at_ns
         self.on_done = on_done

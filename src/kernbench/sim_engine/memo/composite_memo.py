@@ -332,9 +332,9 @@ class OneEventComposite:
         """What links and channels have done."""
         engine, sub_network, begin_ns = self._machine.fabric.engine, self._sub_network, self.begin_ns
         network = self._machine.fabric.network
-        for (way, is_read, last_bytes), (flits, transfers) in recording.moved.items():
+        for (way, is_read, last_bytes, spare), (flits, transfers) in recording.moved.items():
             route = sub_network.routes[way][is_read]
-            engine.counters.count(route.last_flit(network, last_bytes), flits, transfers)
+            engine.counters.count(route.last_flit(network, last_bytes, spare), flits, transfers)
         for at, wait, since in recording.waits:
             engine.links.note_wait(sub_network.links[at], wait, begin_ns + since)
         for (_, node), rows, directions in zip(

@@ -27,7 +27,8 @@ class Use(NamedTuple):
     tcm_ns: float
 
 
-MovedKind = tuple[int, bool, int]  # of transfers: along which way, whether it is a read, bytes of the last flit
+# Of transfers: along which way, whether it is a read, bytes of the last flit, and granules that its burst lacks.
+MovedKind = tuple[int, bool, int, int]
 WorkByPart = dict[tuple[str, str], tuple[int, float, int]]  # by part of the PE and unit: ops, busy ns, how much
 
 

@@ -25,8 +25,8 @@ from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.triton_emu.recording_tl import Trace
 
 CALL_BYTES, ADDRESS_BYTES = 512, 40  # of memory: a call of a kernel, or a step with values; an address
-Moved = tuple[tuple[str, ...], int, int, int]  # path, bytes of the last flit, whole flits, transfers
-ChannelRows = list[tuple[int, float, float]]  # of each channel: bursts, longest wait, when it began
+Moved = tuple[tuple[str, ...], int, int, int, int]  # path, bytes and spare of the last flit, whole flits, transfers
+ChannelRows = list[tuple[int, float, float]]  # of each channel: granules, longest wait, when it began
 
 
 class Messages(NamedTuple):
@@ -97,8 +97,8 @@ class LaunchRecording:
             routes = [network.route([shift.name(node) for node in path]) for path, *_ in self.moved]
             found = self.placed[shift.region] = Traffic(
                 [
-                    Done(route.last_flit(network, last_bytes), flits, transfers)
-                    for route, (_, last_bytes, flits, transfers) in zip(routes, self.moved, strict=True)
+                    Done(route.last_flit(network, last_bytes, spare), flits, transfers)
+                    for route, (_, last_bytes, spare, flits, transfers) in zip(routes, self.moved, strict=True)
                 ],
                 [
                     (network.link_index(shift.name(src), shift.name(dst)), wait, at)

@@ -99,11 +99,7 @@ class PrivatePe:
             self.fabric.engine.groups[ours].turn_to(machine.fabric.engine.groups[node].directions)
         self._sequence = count()
         owner = cast(PortOwner, self)
-        burst_bytes = sub_network.kind[0]
-        with_channels = {str(ours) for ours, _ in sub_network.channels}
-        self.ports: list[MemoryPort] = [
-            DirectPort(owner, path, burst_bytes if path[-1] in with_channels else 0) for path in sub_network.paths
-        ]
+        self.ports: list[MemoryPort] = [DirectPort(owner, path) for path in sub_network.paths]
 
     def sequence_of(self, node: str) -> Iterator[int]:
         return self._sequence

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernbench.sim_engine.fabric import Network
+from kernbench.sim_engine.fabric.channels import ChannelSpec
 
 Path = tuple[str, ...]
 # Bytes of a flit; of each link its ends, bandwidth and propagation; overheads of nodes; channels by node; the ways.
@@ -16,7 +17,7 @@ SubNetworkShape = tuple[
     int,
     tuple[tuple[int, int, float | None, float], ...],
     tuple[float, ...],
-    tuple[tuple[int, tuple[int, int, float, float, bool]], ...],
+    tuple[tuple[int, ChannelSpec], ...],
     tuple[Path, ...],
 ]
 
@@ -59,6 +60,9 @@ class SubNetwork:
             network.add_node(str(place), overhead_ns)
         for src, dst, bw_gbs, propagation_ns in rows:
             network.add_link(str(src), str(dst), bw_gbs, propagation_ns)
-        for place, (channels, _, burst_ns, penalty_ns, separate) in specs:
-            network.add_channels(str(place), channels, burst_ns, penalty_ns, separate=separate)
+        for place, spec in specs:
+            network.add_channels(
+                str(place), spec.channels, spec.burst_ns, spec.penalty_ns, separate=spec.separate,
+                granule_bytes=spec.granule_bytes, open_ns=spec.open_ns, drain_bytes=spec.drain_bytes,
+            )  # fmt: skip
         return network

@@ -119,7 +119,7 @@ def test_a_read_paces_its_flits_by_their_bursts(
         latest = max(latest, free[channel])
         expected.append(latest)
     assert list(pace.times(0, flits)) == expected
-    assert group.total_bursts() == len(before) + flits
+    assert group.total_granules() == len(before) + flits
 
 
 def test_a_channel_group_goes_back_to_the_state_before() -> None:
