@@ -23,12 +23,14 @@ from kernbench.topology.yaml_marks import Marked, parse_yaml
 
 UNITS = {
     "_gbs": "GB/s", "_ns": "ns", "_per_ns": "1/ns", "ns_per_mm": "ns/mm", "_mm": "mm", "_bytes": "bytes",
-    "_gb_per_cube": "GiB", "_mb_per_cube": "MiB", "_mb_per_pe": "MiB", "_mb": "MiB", "_ghz": "GHz", "_w": "W",
+    "_gb_per_cube": "GiB", "_mb_per_cube": "MiB", "_mb_per_pe": "MiB", "_mb": "MiB", "_ghz": "GHz", "_w": "W", "_mm2": "mm²", "_usd": "USD", "_bits": "bits",
     "page_size": "bytes", "slot_size": "bytes", "point_timeout": "s",
 }  # fmt: skip
 BLOCK_UNITS = {
     "energy.pj_per_byte": "pJ/byte", "energy.pj_per_mac": "pJ", "energy.pj_per_vector_op": "pJ", "energy.static_w": "W",
-    "area.mm2": "mm²", "area.mm2_per_mib": "mm²/MiB", "cube.geometry": "mm", "io_chiplet.size_mm": "mm",
+    "area.mm2": "mm²", "area.mm2_per_mib": "mm²/MiB", "area.um2_per_mac": "µm²",
+    "area.um2_per_lane": "µm²", "area.mm2_per_gbs": "mm² s/GB", "area.mm_per_gbs": "mm s/GB",
+    "power.static_w_per_mm2": "W/mm²", "cube.geometry": "mm", "io_chiplet.size_mm": "mm",
 }  # fmt: skip
 # Of keys that several blocks have.
 COMMON = {

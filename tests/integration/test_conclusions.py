@@ -536,6 +536,13 @@ def test_energy_of_decode_is_its_bytes_and_of_prefill_its_tiles() -> None:
 
 
 @concludes("design-space/06-front-area")
-def test_only_tcm_has_an_area_to_count() -> None:
-    areas = {(number(row, "tcm"), number(row, "area_mm2")) for row in rows("design-space")}
-    assert len(areas) == len({tcm for tcm, _ in areas}) > 1
+def test_macs_are_cheap_in_area_and_hbm_bandwidth_is_not() -> None:
+    prefill, decode = built("prefill"), built("decode")
+    macs, hbm = built("prefill", macs=8192.0), built("decode", hbm=64.0)
+    assert number(macs, "area_mm2") / number(prefill, "area_mm2") == pytest.approx(1.07, abs=0.005)
+    assert number(prefill, "layer_us") / number(macs, "layer_us") == pytest.approx(1.42, abs=0.01)
+    most = built("prefill", macs=16384.0)
+    assert number(most, "area_mm2") / number(prefill, "area_mm2") == pytest.approx(1.21, abs=0.005)
+    assert number(macs, "layer_us") / number(most, "layer_us") == pytest.approx(1.01, abs=0.005)
+    assert number(hbm, "area_mm2") / number(decode, "area_mm2") == pytest.approx(1.60, abs=0.01)
+    assert number(decode, "layer_us") / number(hbm, "layer_us") == pytest.approx(1.44, abs=0.01)

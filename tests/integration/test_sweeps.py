@@ -185,6 +185,31 @@ def test_a_machine_that_cannot_be_is_a_row_too(bench: Path) -> None:
     assert "out of range" in str(rows[1].error)
 
 
+def test_a_point_over_a_limit_is_kept_with_the_reason_and_its_figures(bench: Path, tmp_path: Path) -> None:
+    macs = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
+    limits = {**SMALL, "limits.die_mm2": 250.0}
+    rows = sweep(function(bench), {macs: [4096.0, 65536.0]}, overrides=limits, workers=0, out=tmp_path / "out")
+    assert [row.ok for row in rows] == [True, True]
+    assert rows[0].infeasible is None
+    assert str(rows[1].infeasible).startswith("a die of kind cube has ")
+    assert str(rows[1].infeasible).endswith("more than 250 (limits.die_mm2)")
+    assert rows[0].area_low_mm2 < rows[0].area_mm2 < rows[0].area_high_mm2
+    assert rows[0].cost_usd < rows[1].cost_usd
+    assert rows[0].sip_w < rows[1].sip_w  # of static power, and a launch on more MACs
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (results["best"], results["front"], results["infeasible"]) == ([0], [0], [1])
+
+
+def test_a_point_that_does_not_fit_memory_is_infeasible(bench: Path) -> None:
+    def large(torch, n):
+        torch.empty((n, 1 << 30), dtype="f16")
+
+    fits, fails = sweep(large, {"n": [1, 64]}, overrides=SMALL, workers=0)
+    assert (fits.ok, fits.infeasible) == (True, None)
+    assert not fails.ok
+    assert str(fails.infeasible).startswith("memory: ")
+
+
 @pytest.mark.parametrize(
     ("over", "error"),
     [

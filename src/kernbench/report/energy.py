@@ -21,6 +21,7 @@ from math import fsum
 from kernbench.common.frozen import frozen
 from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
 from kernbench.report.link_classes import DIE_TO_DIE
+from kernbench.report.ranges import Range, exactly, range_of, total
 from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.coefficients import coefficient_of
@@ -29,7 +30,6 @@ from kernbench.topology.spec import MachineSpec
 
 COMPUTE = {MACS: "pj_per_mac", VECTOR_OPS: "pj_per_vector_op"}
 STATIC = "static"
-NO_AREA = ("host", "pe_tcm", "sram")  # outside the machine, or counted by MiB
 
 Amounts = dict[str, float]  # key of the coefficient -> MACs, ops or bytes
 
@@ -41,6 +41,8 @@ class Energy:
     joules: Mapping[str, float]
     not_counted: tuple[str, ...]  # keys of missing coefficients, for work that was done
     span_ns: float
+    low_j: float = 0.0  # with every coefficient at the low end of its range
+    high_j: float = 0.0
 
     @property
     def total_j(self) -> float:
@@ -53,6 +55,8 @@ class Energy:
     def as_json(self) -> dict[str, object]:
         return {
             "total_j": self.total_j,
+            "low_j": self.low_j,
+            "high_j": self.high_j,
             "average_w": self.average_w,
             "joules": dict(self.joules),
             "not_counted": list(self.not_counted),
@@ -134,6 +138,7 @@ def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: f
 def _charged(done: Amounts, spec: MachineSpec, span_ns: float, static_w: float) -> Energy:
     joules: dict[str, float] = {}
     missing: list[str] = []
+    ranges: list[Range] = [exactly(static_w * span_ns * 1e-9)]
     for key, amount in sorted(done.items()):
         coefficient = coefficient_of(spec, key)
         if coefficient is None:
@@ -141,11 +146,13 @@ def _charged(done: Amounts, spec: MachineSpec, span_ns: float, static_w: float) 
             continue
         block = _block_of(key)
         joules[block] = joules.get(block, 0.0) + amount * coefficient.value * 1e-12
+        ranges.append(range_of(coefficient) * (amount * 1e-12))
     if static_w:
         joules[STATIC] = static_w * span_ns * 1e-9
     else:
         missing.append("energy.static_w")
-    return Energy(joules, tuple(missing), span_ns)
+    ends = total(ranges)
+    return Energy(joules, tuple(missing), span_ns, ends.low, ends.high)
 
 
 def _block_of(key: str) -> str:
@@ -167,46 +174,3 @@ def block_counts(graph: TopologyGraph, sip: int | None = None) -> Mapping[str, i
             continue
         counts[node.kind] = counts.get(node.kind, 0) + 1
     return counts
-
-
-@frozen
-class Area:
-    """Area of a machine in mm2: dies from the geometry, and blocks that have a coefficient."""
-
-    dies_mm2: float
-    blocks_mm2: Mapping[str, float]
-    not_counted: tuple[str, ...]
-
-    @property
-    def counted_mm2(self) -> float:
-        return fsum(self.blocks_mm2.values())
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "dies_mm2": self.dies_mm2,
-            "blocks_mm2": dict(self.blocks_mm2),
-            "counted_mm2": self.counted_mm2,
-            "not_counted": list(self.not_counted),
-        }
-
-
-def area_of(graph: TopologyGraph) -> Area:
-    """The silicon of a machine."""
-    spec, counts = graph.spec, block_counts(graph)
-    blocks = {kind: mm2 * counts.get(kind, 0) for kind, mm2 in sorted(spec.area.mm2.items())}
-    memory = spec.cube.memory_map
-    mib = {"tcm": memory.tcm_mb_per_pe * spec.n_pes, "sram": memory.sram_mb_per_cube * spec.n_cubes}
-    missing = []
-    for name, size in mib.items():
-        coefficient = coefficient_of(spec, f"area.mm2_per_mib.{name}")
-        if coefficient is None:
-            missing.append(f"area.mm2_per_mib.{name}")
-        else:
-            blocks[name] = coefficient.value * size
-    missing += [f"area.mm2.{kind}" for kind in sorted(counts) if kind not in spec.area.mm2 and kind not in NO_AREA]
-    return Area(_dies_mm2(spec), blocks, tuple(missing))
-
-
-def _dies_mm2(spec: MachineSpec) -> float:
-    cube, chiplet = spec.cube.geometry.cube_mm, spec.io_chiplet.size_mm
-    return spec.n_cubes * cube.w * cube.h + spec.n_sips * len(spec.sip.io_chiplets) * chiplet.w * chiplet.h

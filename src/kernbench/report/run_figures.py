@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kernbench.common.frozen import frozen
-from kernbench.report.energy import Area, RunEnergy, area_of, energy_of
+from kernbench.report.energy import RunEnergy, energy_of
+from kernbench.report.feasible import Feasibility, feasibility_of
 from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
+from kernbench.report.silicon import Area, area_of
 from kernbench.report.tiles import TileUse, tiles_of
 from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
@@ -75,12 +77,13 @@ class RunFigures:
     links: tuple[LinkUse, ...]
     energy: RunEnergy
     area: Area
+    feasibility: Feasibility
     tiles: tuple[tuple[TileUse, ...], ...] = ()  # of each launch's composites
 
 
 def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) -> RunFigures:
     """The figures of a finished run."""
-    spec = result.engine.graph.spec
+    spec, energy = result.engine.graph.spec, energy_of(result)
     return RunFigures(
         result=result,
         machine=spec.system.name,
@@ -91,8 +94,9 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
         peak=peak_of(spec, spec.n_pes),
         n_pes=spec.n_pes,
         links=_busiest_links(result),
-        energy=energy_of(result),
+        energy=energy,
         area=area_of(result.engine.graph),
+        feasibility=feasibility_of(result.engine.graph, energy, tuple(result.launches)),
         tiles=tuple(tiles_of(launch, result.engine.graph) for launch in result.launches),
     )
 
@@ -193,6 +197,7 @@ def run_as_json(figures: RunFigures) -> dict[str, object]:
         "links": [link.as_json() for link in figures.links],
         "energy": figures.energy.as_json(),
         "area": figures.area.as_json(),
+        "feasibility": figures.feasibility.as_json(),
     }
     rows = rows_of(result)
     if rows:

@@ -42,7 +42,7 @@ def run_summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
         lines += ["", *_links(figures, paint)]
     if figures.energy.run.joules:
         lines += ["", *_energy(figures, paint)]
-    lines += ["", *_verdict(figures, paint)]
+    lines += ["", *_infeasible(figures, paint), *_verdict(figures, paint)]
     if figures.result.engine.races is not None:
         lines += ["", *_races(figures, paint)]
     return "\n".join(lines)
@@ -55,6 +55,8 @@ def short_summary(figures: RunFigures, paint: Paint = plain) -> str:
         parts += ["", *_launches(figures, paint)]
         tiles = list(_tiles(figures, paint)) if any(figures.tiles) else []
         parts += [line for line in tiles if "would use" in line]
+    if figures.feasibility.infeasible:
+        parts += ["", *_infeasible(figures, paint)]
     if figures.result.data or figures.result.ops:
         parts += ["", *_verdict(figures, paint)]
     if figures.result.engine.races is not None:
@@ -255,6 +257,14 @@ def _energy(figures: RunFigures, paint: Paint) -> Iterator[str]:
     yield from table([(name, format_joules(j), bar_of(j, energy.total_j)) for name, j in found], left=(0, 2))
     if energy.not_counted:
         yield f"  not counted, no coefficient: {', '.join(key.removeprefix('energy.') for key in energy.not_counted)}"
+
+
+def _infeasible(figures: RunFigures, paint: Paint) -> Iterator[str]:
+    """Limits of the description that this design exceeds."""
+    if figures.feasibility.infeasible:
+        yield paint("Infeasible", "title")
+        yield from (f"  {reason}" for reason in figures.feasibility.infeasible)
+        yield ""
 
 
 def _queue(ns: float) -> str:

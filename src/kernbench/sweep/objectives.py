@@ -1,7 +1,7 @@
 """Objectives over the columns of rows, the Pareto front, and the ranking of rows.
 
-A row is on the front if no other is at least as good in every objective and better in one. Rows that failed, rows whose
-model does not fit the machine's memory, and rows without a number in one of the columns are excluded.
+A row is on the front if no other is at least as good in every objective and better in one. Rows that failed, rows that
+are infeasible, and rows without a number in one of the columns are excluded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Objective:
     def worth(self, row: SweepRow) -> float | None:
         """The value to minimise; None if the row has no number there."""
         value = row.value(self.column)
-        if not row.ok or not row.fits or isinstance(value, bool) or not isinstance(value, int | float):
+        if not row.ok or not row.is_feasible or isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return -float(value) if self.maximize else float(value)
 
@@ -82,7 +82,7 @@ def _is_number(value: Value) -> bool:
 
 def check_objectives(objectives: Sequence[Objective], rows: Sequence[SweepRow]) -> None:
     """Raise UsageError for one that is no column, or that no row has a number for."""
-    ok = [row for row in rows if row.ok and row.fits]
+    ok = [row for row in rows if row.ok and row.is_feasible]
     columns = columns_of(rows)
     for objective in objectives:
         if ok and all(objective.worth(row) is None for row in ok):

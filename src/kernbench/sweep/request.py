@@ -280,6 +280,11 @@ def _report(
     unfit = sum(not row.fits for row in rows)
     if unfit:
         warnings.insert(0, f"{unfit} of {len(rows)} points do not fit the memory of their machine, and are not ranked")
+    over = sum(row.fits and row.infeasible is not None for row in rows)
+    if over:
+        warnings.insert(
+            0, f"{over} of {len(rows)} points are infeasible, and are not ranked: see the column `infeasible`"
+        )
     notes = [*notes, *warnings]
     return SweepReport(rows, driven.ran, driven.run_s, objectives, best, front, identity, made_with, notes, files)
 

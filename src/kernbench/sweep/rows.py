@@ -36,14 +36,31 @@ class SweepRow:
     bound: str | None = None  # compute, memory, link or neither: of the greater part of the bound
     roofline_share: float | None = None  # what the bounds of all launches allow over what they took
     energy_j: float | None = None  # of what the machine has coefficients for
-    area_mm2: float | None = None  # of the machine's blocks that have a coefficient
+    energy_low_j: float | None = None
+    energy_high_j: float | None = None
+    area_mm2: float | None = None  # of the blocks of all dies
+    area_low_mm2: float | None = None
+    area_high_mm2: float | None = None
+    sip_w: float | None = None  # power of a SIP over its hottest launch, with static power
+    sip_low_w: float | None = None
+    sip_high_w: float | None = None
+    static_w: float | None = None  # of all dies of the machine
+    cost_usd: float | None = None
+    cost_low_usd: float | None = None
+    cost_high_usd: float | None = None
     cost: float | None = None
     returned: Mapping[str, float] = field(default_factory=dict)  # numbers that the bench returned by name
     wrong: bool = False  # it ran, and its data was not as stated
     fits: bool = True  # False where the bench says so of what it models: such a row is never called best
+    infeasible: str | None = None  # why the design cannot be built or used: such a row is never called best either
     made_with: str | None = None  # digest of the sweep's identity when it was made: see `sweep.json`
     error: str | None = None
     table: tuple[Mapping[str, Value], ...] = ()  # rows that the bench returned
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether the row may be called best or be on a front, if it has not failed."""
+        return self.fits and self.infeasible is None
 
     @property
     def key(self) -> str:
@@ -87,7 +104,16 @@ _KEYS = [part.name for part in fields(SweepRow)]
 FIXED = [name for name in _KEYS if name not in ("point", "params", "machine", "returned", "error", "table")]
 
 
-NUMBERS = [name for name in FIXED if name not in ("machine_hash", "ok", "bound", "wrong", "fits", "made_with")]
+NUMBERS = [
+    name for name in FIXED if name not in ("machine_hash", "ok", "bound", "wrong", "fits", "infeasible", "made_with")
+]
+
+
+# Columns that rows of earlier sweeps do not have.
+LATER = (
+    *("infeasible", "sip_w", "sip_low_w", "sip_high_w", "static_w", "cost_usd", "cost_low_usd", "cost_high_usd"),
+    *("area_low_mm2", "area_high_mm2", "energy_low_j", "energy_high_j"),
+)
 
 
 def param_column(name: str) -> str:
@@ -96,7 +122,8 @@ def param_column(name: str) -> str:
 
 def row_of_json(data: Mapping[str, Any]) -> SweepRow:
     """The row that `as_json` gave; raises TypeError or ValueError for anything else."""
-    data = {"fits": True, "made_with": None, **{name: value for name, value in data.items() if name != "key"}}
+    later = dict.fromkeys(LATER, None)
+    data = {"fits": True, "made_with": None, **later, **{name: value for name, value in data.items() if name != "key"}}
     if set(data) != set(_KEYS) or not all(isinstance(data[name], dict) for name in ("params", "machine", "returned")):
         raise ValueError("not a row")
     if not all(isinstance(data[name], bool) for name in ("ok", "wrong", "fits")) or not isinstance(data["point"], int):

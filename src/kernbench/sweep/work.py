@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.report.energy import area_of, energy_of
+from kernbench.common.errors import AllocationError, KernBenchError, UsageError
+from kernbench.report.energy import energy_of
+from kernbench.report.feasible import feasibility_of
 from kernbench.report.roofline import roofline_of
 from kernbench.report.run_figures import kernels_ns_of
+from kernbench.report.silicon import area_of
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
 from kernbench.sweep.context import SweepContext
@@ -72,6 +74,8 @@ class PointRunner:
             machine = self._machine(point)
             known = {"machine_hash": machine.digest, "cost": machine.cost}
             return _row_of(self._run(point, machine), task, machine)
+        except AllocationError as error:
+            return failed_row(point, str(error), task.number, infeasible=f"memory: {error.what}", **known)
         except KernBenchError as error:
             return failed_row(point, str(error), task.number, **known)
         except MemoryError:
@@ -116,6 +120,10 @@ def _row_of(result: BenchResult, task: PointTask, machine: _Machine) -> SweepRow
     bound_ns = {"compute": 0.0, "memory": 0.0, "link": 0.0, "neither": 0.0}
     for roofline in rooflines:
         bound_ns[roofline.bound] += roofline.bound_ns
+    energy, area = energy_of(result), area_of(machine.graph).counted
+    limits = feasibility_of(machine.graph, energy, tuple(launches))
+    fits, usd = _fits(result.returned[0] if result.returned else None), limits.price.total_usd
+    reasons = [*([] if fits else ["memory: the model does not fit"]), *limits.infeasible]
     return SweepRow(
         point=task.number,
         params=dict(task.point.params),
@@ -130,12 +138,24 @@ def _row_of(result: BenchResult, task: PointTask, machine: _Machine) -> SweepRow
         bytes_hbm_requested=sum(launch.bytes_hbm_requested for launch in launches),
         bound=max(bound_ns, key=lambda name: bound_ns[name]) if any(bound_ns.values()) else "neither",
         roofline_share=sum(bound_ns.values()) / exec_ns if exec_ns else 0.0,
-        energy_j=energy_of(result).run.total_j,
-        area_mm2=area_of(machine.graph).counted_mm2,
+        energy_j=energy.run.total_j,
+        energy_low_j=energy.run.low_j,
+        energy_high_j=energy.run.high_j,
+        area_mm2=area.value,
+        area_low_mm2=area.low,
+        area_high_mm2=area.high,
+        sip_w=limits.sip_w.value,
+        sip_low_w=limits.sip_w.low,
+        sip_high_w=limits.sip_w.high,
+        static_w=limits.static_w.value,
+        cost_usd=usd.value,
+        cost_low_usd=usd.low,
+        cost_high_usd=usd.high,
         cost=machine.cost,
         returned=_numbers(result.returned[0] if result.returned else None),
         wrong=any(not check.ok for check in result.data),
-        fits=_fits(result.returned[0] if result.returned else None),
+        fits=fits,
+        infeasible="; ".join(reasons) or None,
         error=_why_not(result),
         table=_table(result.returned[0] if result.returned else None),
     )

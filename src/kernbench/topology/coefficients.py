@@ -1,4 +1,4 @@
-"""Coefficients of energy and area: from the machine description if it sets one, else the shipped value.
+"""Coefficients of energy, power, area and cost: from the machine description if it sets one, else the shipped value.
 
 A coefficient that the description leaves null takes the value of `coefficients.yaml`, which names a public source and a
 range for each. A coefficient that neither defines is None, and the energy report lists it as not counted.
@@ -17,12 +17,13 @@ OWN = "the machine's description"
 
 
 class Coefficient(NamedTuple):
-    """A value, the range that its source supports, and the source."""
+    """A value, the range that its sources support, the process node it holds for, and the source."""
 
     key: str
     value: float
     low: float
     high: float
+    node: str
     how: str
     source: str
 
@@ -42,4 +43,4 @@ def coefficient_of(spec: MachineSpec, key: str) -> Coefficient | None:
     if found is None:
         return shipped_coefficients().get(key)
     assert isinstance(found, int | float)
-    return Coefficient(key, float(found), float(found), float(found), "", OWN)
+    return Coefficient(key, float(found), float(found), float(found), "", "", OWN)

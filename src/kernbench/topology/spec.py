@@ -25,7 +25,7 @@ from kernbench.topology.spec_base import (
     SizeMm,
 )
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
-from kernbench.topology.spec_energy import AreaSpec, EnergySpec
+from kernbench.topology.spec_energy import AreaSpec, CostSpec, EnergySpec, LimitsSpec, PowerSpec
 from kernbench.topology.spec_fabric import FabricSpec
 from kernbench.topology.spec_hbm import HbmSpec
 
@@ -183,6 +183,9 @@ class MachineSpec(Record):
     cube: CubeSpec
     energy: EnergySpec
     area: AreaSpec
+    power: PowerSpec
+    cost: CostSpec
+    limits: LimitsSpec
     fabric: FabricSpec = FabricSpec()
     hbm: HbmSpec = HbmSpec()
 

@@ -1,16 +1,17 @@
-"""Coefficients of energy and area in a machine description. None of them changes a simulated time.
+"""Coefficients of energy, power, area and cost, and limits, in a machine description. None changes a simulated time.
 
 A null coefficient takes the shipped value (`coefficients.py`), if there is one.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
-from kernbench.topology.readers import number
+from kernbench.topology.readers import choice, number
 from kernbench.topology.record import Record
 
 Picojoules = Annotated[float, number(0.0, 1e6)]
 Watts = Annotated[float, number(0.0, 1e4)]
+Positive = Annotated[float, number(0.0, 1e9)]
 SquareMm = Annotated[float, number(0.0, 1e6)]
 
 
@@ -37,6 +38,55 @@ class Mm2PerMib(Record):
     sram: SquareMm | None
 
 
+class PerF16(Record):
+    f16: Positive | None
+
+
+class Mm2PerGbs(Record):
+    """Area per GB/s of one direction: PHYs with their controllers, and the NoC's share of a PE's port."""
+
+    hbm: Positive | None
+    ucie: Positive | None
+    pcie: Positive | None
+    noc: Positive | None
+
+
+class MmPerGbs(Record):
+    """The edge of a die per GB/s of one direction."""
+
+    hbm: Positive | None
+    ucie: Positive | None
+    pcie: Positive | None
+
+
 class AreaSpec(Record):
     mm2: Mapping[str, SquareMm]  # kind of block -> area of one such block
     mm2_per_mib: Mm2PerMib
+    um2_per_mac: PerF16
+    um2_per_lane: PerF16
+    mm2_per_gbs: Mm2PerGbs
+    mm_per_gbs: MmPerGbs
+    unattributed_share: Annotated[float, number(0.0, 0.9)] | None
+    hbm_place: Annotated[Literal["stacked", "edge"], choice("stacked", "edge")]
+
+
+class PowerSpec(Record):
+    static_w_per_mm2: Positive | None
+
+
+class CostSpec(Record):
+    wafer_usd: Positive | None
+    wafer_mm: Annotated[float, number(50.0, 1000.0)]
+    defects_per_cm2: Positive | None
+    yield_alpha: Annotated[float, number(0.1, 1e3)] | None
+    package_usd_per_mm2: Positive | None
+    memory_usd_per_gb: Positive | None
+
+
+class LimitsSpec(Record):
+    """What a design may not exceed; null: not checked."""
+
+    sip_w: Positive | None
+    die_mm2: Positive | None
+    edge_share: Positive | None
+    cost_usd: Positive | None

@@ -4,7 +4,8 @@ import pytest
 
 import kernbench
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.report.energy import Energy, area_of, energy_of
+from kernbench.report.energy import Energy, energy_of
+from kernbench.report.silicon import area_of
 from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.topology import load_topology
 from kernbench.topology.coefficients import coefficient_of, shipped_coefficients
@@ -123,13 +124,21 @@ def test_work_without_a_coefficient_is_named_and_not_counted() -> None:
     assert "static" not in found.joules
 
 
-def test_the_area_is_that_of_the_dies_and_of_blocks_with_a_coefficient() -> None:
+def test_the_area_is_that_of_the_dies_and_of_their_blocks() -> None:
     area = area_of(load_topology(None, ONE_CUBE | {"area.mm2.pe_gemm": 0.25, "area.mm2_per_mib.tcm": 0.5}))
     assert area.dies_mm2 == 14 * 14 + 10 * 4
     assert area.blocks_mm2["pe_gemm"] == 8 * 0.25
     assert area.blocks_mm2["tcm"] == 8 * 2 * 0.5
-    assert "area.mm2.pe_math" in area.not_counted
+    assert "area.mm2.m_cpu" in area.not_counted
     assert "area.mm2.pe_gemm" not in area.not_counted
+
+
+def test_the_range_of_energy_takes_every_coefficient_at_its_end() -> None:
+    found = energy_of(run(bench, {})).run
+    assert found.low_j < found.total_j < found.high_j
+    exact = energy_of(run(bench, OWN)).run
+    assert exact.low_j == pytest.approx(exact.total_j)
+    assert exact.high_j == pytest.approx(exact.total_j)
 
 
 def test_every_shipped_coefficient_has_a_source_and_lies_in_its_range_and_is_a_key_of_the_machine() -> None:
@@ -138,6 +147,7 @@ def test_every_shipped_coefficient_has_a_source_and_lies_in_its_range_and_is_a_k
         assert shipped.low <= shipped.value <= shipped.high
         assert shipped.source
         assert shipped.how
+        assert shipped.node
         assert coefficient_of(spec, key) == shipped
 
 

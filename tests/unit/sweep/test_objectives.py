@@ -40,6 +40,16 @@ def test_rows_that_failed_or_have_no_number_take_no_part() -> None:
     assert numbers(pareto_front(rows, [TIME, COST])) == [3]
 
 
+def test_infeasible_rows_are_never_best_and_never_on_the_front() -> None:
+    heavy = SweepRow(
+        0, {}, {}, ok=True, total_ns=1, cost=1, infeasible="a SIP draws 900 W, more than 700 (limits.sip_w)"
+    )
+    large = SweepRow(1, {}, {}, ok=True, total_ns=2, cost=1, fits=False)
+    rows = [heavy, large, row(2, 10), row(3, 20)]
+    assert numbers(ranked(rows, [TIME])) == [2, 3]
+    assert numbers(pareto_front(rows, [TIME, COST])) == [2]
+
+
 def test_the_best_come_first_and_equals_by_the_next_objective_then_by_number() -> None:
     assert numbers(ranked([row(0, 2, 1), row(1, 1, 9), row(2, 1, 3), row(3, 1, 3)], [TIME, COST])) == [2, 3, 1, 0]
 

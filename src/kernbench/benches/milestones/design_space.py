@@ -3,7 +3,7 @@
 A decoder layer on one SIP, at prefill and at decode, is timed on machines that differ in one parameter, each of which
 answers a question, and on some that differ in two. The link between two dies grows with its connections, the links
 between a PE and its HBM slice with the slice's bandwidth, and the scheduler's share of TCM with TCM. Objectives are
-time of the layer, energy per token, area of what the machine has coefficients for, and the cost model's figure; the
+time of the layer, energy per token, area of the dies' blocks, and the cost model's figure; the
 machine that was given is marked.
 """
 
@@ -26,7 +26,6 @@ from kernbench.sweep.points import MACHINE
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.load import load_spec
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.spec_base import MAX_TCM_MB
 
 UCIE = "machine:cube.ucie.n_connections"
 DIE_LINK = "machine:sip.links.cube_to_cube.bw_gbs"
@@ -43,17 +42,17 @@ TITLES = {  # of a question: what its axis counts, and the question
 NOTES = {
     "ucie": " The link between two dies has the bandwidth of its connections, and a cube a row of routers for each.",
     "tcm": " The scheduler's share of it is in proportion; collectives have 0.5 MB of the rest, so kernels have a "
-    f"quarter of 2 MB and a sixth of 1.5. Addresses have room for {MAX_TCM_MB} MB.",
+    "quarter of 2 MB and a sixth of 1.5.",
 }
 COLUMNS = {"ucie": "ucie", "tcm": "tcm", "macs": "macs_per_byte"}
 Factors = dict[str, float]  # of what the machine has, by question; and `hbm`, its bandwidth
 # The TCM reserved for collectives is fixed: with much less TCM, kernels have none.
-ALONE: dict[str, tuple[float, ...]] = {"ucie": (0.5, 2.0), "tcm": (0.75, 0.875, 2.0), "macs": (0.5, 2.0, 4.0)}
+ALONE: dict[str, tuple[float, ...]] = {"ucie": (0.5, 2.0), "tcm": (0.75, 0.875), "macs": (0.5, 2.0, 4.0)}
 TOGETHER: tuple[Factors, ...] = ({"macs": 0.5, "hbm": 2.0}, {"hbm": 2.0}, {"macs": 2.0, "hbm": 2.0})
 OBJECTIVES = {  # a column -> on an axis
     "cost": "cost (machine as given = 1)",
     "energy_per_token_mj": "energy per token (mJ)",
-    "area_mm2": "area of what is counted (mm2)",
+    "area_mm2": "area of the dies' blocks (mm2)",
 }
 
 
@@ -83,7 +82,7 @@ def points(
 
 def machines(spec: MachineSpec, scale: str) -> list[Factors]:
     """The machine as given, those that differ in one parameter, and those that differ in more; invalid ones, as one
-    with more TCM or connections than addresses and routers have room for, are left out.
+    with more connections than routers have room for, are left out.
     """
     alone = {
         name: [{name: value} for value in values if _can_be(spec, {name: value})] for name, values in ALONE.items()
@@ -243,7 +242,7 @@ def _front(rows: Rows, has: Mapping[str, float], column: str) -> Chart:
         f"{_work(rows)} All machines of the three questions, and others that differ in MACs per PE and HBM bandwidth. "
         "Letters say what a machine of the front has that the one as given has not; GB/s are of a PE's HBM slice and "
         "of the links to it. Cost is the weighted sum of MACs, "
-        "on-die memory, HBM and die-to-die bandwidth; energy and area are of what has a coefficient.",
+        "on-die memory, HBM and die-to-die bandwidth; energy and area are amounts times coefficients.",
         tuple(panels),
         height_in=3.4,
     )

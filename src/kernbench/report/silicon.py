@@ -1,0 +1,204 @@
+"""Area of a machine's dies by block, the edge that PHYs take, and static power: amounts times coefficients with ranges.
+
+A cube's die has MAC units and vector lanes of its PEs, TCM and SRAM with periphery, the PHYs and controllers of HBM and
+UCIe, and the NoC; an IO chiplet has the PHYs of PCIe and UCIe. `area.mm2` by kind of block replaces the coefficient of
+that block. A share of each die belongs to no named block (pads, clocks, test). The geometry of a description decides
+distances; whether the blocks fit on its die is a warning of `kernbench compare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import fsum
+
+from kernbench.common.frozen import frozen
+from kernbench.common.ids import Place
+from kernbench.report.ranges import ZERO, Range, exactly, range_of, total
+from kernbench.topology.coefficients import coefficient_of
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec import MachineSpec
+
+CUBE, IO = "cube", "io_chiplet"
+SIDES = 4
+# Kind of block -> the block whose coefficient it replaces when `area.mm2` gives its area.
+REPLACES = {
+    "pe_gemm": "macs",
+    "pe_math": "lanes",
+    "hbm_ctrl": "hbm_phy",
+    "ucie": "ucie_phy",
+    "io_ucie": "ucie_phy",
+    "pcie_ep": "pcie_phy",
+    "noc_router": "noc",
+    "pe_tcm": "tcm",
+    "sram": "sram",
+}
+_OUTSIDE = ("host", "switch")
+_WITH_OTHERS = ("pe_cpu", "pe_scheduler", "pe_dma", "pe_fetch_store", "ucie_conn", "io_ucie_conn", "channel_router")
+MM2_PER_UM2 = 1e-6
+
+
+@frozen
+class Die:
+    """One kind of die: the area of its blocks, and the part of its edge that PHYs take."""
+
+    name: str
+    count: int  # in the whole machine
+    blocks_mm2: Mapping[str, Range]
+    edge_mm: Mapping[str, Range]
+    edge_has_mm: float
+    geometry_mm2: float
+
+    @property
+    def area_mm2(self) -> Range:
+        return total(self.blocks_mm2.values())
+
+    @property
+    def edge_share(self) -> Range:
+        return total(self.edge_mm.values()) * (1 / self.edge_has_mm)
+
+
+@frozen
+class Area:
+    """Area of a machine in mm2: dies as drawn in the geometry, and the blocks of all dies, with ranges."""
+
+    dies_mm2: float
+    blocks: Mapping[str, Range]
+    not_counted: tuple[str, ...]
+
+    @property
+    def blocks_mm2(self) -> Mapping[str, float]:
+        return {name: area.value for name, area in self.blocks.items()}
+
+    @property
+    def counted(self) -> Range:
+        return total(self.blocks.values())
+
+    @property
+    def counted_mm2(self) -> float:
+        return self.counted.value
+
+    def as_json(self) -> dict[str, object]:
+        counted = self.counted
+        return {
+            "dies_mm2": self.dies_mm2,
+            "blocks_mm2": dict(self.blocks_mm2),
+            "counted_mm2": counted.value,
+            "low_mm2": counted.low,
+            "high_mm2": counted.high,
+            "not_counted": list(self.not_counted),
+        }
+
+
+def area_of(graph: TopologyGraph) -> Area:
+    """The silicon of a machine."""
+    blocks: dict[str, Range] = {}
+    dies = dies_of(graph)
+    for die in dies:
+        for name, area in die.blocks_mm2.items():
+            blocks[name] = blocks.get(name, ZERO) + area * die.count
+    return Area(fsum(die.geometry_mm2 * die.count for die in dies), blocks, not_counted(graph.spec))
+
+
+def not_counted(spec: MachineSpec) -> tuple[str, ...]:
+    """Kinds of block without an area of their own. The control of a PE is counted with its vector lanes."""
+    known = {*spec.area.mm2, *REPLACES, *_OUTSIDE, *_WITH_OTHERS}
+    kinds = sorted({kind for _, kind, _ in spec.components()} - known)
+    return tuple(f"area.mm2.{kind}" for kind in kinds)
+
+
+def dies_of(graph: TopologyGraph) -> tuple[Die, Die]:
+    """The die of a cube and that of an IO chiplet."""
+    spec = graph.spec
+    cube, chiplet = spec.cube.geometry.cube_mm, spec.io_chiplet.size_mm
+    io = spec.sip.io_chiplets[0].id
+    n_ios = spec.n_sips * len(spec.sip.io_chiplets)
+    on_cube = _blocks(graph, _cube_amounts(spec), Place(0, 0))
+    on_io = _blocks(graph, _io_amounts(spec, _io_ports(graph, io)), Place(sip=0, io=io))
+    cube_edge = {"ucie": SIDES * _port_gbs(spec)} | ({"hbm": _hbm_gbs(spec)} if spec.area.hbm_place == "edge" else {})
+    io_edge = {
+        "pcie": spec.system.links.io_ep_to_switch.bw_gbs,
+        "ucie": _io_ports(graph, io) * spec.io_chiplet.phy_bw_gbs,
+    }
+    return (
+        Die(CUBE, spec.n_cubes, on_cube, _edges(spec, cube_edge), 2 * (cube.w + cube.h), cube.w * cube.h),
+        Die(IO, n_ios, on_io, _edges(spec, io_edge), 2 * (chiplet.w + chiplet.h), chiplet.w * chiplet.h),
+    )
+
+
+def static_w(graph: TopologyGraph) -> Range:
+    """Idle power of all dies of the machine."""
+    area = total(die.area_mm2 * die.count for die in dies_of(graph))
+    per_mm2 = coefficient_range(graph.spec, "power.static_w_per_mm2")
+    return area.times(per_mm2)
+
+
+# ------------------------------------------------------------------------------------------------------------ amounts
+
+
+def _cube_amounts(spec: MachineSpec) -> dict[str, tuple[str, float]]:
+    """Block -> its coefficient, and the amount on the die of a cube, in mm2 per unit of the coefficient."""
+    cube, parts = spec.cube, spec.cube.pe_template.components
+    macs = parts.pe_gemm.number_attr("macs_per_ns") / parts.pe_gemm.number_attr("clock_ghz")
+    lanes = parts.pe_math.number_attr("lanes_per_ns") / parts.pe_math.number_attr("clock_ghz")
+    memory = cube.memory_map
+    return {
+        "macs": ("area.um2_per_mac.f16", cube.n_pes * macs * MM2_PER_UM2),
+        "lanes": ("area.um2_per_lane.f16", cube.n_pes * lanes * MM2_PER_UM2),
+        "tcm": ("area.mm2_per_mib.tcm", cube.n_pes * memory.tcm_mb_per_pe),
+        "sram": ("area.mm2_per_mib.sram", memory.sram_mb_per_cube),
+        "hbm_phy": ("area.mm2_per_gbs.hbm", _hbm_gbs(spec)),
+        "ucie_phy": ("area.mm2_per_gbs.ucie", SIDES * _port_gbs(spec)),
+        "noc": ("area.mm2_per_gbs.noc", cube.n_pes * cube.links.pe_dma_to_router_bw_gbs),
+    }
+
+
+def _io_amounts(spec: MachineSpec, ports: int) -> dict[str, tuple[str, float]]:
+    return {
+        "pcie_phy": ("area.mm2_per_gbs.pcie", spec.system.links.io_ep_to_switch.bw_gbs),
+        "ucie_phy": ("area.mm2_per_gbs.ucie", ports * spec.io_chiplet.phy_bw_gbs),
+    }
+
+
+def _hbm_gbs(spec: MachineSpec) -> float:
+    """The peak bandwidth of a cube's HBM: PHYs are built for it, whatever is sustained."""
+    return spec.cube.hbm_pseudo_channels * spec.cube.memory_map.hbm_channel_bw_gbs
+
+
+def _port_gbs(spec: MachineSpec) -> float:
+    return spec.cube.ucie.n_connections * spec.cube.ucie.per_connection_bw_gbs
+
+
+def _io_ports(graph: TopologyGraph, io: str) -> int:
+    return sum(node.kind == "io_ucie" for node in graph.nodes.values() if (node.place.sip, node.place.io) == (0, io))
+
+
+def _blocks(graph: TopologyGraph, amounts: Mapping[str, tuple[str, float]], place: Place) -> dict[str, Range]:
+    """The area of each block of one die: given by its kind, or its amount times the coefficient."""
+    spec, given = graph.spec, graph.spec.area.mm2
+    replaced = {REPLACES[kind] for kind in given if kind in REPLACES}
+    found = {
+        name: coefficient_range(spec, key) * amount for name, (key, amount) in amounts.items() if name not in replaced
+    }
+    counts: dict[str, int] = {}
+    for node in graph.nodes.values():
+        if (node.place.sip, node.place.cube, node.place.io) == (place.sip, place.cube, place.io):
+            counts[node.kind] = counts.get(node.kind, 0) + 1
+    found |= {kind: exactly(mm2 * counts[kind]) for kind, mm2 in sorted(given.items()) if kind in counts}
+    share, counted = coefficient_range(spec, "area.unattributed_share"), total(found.values())
+    found["unattributed"] = Range(
+        counted.low * share.low / (1 - share.low),
+        counted.value * share.value / (1 - share.value),
+        counted.high * share.high / (1 - share.high),
+    )
+    return found
+
+
+def _edges(spec: MachineSpec, gbs: Mapping[str, float]) -> dict[str, Range]:
+    return {name: coefficient_range(spec, f"area.mm_per_gbs.{name}") * amount for name, amount in gbs.items()}
+
+
+def coefficient_range(spec: MachineSpec, key: str) -> Range:
+    """A coefficient of the machine by its key, as a range."""
+    found = coefficient_of(spec, key)
+    assert found is not None, f"{key} is shipped"
+    return range_of(found)

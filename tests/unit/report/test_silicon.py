@@ -1,0 +1,164 @@
+"""Area, edge, static power and price of machines, worked out by hand; ranges; limits that a design exceeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernbench.report.feasible import feasibility_of
+from kernbench.report.price import dies_per_wafer, price_of, yield_of
+from kernbench.report.ranges import Range, exactly, total
+from kernbench.report.silicon import area_of, dies_of, static_w
+from kernbench.topology import load_topology
+from kernbench.topology.coefficients import shipped_coefficients
+from kernbench.topology.graph import TopologyGraph
+
+ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh": {"w": 1, "h": 1}}
+OWN = {
+    "area.um2_per_mac.f16": 500,
+    "area.um2_per_lane.f16": 1000,
+    "area.mm2_per_mib": {"tcm": 0.5, "sram": 0.25},
+    "area.mm2_per_gbs": {"hbm": 0.01, "ucie": 0.002, "pcie": 0.1, "noc": 0.001},
+    "area.mm_per_gbs": {"hbm": 0.005, "ucie": 0.002, "pcie": 0.05},
+    "area.unattributed_share": 0.2,
+    "power.static_w_per_mm2": 0.1,
+}
+
+
+def machine(**changed: object) -> TopologyGraph:
+    return load_topology(None, ONE_CUBE | OWN | {key.replace("__", "."): value for key, value in changed.items()})
+
+
+def test_the_blocks_of_a_cube_are_amounts_times_coefficients() -> None:
+    cube, io = dies_of(machine())
+    expected = {
+        "macs": 8 * 4096 * 500e-6,
+        "lanes": 8 * 256 * 1000e-6,
+        "tcm": 8 * 2 * 0.5,
+        "sram": 32 * 0.25,
+        "hbm_phy": 64 * 32 * 0.01,
+        "ucie_phy": 4 * 512 * 0.002,
+        "noc": 8 * 256 * 0.001,
+    }
+    named = sum(expected.values())
+    assert {name: area.value for name, area in cube.blocks_mm2.items()} == pytest.approx(
+        expected | {"unattributed": named * 0.2 / 0.8}
+    )
+    assert cube.area_mm2.value == pytest.approx(named / 0.8)
+    assert io.blocks_mm2["pcie_phy"].value == pytest.approx(128 * 0.1)
+    assert io.blocks_mm2["ucie_phy"].value == pytest.approx(512 * 0.002)  # one PHY, for the one cube
+
+
+def test_mac_units_are_macs_per_ns_over_the_clock() -> None:
+    slow, fast = machine(), machine(cube__pe_template__components__pe_gemm__attrs__clock_ghz=2.0)
+    assert dies_of(fast)[0].blocks_mm2["macs"].value == dies_of(slow)[0].blocks_mm2["macs"].value / 2
+
+
+def test_an_area_by_kind_of_block_replaces_the_coefficient() -> None:
+    cube, _ = dies_of(machine(area__mm2={"pe_gemm": 1.5, "m_cpu": 2.0}))
+    assert "macs" not in cube.blocks_mm2
+    assert cube.blocks_mm2["pe_gemm"] == exactly(8 * 1.5)
+    assert cube.blocks_mm2["m_cpu"] == exactly(2.0)
+
+
+def test_hbm_takes_an_edge_only_where_it_stands_beside_the_die() -> None:
+    stacked, beside = machine(), machine(area__hbm_place="edge")
+    assert dies_of(stacked)[0].edge_share.value == pytest.approx(4 * 512 * 0.002 / 56)
+    assert dies_of(beside)[0].edge_share.value == pytest.approx((4 * 512 * 0.002 + 2048 * 0.005) / 56)
+
+
+def test_static_power_follows_the_area_of_all_dies() -> None:
+    graph = machine()
+    assert static_w(graph).value == pytest.approx(0.1 * area_of(graph).counted_mm2)
+
+
+def test_a_range_has_all_coefficients_at_one_end() -> None:
+    shipped, area = shipped_coefficients(), area_of(load_topology(None, ONE_CUBE)).blocks
+    macs = shipped["area.um2_per_mac.f16"]
+    assert area["macs"] == Range(*(8 * 4096 * um2 * 1e-6 for um2 in (macs.low, macs.value, macs.high)))
+    assert total([Range(1, 2, 3), Range(10, 20, 30)]) == Range(11, 22, 33)
+
+
+def test_the_shipped_cube_fills_its_die() -> None:
+    cube, _ = dies_of(load_topology())
+    assert 0.9 * cube.geometry_mm2 < cube.area_mm2.value < cube.geometry_mm2
+    assert cube.area_mm2.low < cube.area_mm2.value < cube.area_mm2.high
+
+
+def test_the_range_of_a_gpu_like_die_holds_the_size_of_ga100() -> None:
+    """128 SMs of 1,024 f16 MACs and 128 f16 lanes per cycle, 192 KiB of L1 and 256 KiB of registers; 48 MB of L2; six
+    stacks of HBM2E: 826 mm2 (NVIDIA A100 white paper, 2020). Modelled as 16 PEs of eight SMs.
+    """
+    pe = {
+        "cube.pe_template.components": {
+            "pe_gemm": {"attrs": {"macs_per_ns": 8 * 1024 * 1.41, "clock_ghz": 1.41}},
+            "pe_math": {"attrs": {"lanes_per_ns": 8 * 128 * 1.41, "clock_ghz": 1.41}},
+        }
+    }
+    memory = {"hbm_channels_per_pe": 8, "hbm_channel_bw_gbs": 6 * 410 / 128, "sram_mb_per_cube": 48}
+    ga100 = load_topology(
+        None,
+        ONE_CUBE
+        | pe
+        | {
+            "cube.pe_layout.pe_per_corner": 4,
+            "cube.memory_map": {**memory, "tcm_mb_per_pe": 8 * 448 / 1024},
+            "cube.links.pe_dma_to_router_bw_gbs": 8 * 90,
+        },
+    )
+    cube, _ = dies_of(ga100)
+    assert cube.area_mm2.low < 826 < cube.area_mm2.high
+    assert cube.area_mm2.value == pytest.approx(512, abs=1)  # no graphics, no L1 tags, half the control
+
+
+def test_dies_per_wafer_and_yield_by_hand() -> None:
+    # pi x 150**2 / 100 = 706.9, less pi x 300 / sqrt(200) = 66.6
+    assert dies_per_wafer(100, 300) == pytest.approx(640.2, abs=0.1)
+    assert dies_per_wafer(45000, 300) == 1.0  # the square in the circle
+    assert dies_per_wafer(45001, 300) == 0.0
+    assert yield_of(100, 0.3, 3.0) == pytest.approx(1.1**-3)  # one cm2: 0.3 defects
+
+
+def test_the_price_is_dies_package_and_memory() -> None:
+    cost = {"cost": {"wafer_usd": 1000, "defects_per_cm2": 0.0, "package_usd_per_mm2": 2.0, "memory_usd_per_gb": 10.0}}
+    graph = machine(**cost)
+    cube, io = dies_of(graph)
+    price = price_of(graph)
+    assert price.usd["memory"] == exactly(48 * 10.0)
+    assert price.usd["package"].value == pytest.approx(2 * (cube.area_mm2.value + io.area_mm2.value))
+    assert price.usd["cube"].value == pytest.approx(1000 / dies_per_wafer(cube.area_mm2.value, 300))
+    assert price.yields["cube"] == exactly(1.0)
+    assert price.total_usd.value == pytest.approx(sum(part.value for part in price.usd.values()))
+
+
+def test_more_of_anything_is_never_cheaper() -> None:
+    base = price_of(load_topology(None, ONE_CUBE)).total_usd
+    for key, value in {
+        "cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 8192.0,
+        "cube.pe_template.components.pe_math.attrs.lanes_per_ns": 512.0,
+        "cube.memory_map.hbm_channel_bw_gbs": 64.0,
+        "cube.memory_map.hbm_total_gb_per_cube": 96,
+        "cube.memory_map.tcm_mb_per_pe": 4,
+        "cube.memory_map.sram_mb_per_cube": 64,
+        "cube.ucie.n_connections": 8,
+        "cube.links.pe_dma_to_router_bw_gbs": 512.0,
+    }.items():
+        more = price_of(load_topology(None, ONE_CUBE | {key: value})).total_usd
+        assert more.value > base.value, key
+        assert more.low > base.low, key
+        assert more.high > base.high, key
+
+
+def test_limits_name_the_figure_its_range_and_the_key() -> None:
+    over = {"limits": {"sip_w": 10, "die_mm2": 150, "edge_share": 0.3, "cost_usd": 100}}
+    found = feasibility_of(load_topology(None, ONE_CUBE | over)).infeasible
+    assert found[0].startswith("a SIP draws 30 W (8 to 59), more than 10 (limits.sip_w)")
+    assert found[1] == "a die of kind cube has 189 mm2 (84 to 349), more than 150 (limits.die_mm2)"
+    assert found[2].startswith("PHYs take 33 % of the edge of a die of kind io_chiplet")
+    assert found[3].startswith("the machine costs ")
+    assert len(found) == 4
+
+
+def test_a_design_within_its_limits_is_feasible() -> None:
+    within = {"limits": {"sip_w": 1000, "die_mm2": 858, "edge_share": 1.0, "cost_usd": 10_000}}
+    assert feasibility_of(load_topology(None, ONE_CUBE | within)).infeasible == ()
+    assert feasibility_of(load_topology()).infeasible == ()
