@@ -81,7 +81,6 @@ def llm_layer(
     now, before = sequence_lengths(shape, phase, tokens, context)
     if not shape.validation and not torch.checks.enabled:
         torch.timing_only()
-    torch.distributed.init_process_group(backend="ahbm")
     world = torch.ahbm.device_count()
     if tp and world % tp:
         fitting = ", ".join(str(size) for size in range(1, world + 1) if world % size == 0)
@@ -93,13 +92,19 @@ def llm_layer(
         chosen = mapping_of(mapping, torch, shape, routed, dtype_of(dtype).itemsize, tp or world)
     weights = layer_weights(torch, shape, batch, before, dtype, seed)
     job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation)
-    ranks: list[RankRun] = []
-    torch.multiprocessing.spawn(work, (torch, job, tp, JobRows(torch.engine.values, job, seed), ranks), nprocs=world)
-    torch.distributed.destroy_process_group()
-    first = ranks[0]
-    parts = [rank.parts for rank in ranks]
-    run = LayerRun(job, parts, first.group_size, first.copies, first.used_bytes, rates_of(torch.spec), torch.spec)
+    run = run_layer(torch, job, tp, seed)
     return [*part_rows(run), *model_rows(run), _energy_row(run, torch)]
+
+
+def run_layer(torch: RuntimeContext, job: LayerJob, tp: int, seed: int = 0) -> LayerRun:
+    """Run a layer on every group of `tp` SIPs of the tray; 0: on all together."""
+    torch.distributed.init_process_group(backend="ahbm")
+    ranks: list[RankRun] = []
+    rows = JobRows(torch.engine.values, job, seed)
+    torch.multiprocessing.spawn(work, (torch, job, tp, rows, ranks), nprocs=torch.ahbm.device_count())
+    torch.distributed.destroy_process_group()
+    first, parts = ranks[0], [rank.parts for rank in ranks]
+    return LayerRun(job, parts, first.group_size, first.copies, first.used_bytes, rates_of(torch.spec), torch.spec)
 
 
 def sequence_lengths(model: ModelShape, phase: str, tokens: int, context: int) -> tuple[int, int]:

@@ -65,6 +65,10 @@ class ModelShape:
         """Columns of the keys of all heads; as many for values."""
         return self.kv_heads * self.head_dim
 
+    def can_be_split(self, ranks: int) -> bool:
+        """Whether its heads can be divided over ranks: whole heads per rank, or whole ranks per key head."""
+        return self.heads % ranks == 0 and (self.kv_heads % ranks == 0 or ranks % self.kv_heads == 0)
+
     @property
     def layer_parameters(self) -> int:
         """Weights of one layer."""

@@ -6,7 +6,7 @@ import pytest
 
 from kernbench.benches.milestones import design_space, llm_scaling, milestone_gqa_llama70b
 from kernbench.benches.milestones._gqa import mesh_ring
-from kernbench.benches.milestones._layers import counts_of, is_cut, models_of
+from kernbench.benches.milestones._layers import counts_of, models_of
 from kernbench.common.errors import UsageError
 from kernbench.models.shapes import load_model
 from kernbench.topology import load_topology
@@ -50,7 +50,7 @@ def test_trays_and_models_are_lists_and_what_cannot_be_cut_has_no_point() -> Non
     with pytest.raises(UsageError, match="no model 'nope'"):
         models_of("tiny-llama, nope")
     eight = load_model("llama3-8b")  # 32 heads, 8 key heads
-    assert [n for n in (1, 2, 3, 4, 8, 16, 24, 32) if is_cut(eight, n)] == [1, 2, 4, 8, 16, 32]
+    assert [n for n in (1, 2, 3, 4, 8, 16, 24, 32) if eight.can_be_split(n)] == [1, 2, 4, 8, 16, 32]
     settings = llm_scaling.points(load_topology(), models="llama3-8b", sips="1,3,16", tokens=64, context=128)
     assert [(each["phase"], each["sips"], each["tokens"], each["context"]) for each in settings] == [
         ("prefill", 1, 64, 0), ("prefill", 16, 64, 0), ("decode", 1, 1, 128), ("decode", 16, 1, 128),
@@ -67,7 +67,7 @@ def test_a_design_space_has_every_machine_once_and_the_one_as_given_among_them()
         2048.0, 8192.0, 16384.0, 2048.0, 8192.0,
     ]  # fmt: skip
     shares = [(each[design_space.TCM], each[design_space.RESERVED]) for each in settings if design_space.TCM in each]
-    assert shares == [(1.5, 0.75), (1.75, 0.875)]  # the scheduler's is half of each
+    assert shares == [(1.5, 0.75), (1.75, 0.875), (4.0, 2.0)]  # the scheduler's is half of each
     links = {each[design_space.UCIE]: each[design_space.DIE_LINK] for each in settings if design_space.UCIE in each}
     assert links == {2: 256.0, 8: 1024.0}  # 128 GB/s each
 

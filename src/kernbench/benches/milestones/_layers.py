@@ -36,11 +36,6 @@ def counts_of(name: str, text: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def is_cut(model: ModelShape, ranks: int) -> bool:
-    """Whether the heads of a model can be divided over ranks: whole heads per rank, or whole ranks per key head."""
-    return model.heads % ranks == 0 and (model.kv_heads % ranks == 0 or ranks % model.kv_heads == 0)
-
-
 def timed_layer(
     torch: RuntimeContext, model: str, phase: Phase, *, batch: int, tokens: int, context: int, tp: int = 0
 ) -> dict[str, float]:

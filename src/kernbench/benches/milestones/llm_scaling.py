@@ -16,7 +16,6 @@ from kernbench.benches.milestones._layers import (
     GROUPS,
     PHASES,
     counts_of,
-    is_cut,
     layer_seconds,
     models_of,
     timed_layer,
@@ -58,7 +57,7 @@ def points(
         for name, model in models_of(models).items()
         for phase in PHASES
         for count in counts_of("sips", sips)
-        if is_cut(model, count)
+        if model.can_be_split(count)
     ]
 
 

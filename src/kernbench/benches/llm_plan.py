@@ -1,0 +1,92 @@
+"""Which plan serves a whole model best on this tray: tensor, pipeline, data and sequence parallelism.
+
+For every degree of tensor parallelism a layer runs on all groups of SIPs at once, and then each group sends its output
+to the next one, as the stages of a pipeline do. `kernbench.models.parallel_plans` combines the two times. Setting up
+is not part of the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from kernbench.benches._numbers import FloatName, Size
+from kernbench.benches.llm_layer import mapping_of, run_layer, sequence_lengths
+from kernbench.benches.registry import AtLeast, bench
+from kernbench.common.dtypes import dtype_of
+from kernbench.models.figures import Row, memory_there
+from kernbench.models.parallel_plans import StageTimes, Workload, plan_rows, plans_of
+from kernbench.models.shapes import load_model
+from kernbench.models.tensors import LayerJob
+from kernbench.runtime_api.bench_params import faults_of_param
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.tp.placement import Grid
+
+
+@bench(
+    name="llm-plan",
+    description="A whole model over the tray: tensor, pipeline, data, sequence parallel plans by tokens per second.",
+    devices="whole",
+)
+def llm_plan(
+    torch: RuntimeContext,
+    *,
+    model: Annotated[str, "a model of models.yaml, or FILE.yaml:NAME"] = "tiny-llama",
+    phase: Annotated[Literal["prefill", "decode"], "whole sequences, or one token after a context"] = "decode",
+    batch: Annotated[Size, "sequences in flight in each stage"] = 1,
+    tokens: Annotated[int, AtLeast(0), "of a sequence at prefill; 0 for 2048, or 32 of a model to validate"] = 0,
+    context: Annotated[int, AtLeast(0), "tokens in the cache at decode; 0 for 2048, or 32 of a model to validate"] = 0,
+    max_latency_ms: Annotated[float, AtLeast(0), "of a batch through all layers; 0: no limit"] = 0.0,
+    mapping: Annotated[str, "of a layer on its SIPs: as of llm-layer"] = "auto",
+    dtype: FloatName = "f16",
+) -> list[Row]:
+    with faults_of_param("model"):
+        shape = load_model(model)
+    now, before = sequence_lengths(shape, phase, tokens, context)
+    work = Workload(shape, phase, batch, now, before, dtype_of(dtype).itemsize)
+    torch.timing_only()
+    simulated = list(_simulated(torch, work, mapping, dtype))
+    limit_ns = max_latency_ms * 1e6 if max_latency_ms else None
+    return plan_rows(plans_of(work, simulated, torch.spec.n_sips, memory_there(torch.spec), limit_ns))
+
+
+def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str) -> Iterator[StageTimes]:
+    world, rows = torch.ahbm.device_count(), work.batch * work.tokens
+    degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
+    for tp in degrees:
+        with faults_of_param("mapping"):
+            chosen = mapping_of(mapping, torch, work.model, rows * work.model.experts_per_token, work.itemsize, tp)
+        for shared in (False, True) if tp > 1 and rows % tp == 0 else (False,):
+            job = LayerJob(
+                work.model, work.phase, work.batch, work.tokens, work.context, dtype, chosen, shared, None, preset=True
+            )
+            run = run_layer(torch, job, tp)
+            own = rows // tp if shared else rows  # with sequence parallelism a SIP has its own tokens only
+            transfer_ns = _transfer_ns(torch, own, work.model.hidden, dtype, tp) if world > tp else 0.0
+            yield StageTimes(tp, shared, run.layer_ns, transfer_ns, run.copies)
+
+
+def _transfer_ns(torch: RuntimeContext, rows: int, hidden: int, dtype: str, tp: int) -> float:
+    """How long the outputs of all stages take to the SIPs of the next ones, at once."""
+    ends: list[float] = []
+    starts: list[float] = []
+
+    def work(rank: int) -> None:
+        torch.ahbm.set_device(rank)
+        dist, place = torch.distributed, Grid.of(torch).rows
+        mine, theirs = (torch.zeros(rows, hidden, dtype=dtype, dp=place) for _ in range(2))
+        dist.barrier()
+        starts.append(torch.now_ns)
+        pending = []
+        if rank + tp < dist.get_world_size():
+            pending.append(dist.isend(mine, dst=rank + tp))
+        if rank >= tp:
+            pending.append(dist.irecv(theirs, src=rank - tp))
+        for message in pending:
+            message.wait()
+        ends.append(torch.now_ns)
+
+    torch.distributed.init_process_group(backend="ahbm")
+    torch.multiprocessing.spawn(work, (), nprocs=torch.ahbm.device_count())
+    torch.distributed.destroy_process_group()
+    return max(ends) - min(starts)

@@ -1,0 +1,75 @@
+"""Plans of a whole model: the arithmetic by hand, and a tray whose layers and transfers are simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernbench.benches.llm_plan import llm_plan
+from kernbench.models.parallel_plans import StageTimes, Workload, memory_needed, plan_rows, plans_of
+from kernbench.models.shapes import load_model
+from kernbench.report.run_figures import rows_of
+from kernbench.runtime_api.bench_runner import run
+
+FOUR_LAYERS = replace(load_model("tiny-llama"), name="four", layers=4)
+DECODE = Workload(FOUR_LAYERS, "decode", batch=8, tokens=1, context=100, itemsize=2)
+PREFILL = replace(DECODE, phase="prefill", batch=1, tokens=100, context=0)
+ONE, BOTH = StageTimes(1, False, 1000.0, 200.0, 1), StageTimes(2, False, 700.0, 0.0, 1)
+ROOM = 10**9
+
+
+def number(value: object) -> float:
+    assert isinstance(value, float)
+    return value
+
+
+def test_a_stage_is_paced_by_its_layers_and_one_transfer() -> None:
+    plans = {plan.name: plan for plan in plans_of(PREFILL, [ONE, BOTH], 2, ROOM)}
+    assert list(plans) == ["tp1 pp1 dp2", "tp1 pp2 dp1", "tp2 pp1 dp1"]
+    two = plans["tp1 pp2 dp1"]
+    assert two.latency_ns == 4 * 1000 + 200
+    assert two.tokens_per_s == pytest.approx(100 / (2 * 1000 + 200) * 1e9)
+    assert plans["tp1 pp1 dp2"].tokens_per_s == pytest.approx(2 * 100 / 4000 * 1e9)
+    assert plans["tp2 pp1 dp1"].latency_ns == 4 * 700
+
+
+def test_at_decode_a_token_waits_for_the_slowest_stage_as_often_as_there_are_stages() -> None:
+    three = StageTimes(1, False, 1000.0, 200.0, 1)  # stages of 2, 1 and 1 layers, paced by the first
+    (plan,) = [plan for plan in plans_of(DECODE, [three], 3, ROOM) if plan.pp == 3]
+    assert plan.latency_ns == 3 * (2 * 1000 + 200)
+    assert plan.tokens_per_s == pytest.approx(8 / 2200 * 1e9)
+
+
+def test_stages_share_the_weights_and_each_holds_the_cache_of_all_batches_in_flight() -> None:
+    m = FOUR_LAYERS
+    cache_of_a_layer = 8 * 101 * 2 * m.kv_heads * m.head_dim
+    assert memory_needed(DECODE, ONE, 1) == 2 * (4 * m.layer_parameters + 2 * m.vocab * m.hidden + 4 * cache_of_a_layer)
+    assert memory_needed(DECODE, ONE, 2) == 2 * (2 * m.layer_parameters + m.vocab * m.hidden + 2 * 2 * cache_of_a_layer)
+
+
+def test_a_plan_that_does_not_fit_or_is_too_slow_says_so_and_is_never_the_best() -> None:
+    needed = memory_needed(PREFILL, ONE, 1)
+    plans = plans_of(PREFILL, [ONE, BOTH], 2, needed - 1, latency_limit_ns=4100)
+    rows = plan_rows(plans)
+    assert [(row["plan"], row["verdict"]) for row in rows][0] == ("tp2 pp1 dp1", "best")
+    verdicts = {row["plan"]: str(row["verdict"]) for row in rows}
+    assert verdicts["tp1 pp1 dp2"].startswith("needs ")
+    assert verdicts["tp1 pp2 dp1"] == "slower than 0.0041 ms"
+    assert "best" not in [row["verdict"] for row in plan_rows(plans_of(PREFILL, [ONE], 2, 1))]
+
+
+def test_layers_and_transfers_of_a_tray_are_simulated(tmp_path: Path) -> None:
+    shape = "{layers: 4, hidden: 128, heads: 2, kv_heads: 2, head_dim: 64, ffn: 256, vocab: 512, norm: rmsnorm, "
+    model = tmp_path / "small.yaml"
+    model.write_text(f"small: {shape}activation: swiglu, positions: rope, source: made for a test}}\n")
+    machine = {"system.sips.count": 2, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+    work = {"model": f"{model}:small", "phase": "prefill", "tokens": 32}
+    plans = {row["plan"]: row for row in rows_of(run(llm_plan, None, machine, device="whole", params=work))}
+    assert sorted(plans) == ["tp1 pp1 dp2", "tp1 pp2 dp1", "tp2 pp1 dp1", "tp2 pp1 dp1 sp"]
+    alone, piped = plans["tp1 pp1 dp2"], plans["tp1 pp2 dp1"]
+    layer_us, transfer_us = number(alone["layer_us"]), number(piped["transfer_us"])
+    assert transfer_us * 1000 > 32 * 128 * 2 / 128  # 8 KiB over a link of 128 GB/s
+    assert number(piped["latency_ms"]) * 1000 == pytest.approx(4 * layer_us + transfer_us)
+    assert number(alone["tokens_per_s"]) == pytest.approx(2 * 32 / (4 * layer_us) * 1e6)
