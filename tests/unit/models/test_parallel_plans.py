@@ -53,7 +53,7 @@ def test_a_plan_that_does_not_fit_or_is_too_slow_says_so_and_is_never_the_best()
     needed = memory_needed(PREFILL, ONE, 1)
     plans = plans_of(PREFILL, [ONE, BOTH], 2, needed - 1, latency_limit_ns=4100)
     rows = plan_rows(plans)
-    assert [(row["plan"], row["verdict"]) for row in rows][0] == ("tp2 pp1 dp1", "best")
+    assert (rows[0]["plan"], rows[0]["verdict"]) == ("tp2 pp1 dp1", "best")
     verdicts = {row["plan"]: str(row["verdict"]) for row in rows}
     assert verdicts["tp1 pp1 dp2"].startswith("needs ")
     assert verdicts["tp1 pp2 dp1"] == "slower than 0.0041 ms"
