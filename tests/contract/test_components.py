@@ -25,12 +25,14 @@ SMALL = {
     "sip.cube_mesh.h": 1,
     "cube.pe_layout.corners": ["NW"],
 }
+SIP_PORT = "builtin.sip_port"
 MET = {  # the node of each impl that the traffic below passes or reaches
     "builtin.forwarding": "sip0.cube0.noc.r0c0",
     "builtin.switch": "fabric.switch0",
     "builtin.noc": "sip0.cube0.noc.r0c1",
     "builtin.ucie": "sip0.io0.io_ucie.P0",
     "builtin.pcie_ep": "sip0.io0.pcie_ep",
+    SIP_PORT: "sip0.io0.sip_port.E",
     "builtin.io_cpu": "sip0.io0.io_cpu",
     "builtin.m_cpu": "sip0.cube0.m_cpu",
     "builtin.hbm_ctrl": "sip1.cube0.hbm_ctrl.pe0",
@@ -51,6 +53,8 @@ def key_of(impl: str) -> str:
     """Where in a machine description the block stands; a router where the shipped machine has none of its kind."""
     if impl == "builtin.forwarding":
         return "cube.components.router"
+    if impl == SIP_PORT:
+        return "system.sips.links.port"
     keys = [key for key, _, component in load_topology(None, SMALL).spec.components() if component.impl == impl]
     return keys[0] if keys else "cube.components.router"
 
@@ -58,6 +62,10 @@ def key_of(impl: str) -> str:
 def machine(impl: str, actual: str | None = None, overhead_ns: float = OVERHEAD_NS) -> TopologyGraph:
     """A small machine with `impl` (or `actual` in its stead) where it belongs, at an overhead of 3.5 ns."""
     key = key_of(impl)
+    if impl == SIP_PORT:  # of machines whose SIPs are joined directly, not of the shipped one
+        port = {"kind": "sip_port", "impl": actual or impl, "attrs": {"overhead_ns": overhead_ns}}
+        links = {"bw_gbs": 12.5, "distance_mm": 0.0, "port": port}
+        return load_topology(None, {**SMALL, "system.sips.links": links})
     return load_topology(None, {**SMALL, f"{key}.impl": actual or impl, f"{key}.attrs.overhead_ns": overhead_ns})
 
 

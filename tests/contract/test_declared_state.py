@@ -179,7 +179,8 @@ def test_all_blocks_and_what_they_own_declare_their_state() -> None:
 
 
 def test_every_registered_implementation_was_looked_at() -> None:
-    engine = GraphEngine(load_topology(None, SMALL))
+    joined = {"system.sips.count": 2, "system.sips.links": {"bw_gbs": 12.5, "distance_mm": 0.0}}
+    engine = GraphEngine(load_topology(None, {**SMALL, **joined}))
     looked_at = {type(engine.component(node)).__name__ for node in engine.graph.nodes}
     assert looked_at == {target.partition(":")[2] for target in BUILTIN.values()}
 

@@ -26,6 +26,16 @@ MACHINES = {
     "3 x 2 cubes": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 2},
     "a column of six": {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 6},
     "a torus of four SIPs": {**ONE_CUBE, "system.sips.count": 4, "system.sips.topology": "torus_2d"},
+    "a ring of three SIPs with direct links, and packets on all links between dies": {
+        **ONE_CUBE,
+        "sip.cube_mesh.w": 2,
+        "system.sips.count": 3,
+        "system.sips.links": {"bw_gbs": 12.5, "distance_mm": 50.0, "header_bytes": 298, "payload_bytes": 6144},
+        "system.links.io_ep_to_switch.header_bytes": 24,
+        "system.links.io_ep_to_switch.payload_bytes": 256,
+        "sip.links.cube_to_cube.header_bytes": 20,
+        "sip.links.cube_to_cube.payload_bytes": 236,
+    },
     "chiplet in the south": {
         "system.sips.count": 1,
         "sip.cube_mesh.w": 3,

@@ -146,10 +146,22 @@ class NaiveFabric:
         while True:
             flit = yield from self.links[link].wait()
             bw = self.net.bw_gbs[link]
-            size = flit.message.sizes[flit.index]
+            size = self.bytes_on_wire(link, flit)
             yield self.env.timeout(max(round(size / bw * 2**20) / 2**20, 2**-20))
             self.flit_hops += 1
             self.env.process(self.fly(link, flit))
+
+    def bytes_on_wire(self, link, flit):
+        """With headers of packets: whole flits pay their share, the last one what is missing of whole headers."""
+        sizes, framing = flit.message.sizes, self.net.framing[link]
+        if framing is None:
+            return sizes[flit.index]
+        header, payload = framing
+        if flit.index < len(sizes) - 1:
+            return sizes[flit.index] + sizes[flit.index] * header / payload
+        whole = sum(sizes)
+        packets = (whole + payload - 1) // payload
+        return sizes[-1] + packets * header - (whole - sizes[-1]) * header / payload
 
     def fly(self, link, flit):
         yield self.env.timeout(self.net.propagation_ns[link])

@@ -15,10 +15,14 @@ from typing import Any
 import simpy
 
 from kernbench.common.flits import FlitArrival
+from kernbench.common.framing import Framing
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Network
 
 GRID = 2.0**-20
 AFTER_ALL = 2 * 10**9  # a SimPy priority behind all that settles at one instant in the naive model
+
+# UCIe, PCIe, Ethernet as a router of chips packs it; packets of a byte; headers longer than flits; headers of nothing
+FRAMINGS = [Framing(20, 236), Framing(24, 256), Framing(298, 6144), Framing(3, 1), Framing(700, 100), Framing(0, 64)]
 
 Done = dict[tuple[int, int], float]  # by message and leg: when it was done
 Send = Callable[[Any, float], Any]
@@ -60,8 +64,11 @@ def by_place(arrival: FlitArrival) -> float:
 class Case:
     """A network and its traffic, by seed."""
 
-    def __init__(self, seed: int, *, sizes: list[int], messages: int = 14, flit_bytes: int | None = None) -> None:
+    def __init__(
+        self, seed: int, *, sizes: list[int], messages: int = 14, flit_bytes: int | None = None, framed: bool = False
+    ) -> None:
         self.rng = random.Random(seed)
+        self.framed = framed
         rng = self.rng
         self.flit_bytes = flit_bytes or rng.choice([16, 64, 256])
         self.nodes = rng.randint(2, 8)
@@ -83,6 +90,11 @@ class Case:
         for src, dst in self.ends:
             bandwidth = rng.choice([1, 1, 0.5, 2, 0.8, 0.39]) * self.flit_bytes
             network.add_link(src, dst, bandwidth, rng.choice([0, 0, 0.1, 0.25, 1]))
+        if self.framed:
+            own = random.Random(self.network_seed + 1)  # of its own: networks without framing stay as they were
+            for src, dst in self.ends:
+                if own.random() < 0.5:
+                    network.set_framing(src, dst, own.choice(FRAMINGS))
         for node in sorted(self.memories):
             channels = rng.choice([1, 2, 4, 8])
             burst_ns = rng.choice([8.0, channels * 1.0, channels * 0.5, 3.0])

@@ -113,3 +113,16 @@ def test_the_compiled_loop_goes_on_wherever_it_takes_over(
     for case, run in cases:
         flits, compiled = run(case, "flits"), run(case, mode)
         assert (compiled.done, compiled.links, compiled.channels) == (flits.done, flits.links, flits.channels)
+
+
+@pytest.mark.parametrize("chunk", range(8))
+def test_packets_with_headers_end_when_the_naive_model_says(chunk: int) -> None:
+    """On half of the links: the last flit of a transfer may then take longer than those before it."""
+    for seed in range(60_000 + 40 * chunk, 60_000 + 40 * chunk + 40):
+        case = traffic.Case(seed, sizes=SMALL, framed=True)
+        check_same(seed, traffic.run_naive(case, oracle), partial(traffic.run_fabric, case))
+        case = traffic.Case(seed, sizes=SMALL, framed=True)
+        check_same(seed, traffic.run_naive_ahead(case, oracle), partial(traffic.run_fabric_ahead, case))
+    for seed in range(61_000 + 2 * chunk, 61_000 + 2 * chunk + 2):
+        case = traffic.Case(seed, sizes=MEDIUM, messages=8, flit_bytes=256, framed=True)
+        check_same(seed, traffic.run_naive_ahead(case, oracle), partial(traffic.run_fabric_ahead, case))

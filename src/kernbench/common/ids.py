@@ -2,6 +2,7 @@
 
 host, fabric.switch0                                                the tray
 sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiplet; P0 is a PHY
+sip0.io0.sip_port.E                                                 where the link to the next SIP begins
 sip0.cube3.{m_cpu, sram, hbm_ctrl.pe2, noc.r0c5}                    a cube
 sip0.cube3.{ucie-E, ucie-E.conn1}                                   a cube's UCIe port and its connections
 sip0.cube3.pe2.{pe_cpu, pe_dma, pe_tcm, ...}                        a PE
@@ -97,6 +98,9 @@ class IoId:
 
     def io_ucie(self, phy: str) -> str:
         return f"{self}.io_ucie.{phy}"
+
+    def sip_port(self, side: str) -> str:
+        return f"{self}.sip_port.{side}"
 
     def conn(self, phy: str, n: int) -> str:
         return f"{self}.conn.{phy}.{n}"

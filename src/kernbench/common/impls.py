@@ -16,6 +16,7 @@ BUILTIN = {
     "builtin.noc": "kernbench.components.builtin.forwarding:ForwardingComponent",
     "builtin.ucie": "kernbench.components.builtin.forwarding:ForwardingComponent",
     "builtin.pcie_ep": "kernbench.components.builtin.pcie_ep:PcieEpComponent",
+    "builtin.sip_port": "kernbench.components.builtin.sip_port:SipPortComponent",
     "builtin.io_cpu": "kernbench.components.builtin.io_cpu:IoCpuComponent",
     "builtin.m_cpu": "kernbench.components.builtin.m_cpu:MCpuComponent",
     "builtin.hbm_ctrl": "kernbench.components.builtin.hbm_ctrl:HbmCtrlComponent",

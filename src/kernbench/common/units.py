@@ -26,7 +26,7 @@ def on_grid(ns: float) -> float:
     return round(ns * GRID_PER_NS) / GRID_PER_NS
 
 
-def transfer_ns(nbytes: int, bw_gbs: float) -> float:
+def transfer_ns(nbytes: float, bw_gbs: float) -> float:
     """How long `nbytes` occupy a link of `bw_gbs`, on the grid; at least one grid step, so that order is never lost."""
     return max(on_grid(nbytes / bw_gbs), GRID_NS)
 

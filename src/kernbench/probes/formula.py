@@ -90,7 +90,11 @@ def _split_terms(
 
 
 def is_plain(graph: TopologyGraph, path: Sequence[str]) -> bool:
-    """Whether every block on the path is a builtin, whose timing rules the formula implements."""
+    """Whether every block on the path is a builtin, whose timing rules the formula implements. It has none for packets
+    of an access that is split over channels.
+    """
+    if graph.spec.cube.has_channel_routers and any(graph.framing_of(graph.edge(a, b)) for a, b in pairwise(path)):
+        return False
     return all(graph.node(node).impl.startswith("builtin.") for node in path)
 
 
@@ -113,10 +117,18 @@ def links_of(graph: TopologyGraph, path: Sequence[str], is_write: bool) -> list[
 
 def occupancy_ns(graph: TopologyGraph, link: Edge, nbytes: int) -> float:
     """How long `nbytes`, cut into flits, keep a link busy, or the links of all channels together."""
-    flit_bytes, gbs = graph.spec.system.flit_bytes, access_gbs(graph, link)
-    whole, rest = divmod(nbytes, flit_bytes)
-    busy_ns = whole * transfer_ns(flit_bytes, gbs)
-    return busy_ns + transfer_ns(rest, gbs) if rest else busy_ns
+    whole_ns, last_ns = _flits_ns(graph, link, access_gbs(graph, link), nbytes)
+    return (-(-nbytes // graph.spec.system.flit_bytes) - 1) * whole_ns + last_ns
+
+
+def _flits_ns(graph: TopologyGraph, link: Edge, gbs: float, nbytes: int) -> tuple[float, float]:
+    """How long a whole flit and the last flit of a transfer occupy a link, with headers where the link has packets."""
+    flit_bytes, framing = graph.spec.system.flit_bytes, graph.framing_of(link)
+    before = (nbytes - 1) // flit_bytes * flit_bytes
+    if framing is None:
+        return transfer_ns(flit_bytes, gbs), transfer_ns(nbytes - before, gbs)
+    last_bytes = nbytes - before + framing.headers(nbytes) - framing.share(before)
+    return transfer_ns(flit_bytes + framing.share(flit_bytes), gbs), transfer_ns(last_bytes, gbs)
 
 
 def _segments(graph: TopologyGraph, path_taken: Sequence[str]) -> Iterator[list[Edge]]:
@@ -124,9 +136,13 @@ def _segments(graph: TopologyGraph, path_taken: Sequence[str]) -> Iterator[list[
     links: list[Edge] = []
     for a, b in pairwise(path_taken):
         links.append(graph.edge(a, b))
-        if b == path_taken[-1] or graph.node(b).kind in STORE_AND_FORWARD:
+        if b == path_taken[-1] or _stores(graph.node(b)):
             yield links
             links = []
+
+
+def _stores(node: Node) -> bool:
+    return node.kind in STORE_AND_FORWARD or node.impl == "builtin.sip_port"
 
 
 def _carry_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> tuple[float, float]:
@@ -137,24 +153,26 @@ def _carry_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> tuple
 
 
 def _last_flits_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> tuple[float, float | None]:
-    """When the last whole flit has left the last link, and when a partial flit behind it has.
+    """When the last whole flit has left the last link, and when a last flit of another length behind it has.
 
     Whole flits are alike: n of them have left a link when the first has traversed all links so far and n - 1 more have
     followed at the rate of the slowest. A partial flit catches up, and may wait on each link for the whole one ahead.
+    So may the last flit of a transfer in packets, which pays what is missing of their headers.
     """
-    flit_bytes = graph.spec.system.flit_bytes
-    whole, rest = divmod(nbytes, flit_bytes)
+    whole, rest = divmod(nbytes, graph.spec.system.flit_bytes)
+    differs = rest > 0 or any(graph.framing_of(link) is not None for link in links)
+    alike = whole if rest or not differs else whole - 1
     first_ns = slowest = 0.0
     ahead = 0.0
-    partial: float | None = None
+    last: float | None = None
     for link in links:
-        flit_ns = transfer_ns(flit_bytes, _gbs(link))
+        flit_ns, last_ns = _flits_ns(graph, link, _gbs(link), nbytes)
         first_ns += flit_ns
         slowest = max(slowest, flit_ns)
-        ahead = first_ns + (whole - 1) * slowest if whole else 0.0
-        if rest:
-            partial = max(partial or 0.0, ahead) + transfer_ns(rest, _gbs(link))
-    return ahead, partial
+        ahead = first_ns + (alike - 1) * slowest if alike else 0.0
+        if differs:
+            last = max(last or 0.0, ahead) + last_ns
+    return ahead, last
 
 
 def _memory_ns(graph: TopologyGraph, memory: str, last_links: Sequence[Edge], nbytes: int, is_write: bool) -> float:
@@ -173,7 +191,7 @@ def _memory_ns(graph: TopologyGraph, memory: str, last_links: Sequence[Edge], nb
     # The channel's burst before came `channels` flits earlier: `channels - 1` steps before the last whole flit.
     ahead, partial = _last_flits_ns(graph, last_links, nbytes)
     assert partial is not None
-    step_ns = max(transfer_ns(burst_bytes, _gbs(link)) for link in last_links)
+    step_ns = max(_flits_ns(graph, link, _gbs(link), nbytes)[0] for link in last_links)
     free_ns = ahead - (channels - 1) * step_ns + burst if whole >= channels else 0.0
     return max(max(free_ns - partial, 0.0) + short, ahead + burst - partial)
 

@@ -20,7 +20,7 @@ from math import fsum
 
 from kernbench.common.frozen import frozen
 from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
-from kernbench.report.link_classes import DIE_TO_DIE
+from kernbench.report.link_classes import DIE_TO_DIE, OFF_PACKAGE
 from kernbench.report.ranges import Range, exactly, range_of, total
 from kernbench.runtime_api.bench_runner import BenchResult
 from kernbench.runtime_api.launches import Launch
@@ -129,7 +129,7 @@ def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: f
     kind = graph.edge(src, dst).kind
     if kind is EdgeKind.ROUTER_TO_CHANNEL:  # inside the PE's router
         return
-    name = "ucie" if kind in DIE_TO_DIE else "pcie" if kind is EdgeKind.PCIE else "noc"
+    name = "ucie" if kind in DIE_TO_DIE else "pcie" if kind in OFF_PACKAGE else "noc"
     _add(done, f"energy.pj_per_byte.{name}", nbytes)
     if kind is EdgeKind.ROUTER_TO_SRAM:
         _add(done, "energy.pj_per_byte.sram", nbytes)

@@ -215,10 +215,11 @@ _APPROXIMATED = (
     Fact(
         "UCIe",
         "adapters with their own flit format, CRC and replay",
-        "a latency for each port, bandwidth for each connection and for the die-to-die link",
+        "a latency for each port, bandwidth for each connection and for the die-to-die link; `header_bytes` and "
+        "`payload_bytes` of the link charge its flit format exactly (docs/adr/0082): off by default",
         "approximated",
         "optimistic",
-        "traffic between cubes near the peak; derate the bandwidth where the overhead is known",
+        "traffic between cubes near the peak: flits of 256 B that carry 236 take 8.5 % more time on that link",
     ),
     Fact(
         "SRAM and TCM",

@@ -10,9 +10,10 @@ from typing import Literal
 
 from kernbench.topology.graph import UCIE_KINDS, EdgeKind
 
-LinkFamily = Literal["NoC", "UCIe", "PCIe"]
+LinkFamily = Literal["NoC", "UCIe", "PCIe", "SIP link"]
 
 DIE_TO_DIE = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
+OFF_PACKAGE = frozenset({EdgeKind.PCIE, EdgeKind.SIP_LINK})
 _CLASSES = {
     EdgeKind.PE_INTERNAL: "pe internal",
     EdgeKind.PE_TO_ROUTER: "pe port",
@@ -23,6 +24,7 @@ _CLASSES = {
     EdgeKind.COMMAND: "command",
     EdgeKind.IO_INTERNAL: "io",
     EdgeKind.PCIE: "pcie",
+    EdgeKind.SIP_LINK: "sip link",
 }
 
 
@@ -32,7 +34,9 @@ def link_class(kind: EdgeKind) -> str:
 
 
 def link_family(kind: EdgeKind) -> LinkFamily:
-    """NoC, UCIe, or PCIe, which includes the links to its endpoint within the IO chiplet."""
+    """NoC, UCIe, a link from SIP to SIP, or PCIe, which includes the links to its endpoint within the IO chiplet."""
+    if kind is EdgeKind.SIP_LINK:
+        return "SIP link"
     if kind in (EdgeKind.PCIE, EdgeKind.IO_INTERNAL):
         return "PCIe"
     return "UCIe" if kind in UCIE_KINDS else "NoC"

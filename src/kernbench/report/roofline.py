@@ -184,8 +184,9 @@ def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
     loads = []
     for (src, dst), nbytes in carried.items():
         edge = graph.edge(src, dst)
-        if edge.bw_gbs is not None:
-            loads.append(LinkLoad(link_family(edge.kind), src, dst, nbytes, nbytes / edge.bw_gbs))
+        gbs = graph.payload_gbs(edge)
+        if gbs is not None:
+            loads.append(LinkLoad(link_family(edge.kind), src, dst, nbytes, nbytes / gbs))
     return max(loads, key=lambda load: load.ns, default=None)
 
 

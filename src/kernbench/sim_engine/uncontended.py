@@ -35,8 +35,9 @@ class Uncontended:
             at_once = spec[0] if spec is not None and spec[4] else 1  # channels that pieces use together
             rates = [] if spec is None else [spec[0] * spec[1] / spec[2]]
             for link in piece.route.links:
-                rate = network.bw_gbs[link]
+                rate, framing = network.rate[link]
                 if rate is not None:
+                    rate *= 1.0 if framing is None else framing.efficiency
                     rates.append(rate * at_once if memory in network.link_ends[link] else rate)
             total += piece.nbytes / min(rates)
         return total

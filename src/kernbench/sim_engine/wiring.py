@@ -22,11 +22,11 @@ from kernbench.sim_engine.buffer_layers import layers_of_machine
 from kernbench.sim_engine.fabric import BETWEEN, DelayRule, Network
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.plain_network import buffers_of
-from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.graph import FRAMED_KINDS, TopologyGraph
 
 CONNECTION_KINDS = frozenset({"ucie_conn", "io_ucie_conn"})
 PORT_KINDS = frozenset({"ucie", "io_ucie"})
-SERIES_KINDS = CONNECTION_KINDS | PORT_KINDS | {"channel_router"}
+SERIES_KINDS = CONNECTION_KINDS | PORT_KINDS | {"channel_router", "sip_port"}
 
 LegTable = dict[tuple[tuple[str, ...], int], tuple[int, Route]]  # by path and place: up to which stop, and how
 
@@ -98,6 +98,9 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
             )  # fmt: skip
     ns_per_mm = graph.spec.system.ns_per_mm
     network.add_links((src, dst, bw_gbs, distance_mm * ns_per_mm) for src, dst, _, bw_gbs, distance_mm in graph.edges)
+    for edge in graph.edges:
+        if edge.kind in FRAMED_KINDS and (framing := graph.framing_of(edge)) is not None:
+            network.set_framing(edge.src, edge.dst, framing)
     for src, via, dst in _series(graph, wiring):
         network.add_series(src, via, dst)
     if graph.spec.fabric.buffers is not None:
@@ -111,8 +114,8 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
 def _series(graph: TopologyGraph, wiring: Wiring) -> Iterator[tuple[str, str, str]]:
     """Links in series, as three nodes: all bytes from the second to the third come from the first.
 
-    They are at UCIe ports and their connections and at channel routers, where a route goes in at one side and out at
-    the other (`policy.routing.routing_graph`), and nothing begins or ends.
+    They are at UCIe ports and their connections, at ports of direct links and at channel routers, where a route goes in
+    at one side and out at the other (`policy.routing.routing_graph`), and nothing begins or ends.
     """
     kinds = {node.id: node.kind for node in graph.nodes.values()}
     vias = [node for node, kind in kinds.items() if kind in SERIES_KINDS and _passes(node, wiring)]

@@ -37,6 +37,10 @@ _OF_KIND: Mapping[str, Mapping[str, Attribute]] = MappingProxyType(
             "switch_penalty_ns": TIME_NS,
             "efficiency": Attribute(0.001, 1.0),
         },
+        "sip_port": {
+            "slots": Attribute.whole(0, 65536, 0),
+            "credit_ns": replace(TIME_NS, default=0.0),
+        },
     }
 )
 

@@ -1,9 +1,10 @@
 """The nodes and edges of a SIP: cubes joined by UCIe, and IO chiplets.
 
 An IO chiplet has its own coordinate frame, x along the shoreline and y towards the cubes: io_noc in the middle, pcie_ep
-at the outer edge, io_cpu next to io_noc, the PHYs evenly along the inner edge, a PHY's connections evenly along its
-part of that edge. Wires inside it run along x and y; those of a PHY's connections are matched in length, each as long
-as the wire to the middle of the PHY, so that routes spread over them by position (`policy/routing/io_connections.py`).
+and the ports of direct links to other SIPs at the outer edge, io_cpu next to io_noc, the PHYs evenly along the inner
+edge, a PHY's connections evenly along its part of that edge. Wires inside it run along x and y; those of a PHY's
+connections are matched in length, each as long as the wire to the middle of the PHY, so that routes spread over them by
+position (`policy/routing/io_connections.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from kernbench.topology.build_cube import manhattan_mm
 from kernbench.topology.graph import Edge, EdgeKind, Node
 from kernbench.topology.mesh import snap_mm
 from kernbench.topology.ports import Chiplet
-from kernbench.topology.spec import IoChipletSpec, MachineSpec
+from kernbench.topology.sip_links import port_sides
+from kernbench.topology.spec import IoChipletSpec, MachineSpec, SipsSpec
 from kernbench.topology.template import Template, component_data
 
 
-def io_template(io: IoChipletSpec, chiplet: Chiplet) -> Template:
-    """One IO chiplet as a template, which is instantiated in every SIP."""
+def io_template(io: IoChipletSpec, chiplet: Chiplet, sips: SipsSpec | None = None) -> Template:
+    """One IO chiplet as a template, which is instantiated in every SIP; with the ports of direct links of `sips`."""
     me = IoId(0, chiplet.id)
     template = Template(str(me))
     parts, links = io.components, io.links
@@ -30,6 +32,14 @@ def io_template(io: IoChipletSpec, chiplet: Chiplet) -> Template:
     internal = EdgeKind.IO_INTERNAL
     template.link(me.pcie_ep(), me.io_noc(), internal, links.pcie_ep_to_noc_bw_gbs, manhattan_mm(ep_at, noc_at))
     template.link(me.io_cpu(), me.io_noc(), internal, links.io_cpu_to_noc_bw_gbs, manhattan_mm(cpu_at, noc_at))
+    if sips is not None and sips.links is not None:
+        part = component_data(sips.links.port)
+        port_gbs = sips.links.port_to_noc_bw_gbs or links.pcie_ep_to_noc_bw_gbs
+        sides = port_sides(sips)
+        for n, side in enumerate(sides):  # along the outer edge, beside the PCIe endpoint
+            at = (w * (n + 0.5) / len(sides), 0.0)
+            template.add(me.sip_port(side), part, at)
+            template.link(me.sip_port(side), me.io_noc(), internal, port_gbs, manhattan_mm(at, noc_at))
     ucie, conn = component_data(parts.io_ucie), component_data(parts.conn)
     bw_gbs = links.per_connection_bw_gbs
     phy_w = w / len(chiplet.ports)

@@ -13,6 +13,7 @@ from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import AddressError
 from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
+from kernbench.topology.check_links import check_links
 from kernbench.topology.check_network import check_buffers
 from kernbench.topology.declarations import check_ops, check_part, is_part_name
 from kernbench.topology.faults import Finding
@@ -33,6 +34,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
     """All findings of a machine whose values are each of the right type and range."""
     return [
         *_check_sips(spec),
+        *check_links(spec),
         *_check_cube_mesh(spec),
         *_check_io_chiplets(spec),
         *_check_pe_layout(spec),

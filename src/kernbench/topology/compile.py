@@ -19,6 +19,7 @@ from kernbench.topology.load import check_spec, load_network, load_spec
 from kernbench.topology.mesh import build_mesh, snap_mm
 from kernbench.topology.network import NetworkTopology
 from kernbench.topology.ports import Chiplet, resolve_chiplets
+from kernbench.topology.sip_links import direct_links
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import LinkSpec
 from kernbench.topology.template import component_data
@@ -61,11 +62,16 @@ def _built(spec: MachineSpec) -> TopologyGraph:
     edges: list[Edge] = []
     cube = cube_template(spec.cube, build_mesh(spec.cube), has_mmu=spec.system.has_mmu)
     resolved = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)
-    chiplets = tuple((chiplet, io_template(spec.io_chiplet, chiplet)) for chiplet in resolved)
+    sips = spec.system.sips
+    chiplets = tuple(
+        (chiplet, io_template(spec.io_chiplet, chiplet, sips if chiplet is resolved[0] else None))
+        for chiplet in resolved
+    )
     _add_tray(spec, nodes, edges)
     for sip in range(spec.n_sips):
         add_sip(spec, sip, cube, chiplets, nodes, edges)
     _join_sips(spec, resolved, edges)
+    edges += direct_links(spec)
     return TopologyGraph(spec, MappingProxyType(nodes), tuple(edges))
 
 

@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.common.errors import RoutingError
+from kernbench.common.framing import Framing
 from kernbench.common.frozen import frozen
-from kernbench.common.ids import Place
+from kernbench.common.ids import HOST, Place
 
 if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
@@ -39,7 +40,10 @@ class EdgeKind(StrEnum):
     IO_TO_CUBE = "io_to_cube"
     CUBE_TO_IO = "cube_to_io"
     PCIE = "pcie"
+    SIP_LINK = "sip_link"
 
+
+FRAMED_KINDS = frozenset({EdgeKind.SIP_LINK, EdgeKind.PCIE, EdgeKind.UCIE_MESH})  # on which packets may be given
 
 UCIE_KINDS = frozenset(
     {
@@ -99,6 +103,23 @@ class TopologyGraph:
         if edge.kind is EdgeKind.ROUTER_TO_CHANNEL and edge.bw_gbs is not None:
             return edge.bw_gbs * self.spec.cube.hbm_channels_per_pe
         return edge.bw_gbs
+
+    def framing_of(self, edge: Edge) -> Framing | None:
+        """The packets of an edge, if it has any."""
+        system = self.spec.system
+        if edge.kind is EdgeKind.SIP_LINK:
+            return system.sips.links.framing if system.sips.links is not None else None
+        if edge.kind is EdgeKind.PCIE:
+            is_host = HOST in (edge.src, edge.dst)
+            return (system.links.host_to_switch if is_host else system.links.io_ep_to_switch).framing
+        return self.spec.sip.links.cube_to_cube.framing if edge.kind is EdgeKind.UCIE_MESH else None
+
+    def payload_gbs(self, edge: Edge) -> float | None:
+        """The bandwidth of an edge that its packets, if it has any, leave for payload."""
+        if edge.bw_gbs is None or edge.kind not in FRAMED_KINDS:
+            return edge.bw_gbs
+        framing = self.framing_of(edge)
+        return edge.bw_gbs if framing is None else edge.bw_gbs * framing.efficiency
 
     def node(self, node_id: str) -> Node:
         """The node of that name; raises RoutingError when the machine has none."""

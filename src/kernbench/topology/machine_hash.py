@@ -34,5 +34,10 @@ def machine_hash(spec: MachineSpec) -> str:
     for key in _LATER_AREA:
         if values["area"][key] == as_shipped["area"][key]:
             del values["area"][key]
+    if spec.system.sips.links is None:
+        del values["system"]["sips"]["links"]  # as before there were direct links
+    for link in (*values["system"]["links"].values(), values["sip"]["links"]["cube_to_cube"]):
+        if link["payload_bytes"] is None:  # as before there were packets
+            del link["header_bytes"], link["payload_bytes"]
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16]

@@ -34,8 +34,19 @@ _RECORD = FieldWidths()
 # ---------------------------------------------------------------------------------------------------------- the tray
 
 
+class SipLinksSpec(LinkSpec):
+    """A link between neighbouring SIPs, in each direction; the block at each of its ends, which stores and forwards;
+    and the link from there to the IO chiplet's network, as wide as that of a PCIe endpoint unless it is given.
+    """
+
+    port: ComponentSpec = ComponentSpec(kind="sip_port", impl="builtin.sip_port", attrs={"overhead_ns": 0.0})
+    port_to_noc_bw_gbs: Gbs | None = None
+
+
 class SipsSpec(Record):
-    """The number of SIPs and their neighbour relation. The topology is logical: all SIPs are on one switch."""
+    """The number of SIPs and their neighbour relation. Without `links` it is logical: all SIPs are on one switch. With
+    them, bytes from SIP to SIP take direct links between neighbours, and the switch is left to the host.
+    """
 
     count: Annotated[int, whole(1, MAX_SIPS)]
     topology: Annotated[
@@ -43,6 +54,17 @@ class SipsSpec(Record):
     ]
     w: Annotated[int, whole(1, MAX_SIPS)] | None = None
     h: Annotated[int, whole(1, MAX_SIPS)] | None = None
+    links: SipLinksSpec | None = None
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the last SIP of a row or column is a neighbour of the first."""
+        return self.topology != "mesh_2d_no_wrap"
+
+    @property
+    def linked_grid(self) -> tuple[int, int]:
+        """Width and height of the grid along which direct links run: a ring is one row, in the order of numbers."""
+        return (self.count, 1) if self.topology == "ring_1d" else self.grid
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -244,6 +266,8 @@ class MachineSpec(Record):
         """Every component entry: its key path, the kind it must have, the entry."""
         yield "system.host", "host", self.system.host
         yield "system.switch", "switch", self.system.switch
+        if self.system.sips.links is not None:
+            yield "system.sips.links.port", "sip_port", self.system.sips.links.port
         blocks: tuple[tuple[str, Record], ...] = (
             ("io_chiplet.components", self.io_chiplet.components),
             ("cube.components", self.cube.components),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal
 
+from kernbench.common.framing import Framing
 from kernbench.topology.readers import Scalar, choice, number, read_scalar, text, whole
 from kernbench.topology.record import Read, Record
 
@@ -47,8 +48,16 @@ class SizeMm(Record):
 
 
 class LinkSpec(Record):
+    """A link. With `payload_bytes` its bytes travel in packets of that length, each behind `header_bytes`."""
+
     bw_gbs: Gbs
     distance_mm: Mm
+    header_bytes: Annotated[int, whole(0, 65536)] = 0
+    payload_bytes: Annotated[int, whole(1, 1 << 30)] | None = None
+
+    @property
+    def framing(self) -> Framing | None:
+        return None if self.payload_bytes is None else Framing(self.header_bytes, self.payload_bytes)
 
 
 class ComponentSpec(Record):

@@ -17,7 +17,8 @@ from kernbench.common.ids import PeId, Place
 from kernbench.policy.routing.io_connections import IoConnections
 from kernbench.policy.routing.resolver import AddressResolver
 from kernbench.policy.routing.routing_graph import NextHops, RoutingGraph, SourceCosts, Traffic
-from kernbench.topology.graph import Edge, TopologyGraph
+from kernbench.topology.graph import Edge, EdgeKind, TopologyGraph
+from kernbench.topology.sip_links import ports_between
 
 __all__ = ["AddressResolver", "PathRouter"]
 
@@ -42,6 +43,7 @@ class PathRouter:
         self._graph = graph
         self._routing = RoutingGraph(graph)
         self._io_connections = IoConnections(graph)
+        self._has_direct_links = any(edge.kind is EdgeKind.SIP_LINK for edge in graph.edges)
         self._trees: dict[_Search, NextHops] = {}  # towards a destination
         self._costs: dict[_Search, SourceCosts] = {}  # from a source
         self._dma: _Routes = {}
@@ -108,6 +110,8 @@ class PathRouter:
     def _vertex_paths(self, start: int, end: int, traffic: Traffic) -> list[list[int]]:
         """The best path from each half of the start, if there is one."""
         hub, places = self._routing.hub, self._routing.places
+        if self._has_direct_links and places[start].sip >= 0 <= places[end].sip != places[start].sip:
+            return self._paths_over_links(start, end, traffic)
         if (
             traffic is Traffic.DATA
             and hub is not None
@@ -128,6 +132,19 @@ class PathRouter:
                 while path[-1] not in last:
                     path.append(tree[path[-1]])
                 paths.append(path)
+        return paths
+
+    def _paths_over_links(self, start: int, end: int, traffic: Traffic) -> list[list[int]]:
+        """From SIP to SIP over direct links: to the port, from port to port through the SIPs between, to the end."""
+        places, vertex = self._routing.places, self._routing.vertex
+        stops = [start]
+        for ports in ports_between(self._graph.spec, places[start].sip, places[end].sip):
+            stops += map(vertex, ports)
+        stops.append(end)
+        paths: list[list[int]] = [[start_half] for start_half in self._routing.halves(start)]
+        for at, (a, b) in enumerate(pairwise(stops)):
+            legs = [[a, b]] if at % 2 else self._vertex_paths(a, b, traffic)
+            paths = [path + leg[1:] for path in paths for leg in legs if leg[0] == path[-1]]
         return paths
 
     def _next_hops(self, start: int, end: int, traffic: Traffic) -> NextHops | dict[int, int]:

@@ -25,6 +25,7 @@ HOP_BITS = 20
 
 _TRANSIT_KINDS = frozenset(
     {"noc_router", "channel_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn", "switch", "pcie_ep"}
+    | {"sip_port"}
 )
 _PORT_KINDS = frozenset({"ucie", "io_ucie"})
 _OF_HBM = frozenset({"hbm_ctrl", "channel_router"})

@@ -108,6 +108,7 @@ _LINKS: Mapping[EdgeKind, LinkStyle] = MappingProxyType(
         EdgeKind.IO_TO_CUBE: LinkStyle("IO chiplet to cube (UCIe)", "#117733"),
         EdgeKind.CUBE_TO_IO: LinkStyle("cube to IO chiplet (UCIe)", "#117733"),
         EdgeKind.PCIE: LinkStyle("PCIe", "#3b2e8c"),
+        EdgeKind.SIP_LINK: LinkStyle("SIP to SIP", "#882255"),
     }
 )
 _INNER_CONTROL = LinkStyle("control", "#5d4b9c", "3 3")

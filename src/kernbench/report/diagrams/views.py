@@ -17,6 +17,7 @@ from kernbench.report.diagrams.view_pe import PE_OUTLINE, pe_view
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import build_mesh
 from kernbench.topology.ports import Chiplet, resolve_chiplets
+from kernbench.topology.sip_links import neighbours
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import Side
 
@@ -54,14 +55,18 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     top = gap + (sip_h_mm + gap if n > below else 0.0)
     middle = top + box_h / 2
     cubes = spec.sip.cube_mesh
-    about = f"{counted(n, 'SIP')}, logical {spec.system.sips.topology}"
+    direct = spec.system.sips.links
+    about = f"{counted(n, 'SIP')}, {'logical ' if direct is None else ''}{spec.system.sips.topology}"
     nodes = [
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
     ]
     detail = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
     for sip in range(n):
-        x = left + (sip if sip < below else sip - below) * pitch + sip_w_mm / 2
+        column = sip if sip < below else sip - below
+        if direct is not None and sip >= below:  # neighbours are next to one another or above one another
+            column = n - 1 - sip
+        x = left + column * pitch + sip_w_mm / 2
         y = top + box_h + gap + sip_h_mm / 2 if sip < below else gap + sip_h_mm / 2
         nodes.append(ViewNode(str(SipId(sip)), "sip", f"SIP {sip}", detail, x, y, sip_w_mm, sip_h_mm))
     host, ep = spec.system.links.host_to_switch, spec.system.links.io_ep_to_switch
@@ -69,6 +74,10 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     label = bandwidth_label(ep.bw_gbs) if n_chiplets == 1 else f"{n_chiplets} x {bandwidth_label(ep.bw_gbs)}"
     for sip in range(n):
         edges.append(ViewEdge(SWITCH, str(SipId(sip)), EdgeKind.PCIE, label, n_chiplets * ep.bw_gbs))
+    if direct is not None:
+        for sip, to, count in neighbours(spec.system.sips):
+            label = bandwidth_label(direct.bw_gbs) if count == 1 else f"{count} x {bandwidth_label(direct.bw_gbs)}"
+            edges.append(ViewEdge(str(SipId(sip)), str(SipId(to)), EdgeKind.SIP_LINK, label, count * direct.bw_gbs))
     width, height = left + span + gap, top + box_h + gap + sip_h_mm + gap
     return MachineView("system", f"{spec.system.name}: the tray", width, height, tuple(nodes), tuple(edges))
 

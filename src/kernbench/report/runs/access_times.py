@@ -79,7 +79,7 @@ class AccessTimes:
         spec, parts = graph.spec, graph.spec.cube.pe_template.components
         links = [graph.edge(a, b) for a, b in pairwise(path)]
         at_once, flit_bytes = channels_at_once(graph), spec.system.flit_bytes
-        widths = [min(link.bw_gbs or 0.0, graph.edge(link.dst, link.src).bw_gbs or 0.0) for link in links]
+        widths = [min(graph.payload_gbs(e) or 0.0 for e in (link, graph.edge(link.dst, link.src))) for link in links]
         own = [gbs for link, gbs in zip(links, widths, strict=True) if at_once > 1 and is_of_channel(link.kind)]
         shared = [gbs for link, gbs in zip(links, widths, strict=True) if at_once == 1 or not is_of_channel(link.kind)]
         narrowest = min([*shared, *(gbs * at_once for gbs in own)])

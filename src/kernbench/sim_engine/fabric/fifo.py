@@ -30,7 +30,7 @@ EXAMINE = -1.0  # a longest wait that has to be looked for
 Passage = tuple[Times, float, float, float]
 
 
-def occupy_ns(nbytes: int, bw_gbs: float | None) -> float:
+def occupy_ns(nbytes: float, bw_gbs: float | None) -> float:
     """How long a flit occupies a link; a link without bandwidth carries control messages only, which do not."""
     return transfer_ns(nbytes, bw_gbs) if bw_gbs is not None else 0.0
 

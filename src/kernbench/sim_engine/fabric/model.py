@@ -1,7 +1,8 @@
 """A network as plain data: nodes that delay, links that serialise, groups of memory channels. No word of SIPs or cubes.
 
 A node delays every flit that enters it by its overhead and blocks no flit; the source of a transfer is not entered. A
-link is a serial FIFO: a flit occupies it for bytes / bandwidth and arrives a propagation delay later. A channel group
+link is a serial FIFO: a flit occupies it for bytes / bandwidth, packet headers included where the link has framing, and
+arrives a propagation delay later. A channel group
 is the memory channels behind one node: a flit's burst goes to the channel that its address names and occupies it for
 one burst time. All durations are rounded to the time grid here, once. Queues have no
 limit, unless `set_buffers` gives links finite buffers.
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from kernbench.common.errors import FabricError
 from kernbench.common.flits import FlitArrival
+from kernbench.common.framing import Framing
 from kernbench.common.units import (
     GRID_NS,
     MAX_TIME_NS,
@@ -25,7 +27,7 @@ from kernbench.common.units import (
 )
 from kernbench.sim_engine.fabric.buffers import Buffers, Dependencies, LayerRule, one_layer
 from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelSpec
-from kernbench.sim_engine.fabric.fifo import occupy_ns
+from kernbench.sim_engine.fabric.occupancy import LinkRate, Occupancy
 
 DelayRule = Callable[[FlitArrival], float]
 
@@ -60,26 +62,15 @@ class LastFlit:
     identity: what is done is tallied by it.
     """
 
-    __slots__ = ("crossings", "nbytes", "route", "spare", "templates")
+    __slots__ = ("crossings", "kind_bytes", "nbytes", "route", "spare", "templates")
 
-    def __init__(self, route: Route, nbytes: int, spare: int, crossings: tuple[Crossing, ...]) -> None:
+    def __init__(self, route: Route, nbytes: int, kind_bytes: int, spare: int, crossings: tuple[Crossing, ...]) -> None:
         self.route = route
         self.nbytes = nbytes
+        self.kind_bytes = kind_bytes  # for which `Route.last_flit` answers this one: its own, or those of the transfer
         self.spare = spare  # granules
         self.crossings = crossings
         self.templates: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
-
-
-class Occupancy(dict[float | None, float]):
-    """How long a flit of some bytes occupies a link, by bandwidth: thousands of links have few."""
-
-    def __init__(self, nbytes: int) -> None:
-        super().__init__()
-        self._nbytes = nbytes
-
-    def __missing__(self, bw_gbs: float | None) -> float:
-        self[bw_gbs] = found = occupy_ns(self._nbytes, bw_gbs)
-        return found
 
 
 class Route:
@@ -93,6 +84,7 @@ class Route:
         "control_only_link",
         "crossings",
         "has_delay_rule",
+        "has_framing",
         "heads",
         "hops",
         "links",
@@ -108,31 +100,36 @@ class Route:
         self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
         rules = network.delay_rule
         self.has_delay_rule = network.has_delay_rules and any(rules[node] is not None for node in self.nodes[1:])
+        self.has_framing = any(network.framing[link] is not None for link in self.links)
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
         self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
         self.heads: tuple[int, ...] = ()  # by hop: where the series begins that it is part of; itself, if of none
         self._last_flits: dict[tuple[int, int], LastFlit] = {}
 
-    def last_flit(self, network: Network, nbytes: int, spare: int = 0) -> LastFlit:
-        """For transfers whose last flit has `nbytes`, and whose last burst lacks `spare` granules."""
-        last_flit = self._last_flits.get((nbytes, spare))
+    def last_flit(self, network: Network, wire_bytes: int, spare: int = 0) -> LastFlit:
+        """For transfers of `wire_bytes` whose last burst lacks `spare` granules. Without framing on the route, all with
+        equal last flits are of one kind.
+        """
+        kind_bytes = wire_bytes if self.has_framing else (wire_bytes - 1) % network.flit_bytes + 1
+        last_flit = self._last_flits.get((kind_bytes, spare))
         if last_flit is None:
             if not self.crossings:
                 self.heads = self._heads(network)
-                self.crossings = self._crossings(network, network.flit_bytes, final=False)
-            crossings = self._crossings(network, nbytes, final=True)
-            last_flit = self._last_flits[nbytes, spare] = LastFlit(self, nbytes, spare, crossings)
+                self.crossings = self._crossings(network, network.occupancy_of(network.flit_bytes), final=False)
+            nbytes = (wire_bytes - 1) % network.flit_bytes + 1
+            occupancy = Occupancy(nbytes, wire_bytes) if self.has_framing else network.occupancy_of(nbytes)
+            crossings = self._crossings(network, occupancy, final=True)
+            last_flit = self._last_flits[kind_bytes, spare] = LastFlit(self, nbytes, kind_bytes, spare, crossings)
         return last_flit
 
-    def _crossings(self, network: Network, nbytes: int, *, final: bool) -> tuple[Crossing, ...]:
+    def _crossings(self, network: Network, occupancy: Occupancy, *, final: bool) -> tuple[Crossing, ...]:
         crossings: list[Crossing] = []
-        onward, heads, bw_gbs, tail_ns = None, self.heads, network.bw_gbs, network.tail_ns
-        occupancy = network.occupancy_of(nbytes)
+        onward, heads, rate, tail_ns = None, self.heads, network.rate, network.tail_ns
         for hop in range(self.hops - 1, -1, -1):
             link = self.links[hop]
             special = FINAL * final | IN_SERIES * (heads[hop + 1] <= hop)
-            onward = Crossing(link, occupancy[bw_gbs[link]], tail_ns[link], onward, special)
+            onward = Crossing(link, occupancy[rate[link]], tail_ns[link], onward, special)
             crossings.append(onward)
         crossings.reverse()
         return tuple(crossings)
@@ -172,6 +169,8 @@ class Network:
         self.part: list[Hashable] = []
         self.link_ends: list[tuple[int, int]] = []
         self.bw_gbs: list[float | None] = []
+        self.framing: list[Framing | None] = []  # of packets on the link
+        self.rate: list[LinkRate] = []  # both
         self.propagation_ns: list[float] = []
         self.flit_ns: list[float] = []  # how long a whole flit occupies the link
         self.tail_ns: list[float] = []  # from leaving the link to being ready in the node it leads to
@@ -228,6 +227,20 @@ class Network:
         self.add_links([(src, dst, bw_gbs, propagation_ns)])
         return len(self.link_ends) - 1
 
+    def set_framing(self, src: Hashable, dst: Hashable, framing: Framing) -> None:
+        """Give a link packets: its bytes then occupy it together with one header for each packet."""
+        self._may_change()
+        link = self.link_index(src, dst)
+        if framing.header_bytes < 0 or framing.payload_bytes < 1 or self.bw_gbs[link] is None:
+            raise FabricError(
+                f"packets of {framing.payload_bytes} B with headers of {framing.header_bytes} B on the link from "
+                f"{src!r} to {dst!r}",
+                hint="give a link with bandwidth, a payload of 1 or more, and a header of 0 or more",
+            )
+        self.framing[link] = framing
+        self.rate[link] = self.bw_gbs[link], framing
+        self.flit_ns[link] = self.occupancy_of(self.flit_bytes)[self.rate[link]]
+
     def add_links(self, links: Iterable[tuple[Hashable, Hashable, float | None, float]]) -> None:
         """Links as `add_link` takes them, in their order."""
         self._may_change()
@@ -244,6 +257,8 @@ class Network:
             known[ends] = len(self.link_ends)
             self.link_ends.append(ends)
             self.bw_gbs.append(bw_gbs)
+            self.framing.append(None)
+            self.rate.append((bw_gbs, None))
             self.propagation_ns.append(times[0])
             self.flit_ns.append(times[1])
             self.tail_ns.append(times[0] + overhead_ns[ends[1]])
@@ -259,7 +274,7 @@ class Network:
             )
         if not 0 <= propagation_ns < MAX_TIME_NS:
             raise FabricError(f"link {src!r} to {dst!r} takes {propagation_ns} ns", hint="give 0 or more")
-        return on_grid(propagation_ns), occupy_ns(self.flit_bytes, bw_gbs)
+        return on_grid(propagation_ns), self.occupancy_of(self.flit_bytes)[bw_gbs, None]
 
     def add_series(self, src: Hashable, via: Hashable, dst: Hashable) -> None:
         """Promise that all bytes on the link from `via` to `dst` come over the one from `src` to `via`.

@@ -57,7 +57,7 @@ class TransferMaker:
             group = transfer.source or transfer.sink
             if group is not None and group.per_burst > 1:
                 transfer.spare = group.per_burst - granules if granules else group.spare_of(last_bytes)
-            transfer.last_flit = last_flit = route.last_flit(self._network, last_bytes, transfer.spare)
+            transfer.last_flit = last_flit = route.last_flit(self._network, wire_bytes, transfer.spare)
             transfer.crossings, transfer.last_crossings = route.crossings, last_flit.crossings
         return transfer
 

@@ -209,7 +209,7 @@ def _ports_of(feed: TileFeed) -> list[MemoryPort]:
 
 def _shortest_ns(sub_network: SubNetwork, feed: TileFeed) -> float:
     """A time that the composite takes at least: its largest operand passes a link, whole."""
-    fastest = max((bw_gbs or 0.0 for _, _, bw_gbs, _ in sub_network.kind[1]), default=0.0)
+    fastest = max((bw_gbs or 0.0 for _, _, bw_gbs, *_ in sub_network.kind[1]), default=0.0)
     sizes = (sum(e.nbytes for e in x.extents) for x in feed.context.operands if x is not None)
     return min(max(sizes, default=0) / fastest if fastest else 0.0, 2 * PATIENCE_NS)
 
@@ -332,9 +332,9 @@ class OneEventComposite:
         """What links and channels have done."""
         engine, sub_network, begin_ns = self._machine.fabric.engine, self._sub_network, self.begin_ns
         network = self._machine.fabric.network
-        for (way, is_read, last_bytes, spare), (flits, transfers) in recording.moved.items():
+        for (way, is_read, kind_bytes, spare), (flits, transfers) in recording.moved.items():
             route = sub_network.routes[way][is_read]
-            engine.counters.count(route.last_flit(network, last_bytes, spare), flits, transfers)
+            engine.counters.count(route.last_flit(network, kind_bytes, spare), flits, transfers)
         for at, wait, since in recording.waits:
             engine.links.note_wait(sub_network.links[at], wait, begin_ns + since)
         for (_, node), rows, directions in zip(

@@ -280,7 +280,7 @@ class CompositeRecorder:
             path = tuple(map(str, last_flit.route.path))
             is_read = path[0] != sub_network.paths[0][0]
             way = sub_network.paths.index(path[::-1] if is_read else path)
-            moved[way, is_read, last_flit.nbytes, last_flit.spare] = flits, transfers
+            moved[way, is_read, last_flit.kind_bytes, last_flit.spare] = flits, transfers
         bursts = [[row[0] for row in groups[ours].done()] for ours, _ in sub_network.channels]
         return Totals(use, moved, bursts, dict(self._work), self._records)
 

@@ -265,7 +265,7 @@ class _LaunchRun:
             path = tuple(str(node) for node in last_flit.route.path)
             if not self._region.holds_path([node_of(node).place for node in path]):
                 return None
-            found.append((path, last_flit.nbytes, last_flit.spare, flits, transfers))
+            found.append((path, last_flit.kind_bytes, last_flit.spare, flits, transfers))
         return found
 
     def _since(self, done: ChannelRows, before: Sequence[int]) -> ChannelRows:

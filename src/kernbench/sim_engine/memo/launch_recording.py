@@ -97,8 +97,8 @@ class LaunchRecording:
             routes = [network.route([shift.name(node) for node in path]) for path, *_ in self.moved]
             found = self.placed[shift.region] = Traffic(
                 [
-                    Done(route.last_flit(network, last_bytes, spare), flits, transfers)
-                    for route, (_, last_bytes, spare, flits, transfers) in zip(routes, self.moved, strict=True)
+                    Done(route.last_flit(network, kind_bytes, spare), flits, transfers)
+                    for route, (_, kind_bytes, spare, flits, transfers) in zip(routes, self.moved, strict=True)
                 ],
                 [
                     (network.link_index(shift.name(src), shift.name(dst)), wait, at)

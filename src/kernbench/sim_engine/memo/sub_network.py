@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernbench.common.framing import Framing
 from kernbench.sim_engine.fabric import Network
 from kernbench.sim_engine.fabric.channels import ChannelSpec
 
 Path = tuple[str, ...]
-# Bytes of a flit; of each link its ends, bandwidth and propagation; overheads of nodes; channels by node; the ways.
+# Bytes of a flit; of each link its ends, bandwidth, propagation and framing; overheads of nodes; channels by node;
+# the ways.
 SubNetworkShape = tuple[
     int,
-    tuple[tuple[int, int, float | None, float], ...],
+    tuple[tuple[int, int, float | None, float, Framing | None], ...],
     tuple[float, ...],
     tuple[tuple[int, ChannelSpec], ...],
     tuple[Path, ...],
@@ -44,10 +46,10 @@ class SubNetwork:
         # A request that takes no time reaches a memory in the instant in which it is made; the state within an instant,
         # before one of several simultaneous accesses, cannot be restored.
         self.has_latency = all(there.control_ns > 0 for there, _ in routes)
-        rows: list[tuple[int, int, float | None, float]] = []
+        rows: list[tuple[int, int, float | None, float, Framing | None]] = []
         for link in self.links:
             src, dst = whole.link_ends[link]
-            rows.append((nodes[src], nodes[dst], whole.bw_gbs[link], whole.propagation_ns[link]))
+            rows.append((nodes[src], nodes[dst], whole.bw_gbs[link], whole.propagation_ns[link], whole.framing[link]))
         overheads = tuple(whole.overhead_ns[node] for node in nodes)
         specs = tuple((at, whole.channel_specs[node]) for at, node in self.channels)
         self.kind: SubNetworkShape = (whole.flit_bytes, tuple(rows), overheads, specs, tuple(self.paths))
@@ -58,8 +60,10 @@ class SubNetwork:
         network = Network(flit_bytes)
         for place, overhead_ns in enumerate(overheads):
             network.add_node(str(place), overhead_ns)
-        for src, dst, bw_gbs, propagation_ns in rows:
+        for src, dst, bw_gbs, propagation_ns, framing in rows:
             network.add_link(str(src), str(dst), bw_gbs, propagation_ns)
+            if framing is not None:
+                network.set_framing(str(src), str(dst), framing)
         for place, spec in specs:
             network.add_channels(
                 str(place), spec.channels, spec.burst_ns, spec.penalty_ns, separate=spec.separate,
