@@ -9,13 +9,14 @@ the sum over the links that a block or drawn link represents. Bins are those of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.common.ids import Place as BlockPlace
-from kernbench.report.runs.parts import Floats, SavedPlace
+from kernbench.report.runs.parts import Floats, Ints, SavedActivity, SavedPlace
 from kernbench.web.machine_map import TRAY, Json, link_id, owner_of
 from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import Arrays
@@ -35,23 +36,22 @@ class _Row:
     gbs: float = 0.0
 
 
+class _Window(NamedTuple):
+    """Activity in a window: the sums of a place in a merged bin. Sorted by place, bin."""
+
+    place: Ints
+    bin: Ints
+    nbytes: Floats
+    contended_ns: Floats
+
+
 def heat(view: RunView, root: str, t0: float, t1: float, bins: int) -> tuple[Json, Arrays]:
     """All rows of a level from `t0` to `t1`, in at most `bins` bins."""
     activity = view.run.activity
     rows = _rows(view, root)
     first, merged, count = _bin_range(view, t0, t1, min(bins, MOST_BINS))
     width = activity.bin_ns * merged
-    util, queue, peak = (np.zeros((len(rows), count)) for _ in range(3))
-    for n, row in enumerate(rows):
-        nbytes = np.zeros(count)
-        for place in row.places:
-            own = _merged(activity.of(place.index, "nbytes"), first, merged, count)
-            nbytes += own
-            queue[n] += _merged(activity.of(place.index, "contended_ns"), first, merged, count) / width
-            if place.gbs:
-                peak[n] = np.maximum(peak[n], own / (place.gbs * width))
-        if row.gbs:
-            util[n] = nbytes / (row.gbs * width)
+    util, queue, peak = _sums(view, rows, first, merged, count)
     scale = {"util": 1.0, "queue": float(queue.max(initial=0.0)) or 1.0, "peak": 1.0}
     pes, doing = _pe_kinds(view, root, first, merged, count)
     header: Json = {
@@ -72,6 +72,38 @@ def heat(view: RunView, root: str, t0: float, t1: float, bins: int) -> tuple[Jso
         "peak": _bytes(peak, 1.0),
         "doing": doing,
     }
+
+
+def _sums(view: RunView, rows: list[_Row], first: int, merged: int, count: int) -> tuple[Floats, Floats, Floats]:
+    """Utilisation, queue and the busiest single link of each row in each bin, from the entries of its places."""
+    activity, size = view.run.activity, (len(rows), count)
+    used = view.keep("window", (first, merged, count), 4, lambda: _in_window(activity, first, merged, count))
+    width = activity.bin_ns * merged
+    row = np.array([n for n, one in enumerate(rows) for _ in one.places], np.int64)
+    place = np.array([place.index for one in rows for place in one.places], np.int64)
+    gbs = np.array([place.gbs or np.inf for one in rows for place in one.places])
+    starts = np.searchsorted(used.place, place)
+    lengths = np.searchsorted(used.place, place, side="right") - starts
+    # The entries of all places, one place after the other.
+    entry = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths) + np.arange(lengths.sum())
+    cell = np.repeat(row, lengths) * count + used.bin[entry]
+    nbytes, waited = (np.bincount(cell, sums[entry], len(rows) * count) for sums in (used.nbytes, used.contended_ns))
+    peak = np.zeros(len(rows) * count)
+    np.maximum.at(peak, cell, used.nbytes[entry] / (np.repeat(gbs, lengths) * width))
+    total_gbs = np.array([one.gbs or np.inf for one in rows])[:, np.newaxis]
+    return nbytes.reshape(size) / (total_gbs * width), waited.reshape(size) / width, peak.reshape(size)
+
+
+def _in_window(activity: SavedActivity, first: int, merged: int, count: int) -> _Window:
+    """The entries of a window, one for each place and merged bin, in order of place and bin."""
+    inside = (activity.bin >= first) & (activity.bin < first + merged * count)
+    place, bins = activity.place[inside].astype(np.int64), (activity.bin[inside] - first) // merged
+    key = place * count + bins
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    if not len(starts):
+        return _Window(place, bins, np.zeros(0), np.zeros(0))
+    nbytes, waited = (np.add.reduceat(column[inside], starts) for column in (activity.nbytes, activity.contended_ns))
+    return _Window(place[starts], bins[starts], nbytes, waited)
 
 
 def totals_of_link(view: RunView, drawn: str, t0: float, t1: float) -> Json:

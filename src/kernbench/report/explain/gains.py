@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
-from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER, WORK
+from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER, WORK
 from kernbench.report.explain.launch_delays import LaunchDelays
-from kernbench.report.explain.loads import TILE, Loads
+from kernbench.report.explain.loads import Loads
 from kernbench.report.explain.path import PathSegment, Scope
-from kernbench.report.runs.access_times import channels_at_once
-from kernbench.report.runs.parts import SavedPlace
+from kernbench.report.explain.transfer_causes import ROUNDING_NS, Pieces, memory_of
+from kernbench.report.link_classes import link_class
+from kernbench.report.runs.access_times import AccessTimes, channels_at_once
+from kernbench.report.runs.parts import TILE, SavedPlace
 from kernbench.report.runs.saved_run import SavedRun
 
+BARRIER, SEND = "barrier", "ipcq_send"  # names of ops
 LANE = "lane"  # the release of an op that waited for its engine
 
 
@@ -31,7 +34,6 @@ class Target:
     nodes: tuple[str, ...] = ()  # kinds of nodes with zero latency
     classes: tuple[str, ...] = ()  # classes of time that vanish
     overlaps: bool = False  # whether a transfer that waits for the engine overlaps the latency of the one before it
-    commands: bool = False  # whether it is on the path of host commands
 
 
 class Gains:
@@ -41,6 +43,8 @@ class Gains:
         self._run = run
         self._delays = LaunchDelays(run.graph)
         self._loads = Loads(run, scope)
+        self._times = AccessTimes(run.graph)
+        self._pieces = Pieces(run.ops)
         self._alike: dict[object, tuple[PathSegment, bool, int]] = {}
         segments = list(path)
         for segment, after in zip_longest(segments, segments[1:]):
@@ -57,14 +61,36 @@ class Gains:
         )
 
     def _gain_ns(self, segment: PathSegment, could_overlap: bool, target: Target) -> float:
+        if segment.op >= 0 and self._run.ops.name[int(self._run.ops.row_of[segment.op])] == BARRIER:
+            return self._barrier_gain_ns(segment, target)
         if target.overlaps and could_overlap and segment.cls == LATENCY:
             return segment.ns
         if segment.cls == QUEUE:
             return segment.ns * (1.0 - self._loads.queue_left(segment, target.links)) if target.links else 0.0
-        gain = _gain_ns(self._run, segment, target, self._delays)
+        gain = _gain_ns(self._run, segment, target, self._delays, self._times)
+        if segment.cls == LATENCY and "hbm channel" in target.links:
+            gain += self._runs_ns(segment)
         if gain and segment.cls in WORK and target.engine:
             return gain * (1.0 - self._loads.engine_left(segment, target.engine))
         return gain
+
+    def _barrier_gain_ns(self, segment: PathSegment, target: Target) -> float:
+        """The gain on a barrier: commands between PEs and the CPUs above them."""
+        if segment.cls == ISSUE:
+            return _gain_ns(self._run, segment, target, self._delays, self._times)
+        pe = self._run.lanes[segment.lane].component.rpartition(".")[0]
+        return self._delays.barrier_ns(self._run.launches[segment.launch], pe, target.nodes) if target.nodes else 0.0
+
+    def _runs_ns(self, segment: PathSegment) -> float:
+        """What a transfer of several runs of bytes takes longer than its requests: bursts, and channels used twice."""
+        run, row = self._run, int(self._run.ops.row_of[segment.op])
+        if segment.lane < 0 or run.lanes[segment.lane].kind not in "RW" or run.ops.name[row].startswith(TILE):
+            return 0.0
+        access = self._times.of(run.lanes[segment.lane].component.rpartition(".")[0], memory_of(run, row))
+        if access is None or segment.ns <= access.latency_ns + ROUNDING_NS:
+            return 0.0
+        requests, runs = self._pieces.of(row)
+        return max(0.0, segment.ns - requests * access.latency_ns) if runs > 1 else 0.0
 
     def _could_overlap(self, segment: PathSegment, after: PathSegment | None) -> bool:
         """Whether more transfers under way would hide the latency of a transfer: the next op on the path waited for the
@@ -82,15 +108,19 @@ class Gains:
         run, row = self._run, int(self._run.ops.row_of[segment.op])
         part = run.lanes[segment.lane].component if segment.lane >= 0 else ""
         is_tile = run.ops.name[row].startswith(TILE)
-        return segment.cls, segment.ns, part, is_tile, int(run.ops.nbytes[row]), run.ops.route.of(row).tobytes()
+        launch = segment.launch if run.ops.name[row] == BARRIER else -1
+        return segment.cls, segment.ns, part, is_tile, launch, int(run.ops.nbytes[row]), run.ops.route.of(row).tobytes()
 
 
-def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: LaunchDelays) -> float:
+def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: LaunchDelays, times: AccessTimes) -> float:
     """The gain on one segment."""
     if segment.cls == LAUNCH:
         return (
             delays.delay_ns(run.launches[segment.launch], target.nodes) if target.nodes and segment.launch >= 0 else 0.0
         )
+    if segment.cls == COMMUNICATION and segment.op >= 0 and run.ops.name[int(run.ops.row_of[segment.op])] == SEND:
+        # It ends when its last byte has left over the PE's port; that time is in the flight of the message, too.
+        return run.graph.nodes[run.lanes[segment.lane].component].overhead_ns if target.engine == "pe_ipcq" else 0.0
     if segment.cls in target.classes:
         return segment.ns
     if segment.lane < 0 or segment.cls in (ISSUE, CREDIT):
@@ -103,17 +133,17 @@ def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: Launch
         return _transfer_gain_ns(run, segment, target)
     if segment.cls == LATENCY:
         if part == "pe_ipcq":  # a message: one direction, and its bytes are pipelined over all links
-            return _latency_gain_ns(run, segment, target, 1) + _stored_gain_ns(run, segment, target)
+            return _latency_gain_ns(run, segment, target, 1, times) + _stored_gain_ns(run, segment, target)
         later = _stored_gain_ns(run, segment, target) - _transfer_gain_ns(
             run, segment, target
         )  # links after the slowest
         if target.overlaps:
             return run.graph.nodes[component].overhead_ns
-        return _latency_gain_ns(run, segment, target, 2) + max(later, 0.0)
+        return _latency_gain_ns(run, segment, target, 2, times) + max(later, 0.0)
     if segment.cls == HOST:
-        if not len(run.ops.route.of(int(run.ops.row_of[segment.op]))):  # a mapping: commands only
-            return segment.ns if target.commands else 0.0
-        return _transfer_gain_ns(run, segment, target) + _latency_gain_ns(run, segment, target, 2)
+        if not len(run.ops.route.of(int(run.ops.row_of[segment.op]))):  # a mapping: a command, and its answer
+            return 2 * delays.delay_ns(run.launches[0], target.nodes) if target.nodes and run.launches else 0.0
+        return _transfer_gain_ns(run, segment, target) + _latency_gain_ns(run, segment, target, 2, times)
     return 0.0
 
 
@@ -124,13 +154,47 @@ def _notice_ns(run: SavedRun, segment: PathSegment, component: str) -> float:
     return nbytes / float(attrs["tcm_gbs"]) + float(attrs["wake_ns"])
 
 
-def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, directions: int) -> float:
-    """The latency of nodes on an op's route, once per direction; plus a flit's time on its links, and a burst's."""
-    spec, nodes = run.graph.spec, run.graph.nodes
-    route = [run.places[int(place)] for place in run.ops.route.of(int(run.ops.row_of[segment.op]))]
-    delays = sum(nodes[link.dst].overhead_ns for link in route if nodes[link.dst].kind in target.nodes)
-    first = sum(spec.system.flit_bytes / link.gbs for link in route if link.link_class in target.links)
-    if "hbm channel" in target.links and any(link.link_class == "hbm port" for link in route):
+def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, directions: int, times: AccessTimes) -> float:
+    """The latency of nodes on an op's route, once per direction; plus a flit's time on its links, and a burst's. An
+    access to several memories is as late as the farthest of them.
+    """
+    row = int(run.ops.row_of[segment.op])
+    nbytes = int(run.ops.nbytes[row])
+    route = [run.places[int(place)] for place in run.ops.route.of(row)]
+    pe = run.lanes[segment.lane].component.rpartition(".")[0]
+    accesses = [times.of(pe, memory) for memory in _memories(run, row, route)]
+    if len(accesses) < 2:
+        return _delays_ns(run, [(link.src, link.dst) for link in route], nbytes, target, directions)
+    before = [
+        (one.latency_ns, _delays_ns(run, list(pairwise(one.path)), nbytes, target, directions))
+        for one in accesses
+        if one is not None
+    ]
+    longest = max((latency for latency, _ in before), default=0.0)
+    return longest - max((latency - gain for latency, gain in before), default=0.0)
+
+
+def _memories(run: SavedRun, row: int, route: Sequence[SavedPlace]) -> list[str]:
+    """The memories that a DMA transfer accesses; none for other ops."""
+    kind = run.ops.kind[row]
+    if kind not in "RW":
+        return []
+    at_memory = [link for link in route if link.link_class in ("hbm port", "sram port")]
+    return list(dict.fromkeys(link.src if kind == "R" else link.dst for link in at_memory))
+
+
+def _delays_ns(run: SavedRun, hops: Sequence[tuple[str, str]], nbytes: int, target: Target, directions: int) -> float:
+    spec, graph = run.graph.spec, run.graph
+    edges = [graph.edge(src, dst) for src, dst in hops]
+    classes = [link_class(edge.kind) for edge in edges]
+    delays = sum(graph.nodes[edge.dst].overhead_ns for edge in edges if graph.nodes[edge.dst].kind in target.nodes)
+    first_bytes = min(spec.system.flit_bytes, nbytes)
+    first = sum(
+        first_bytes / edge.bw_gbs
+        for edge, cls in zip(edges, classes, strict=True)
+        if cls in target.links and edge.bw_gbs
+    )
+    if "hbm channel" in target.links and "hbm port" in classes:
         first += spec.system.flit_bytes / spec.cube.memory_map.hbm_channel_bw_gbs
     return directions * delays + first
 

@@ -13,10 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from kernbench.report.explain.path import PathSegment, Scope
-from kernbench.report.runs.parts import Floats
+from kernbench.report.runs.parts import TILE, Floats
 from kernbench.report.runs.saved_run import SavedRun
-
-TILE = "TileToken/"  # begins the names of a composite's ops
 
 
 class Loads:
@@ -26,13 +24,12 @@ class Loads:
         self._run = run
         ops = run.ops
         self._rows = np.flatnonzero((ops.t_end > scope.begin_ns) & (ops.t_start < scope.end_ns))
-        self._busy: dict[tuple[str, str], float] = {}
 
     def queue_left(self, segment: PathSegment, links: Collection[str]) -> float:
         """The part of a queue, from 0 to 1, that stays if links of these classes take no time.
 
         It is the load of the most loaded place that is left on the path, over that of the most loaded one where the op
-        queued.
+        queued. What is left is not longer than the load of others at that place.
         """
         ops, places = self._run.ops, self._run.places
         row = int(ops.row_of[segment.op])
@@ -41,7 +38,13 @@ class Loads:
         waited = [int(place) for place in ops.wait_places.of(row)] or [segment.place]
         others += [self._load_at(place, route) for place in waited if places[place].link_class not in links]
         here = max(self._load_at(place, route) for place in waited)
-        return min(1.0, max(others, default=0.0) / here) if here else 1.0
+        most, queued = max(others, default=0.0), float(ops.queue_ns[row])
+        own = min(
+            (int(ops.nbytes[row]) / places[int(place)].gbs for place in route if places[int(place)].gbs), default=0.0
+        )
+        if not here or not any(places[place].link_class in links for place in waited):
+            return 1.0
+        return min(1.0, most / here, max(0.0, most - own) / queued if queued else 1.0)
 
     def engine_left(self, segment: PathSegment, part: str) -> float:
         """The part of an engine's time, from 0 to 1, that stays if it takes no time: of a composite's op, what the next

@@ -19,8 +19,10 @@ from kernbench.common.units import format_bytes, format_ns
 from kernbench.report.explain.classes import ISSUE, LATENCY, QUEUE, TRANSFER
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finding import DISTANCE, MEMORY, SMALL_TRANSFERS, Finding
+from kernbench.report.explain.path import RunData
 from kernbench.report.explain.path_text import lines_of, requesters_at
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
+from kernbench.report.runs.parts import TILE, Ops
 
 REMOTE: Final = ("ucie", "pcie", "io")  # classes of links that leave a die
 FEW = 8  # fewer small transfers are no pattern
@@ -41,6 +43,26 @@ class MovedOnPath:
     conflict_ns: float = 0.0  # how much longer its runs take since they lie in few channels
 
 
+class Pieces:
+    """Requests and contiguous runs of transfers. Ops that are alike are looked up once, since reading one is slow."""
+
+    def __init__(self, ops: Ops) -> None:
+        self._ops = ops
+        self._found: dict[object, tuple[int, int]] = {}
+
+    def of(self, row: int) -> tuple[int, int]:
+        """How many requests a transfer is, and how many runs of bytes."""
+        ops = self._ops
+        if ops.name[row].startswith(TILE):
+            return 1, 1
+        key = (int(ops.line[row]), int(ops.nbytes[row]), float(ops.latency_ns[row]), ops.route.of(row).tobytes())
+        if key not in self._found:
+            params = ops.params(row)
+            requests = int(params.get("requests", 1))
+            self._found[key] = requests, int(params.get("runs", requests))
+        return self._found[key]
+
+
 class TransferCauses:
     """The DMA transfers on the path of an explanation, in order of time, and the causes that they show."""
 
@@ -48,6 +70,7 @@ class TransferCauses:
         self._explanation = explanation
         self._run = explanation.run
         self._times = AccessTimes(explanation.run.graph)
+        self._pieces = Pieces(explanation.run.ops)
         self.pes = [lane.component.rpartition(".")[0] if lane.pe >= 0 else "" for lane in self._run.lanes]
 
     @cached_property
@@ -69,12 +92,7 @@ class TransferCauses:
         return found
 
     def memory_of(self, row: int) -> str:
-        """The memory of a DMA transfer: where its route begins for a read, ends for a write; empty if not known."""
-        route = self._run.ops.route.of(row)
-        if not len(route):
-            return ""
-        places = self._run.places
-        return places[int(route[0])].src if self._run.ops.kind[row] == "R" else places[int(route[-1])].dst
+        return memory_of(self._run, row)
 
     def longer_than_own_ns(self, moved: MovedOnPath) -> float:
         """How much longer the bytes of a transfer take than over the path to the PE's own slice."""
@@ -84,12 +102,13 @@ class TransferCauses:
         return max(0.0, moved.parts.get(TRANSFER, 0.0) - nbytes / moved.own.gbs)
 
     def _look_at_runs(self, moved: MovedOnPath) -> None:
-        params = self._run.ops.params(moved.row)
-        moved.requests = int(params.get("requests", 1))
-        moved.runs = int(params.get("runs", moved.requests))
         memory = self.memory_of(moved.row)
-        access = self._times.of(moved.pe, memory) if moved.runs > 1 and moved.pe and memory else None
-        if access is None:
+        access = self._times.of(moved.pe, memory) if moved.pe and memory else None
+        late_ns = moved.parts.get(LATENCY, 0.0) + moved.parts.get(QUEUE, 0.0)
+        if access is None or late_ns <= access.latency_ns + ROUNDING_NS:
+            return
+        moved.requests, moved.runs = self._pieces.of(moved.row)
+        if moved.runs < 2:
             return
         nbytes = int(self._run.ops.nbytes[moved.row])
         moved.bursts_ns = max(0.0, burst_ns(self._run.graph, memory, nbytes, moved.runs) - nbytes / access.gbs)
@@ -227,6 +246,14 @@ class TransferCauses:
         burst = format_bytes(spec.hbm_burst_bytes)
         hint = f"change the distance between rows, so that they begin in different channels: pad each by {burst}"
         yield Finding(MEMORY, gain, what, hint, cls, "hbm channel")
+
+
+def memory_of(run: RunData, row: int) -> str:
+    """The memory of a DMA transfer: where its route begins for a read, ends for a write; empty if not known."""
+    route = run.ops.route.of(row)
+    if not len(route):
+        return ""
+    return run.places[int(route[0])].src if run.ops.kind[row] == "R" else run.places[int(route[-1])].dst
 
 
 def _die_of(memory: str) -> str:

@@ -3,8 +3,9 @@
 A free component takes no time: its overhead is 0 and its bandwidth and channels are the largest that a description may
 set. The gain is estimated along the critical path, and counts only what the component owns: its part of the latency of
 transfers that pass it, the time that transfers take longer than over the next narrowest link, the time of its own ops,
-its nodes on the path of a launch; queueing, less what the next most loaded place of the path keeps; engines of a
-composite, less what the next busiest one needs (`loads.py`). Mappings have no route and count fully.
+its nodes on the path of a launch, a mapping or a barrier; queueing, less what the next most loaded place of the path
+keeps; engines of a composite, less what the next busiest one needs (`loads.py`). An access to several memories is as
+late as the farthest one. A send ends when its bytes have left the PE, which the message's flight contains.
 
 The estimate is not a bound. A new run gains less if another path becomes critical, and more if ops delayed by the
 component also delayed others elsewhere, which the path attributes to those.
@@ -89,7 +90,6 @@ TARGETS: Mapping[str, Target] = {
     "pe_cpu": Target(
         {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": FAST_GHZ},
         nodes=("pe_cpu",),
-        commands=True,
     ),
     "hbm": Target(
         {"cube.memory_map.hbm_channel_bw_gbs": FAST_GBS}, links=("hbm channel", "hbm port"), nodes=("hbm_ctrl",)
@@ -98,7 +98,6 @@ TARGETS: Mapping[str, Target] = {
         {"cube.links.router_bw_gbs": FAST_GBS, "cube.components.router.attrs.overhead_ns": 0.0},
         links=("router",),
         nodes=("noc_router",),
-        commands=True,
     ),
     "sram": Target(
         {"cube.links.sram_to_router_bw_gbs": FAST_GBS, "cube.components.sram.attrs.overhead_ns": 0.0},
@@ -115,7 +114,6 @@ TARGETS: Mapping[str, Target] = {
         },
         links=("ucie",),
         nodes=("ucie", "ucie_conn", "io_ucie", "io_ucie_conn"),
-        commands=True,
     ),
     "pcie": Target(
         {
@@ -127,7 +125,6 @@ TARGETS: Mapping[str, Target] = {
         },
         links=("pcie", "io"),
         nodes=("switch", "pcie_ep"),
-        commands=True,
     ),
     "launch": Target(
         {
@@ -135,7 +132,6 @@ TARGETS: Mapping[str, Target] = {
             "cube.components.m_cpu.attrs.overhead_ns": 0.0,
             f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0,
         },
-        commands=True,
         nodes=("io_cpu", "m_cpu", "pe_cpu"),
     ),
 }

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.report.runs.layout import KINDS
 
+TILE: Final = "TileToken/"  # begins the names of a composite's ops
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]  # 32 or 64 bits, as stored
 
@@ -87,6 +88,9 @@ class Ops:
         """The other fields of the op log."""
         text = self._params[int(row)]
         return dict(json.loads(text if isinstance(text, str) else text.as_py()))
+
+    def hold_params(self) -> None:
+        """Keep `params` when the file that it is read from is gone; here they are in memory."""
 
     def label(self, row: int) -> str:
         """An op as slices are labelled: `load k`, `exp`."""

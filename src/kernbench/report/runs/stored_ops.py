@@ -42,8 +42,15 @@ class StoredOps(Ops):
             return self.__dict__[name]
 
     def params(self, row: int) -> dict[str, Any]:
+        held: Words | None = self.__dict__.get("_held_params")
+        if held is not None:
+            return dict(parse_json(held[row]))
         with self.__dict__["_files"].damage(OPS):
             return dict(parse_json(self.__dict__["_file"].cell("params", int(row))))
+
+    def hold_params(self) -> None:
+        """Read the other fields of all ops, for use when the file is gone."""
+        self.__dict__["_held_params"] = self.all_params()
 
     def all_params(self) -> Words:
         """The other fields of the op log of every row, as JSON; equal texts are one word."""

@@ -37,7 +37,7 @@ export function startAnswer(place, fail) {
 // The sentence, its first clause bold, with the lines it names as links.
 function linked({what, lines}) {
   const names = lines.map(line => [line.name.replace(/^kernbench\//, ''), line.name]).sort((x, y) => y[0].length - x[0].length);
-  const end = what.indexOf(' path') + 5;
+  const end = what.search(/\. | path\b/) + 1; // the first clause
   const cut = text => {
     for (const [name, full] of names) {
       const at = text.indexOf(name), after = text[at + name.length];
@@ -47,5 +47,5 @@ function linked({what, lines}) {
     }
     return [text];
   };
-  return end > 5 ? [h('b', {}, cut(what.slice(0, end))), cut(what.slice(end))] : cut(what);
+  return end > 1 ? [h('b', {}, cut(what.slice(0, end))), cut(what.slice(end))] : cut(what);
 }

@@ -1,5 +1,5 @@
 // Diff: what changed from A to B, in rows that add up to the change of the total.
-import {empty, h, roomOf, show} from './dom.js';
+import {empty, h, loading, roomOf, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -14,6 +14,7 @@ export function startDiff(place, fail) {
   async function load() {
     if (state.view !== 'diff') return;
     if (!run.a || !run.b) { show(place, choose()); return; }
+    loading(place, 'the difference');
     const found = await getJson(`/diff?${query({a: run.a.id, b: run.b.id, scope: scopeOf().id})}`);
     if (found.a.id !== run.a?.id || found.b.id !== run.b?.id) return;
     stacked.show(found);

@@ -85,4 +85,7 @@ export function command(text) {
   return h('span', {class: 'next'}, code, button);
 }
 
+// While the first data of a place is under way; what it shows already stays.
+export const loading = (place, what) => { if (!place.firstChild) show(place, h('div', {class: 'empty loading', role: 'status'}, `Loading ${what} ...`)); };
+
 export const empty = (text, ...more) => h('div', {class: 'empty'}, h('div', {}, text), ...more);

@@ -1,5 +1,5 @@
 // Explain: the critical path by class, lane, link, line, launch or reason, each summing to the total; stalls; idle lanes.
-import {command, empty, h, roomOf, show, table} from './dom.js';
+import {command, empty, h, loading, roomOf, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {startMeasure} from './measure.js';
@@ -13,6 +13,7 @@ export function startExplain(place, fail) {
     if (state.view !== 'explain') return;
     if (!run.a) { show(place, empty(h('b', {}, 'No run to explain.'), h('pre', {class: 'cmd'}, 'kernbench run --bench qkv-gemm --save qkv\nkernbench web qkv'))); return; }
     const scope = scopeOf(), id = run.a.id;
+    loading(place, 'the explanation');
     const found = await getJson(`/runs/${id}/explain?${query({scope: scope.id})}`, {fresh});
     if (id === run.a.id) draw(found);
   }

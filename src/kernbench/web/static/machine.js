@@ -1,5 +1,5 @@
 // Machine: tray, SIP, cube, PE. Pan, zoom, drill; colours are the activity at the cursor, or over the range.
-import {empty, h, say, show, tip} from './dom.js';
+import {empty, h, loading, rove, say, show, tip} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {onKey} from './keys.js';
@@ -33,7 +33,7 @@ export function startMachine(pane, fail) {
   stage.addEventListener('wheel', zoomWheel, {passive: false});
   stage.addEventListener('pointerdown', drag);
   stage.addEventListener('dblclick', event => open(event.target.closest('.node')?.dataset.id));
-  stage.addEventListener('keydown', event => { if (event.key === 'Enter') open(document.activeElement.dataset.id); });
+  stage.addEventListener('keydown', event => { if (event.key === 'Enter') { const on = document.activeElement; if (!open(on.dataset.id)) click(on); } });
   stage.addEventListener('pointermove', hover);
   stage.addEventListener('pointerleave', () => tip(''));
   onKey(['u'], 'one level up in Machine', () => {
@@ -72,10 +72,11 @@ async function level() {
   const ids = [state.a || run.machineId, ...(state.b && state.mode === 'side' ? [state.b] : [])];
   const key = `${ids}/${root}`;
   if (key !== levelKey) {
+    loading(ui.stage, 'the machine');
     const found = await Promise.all(ids.map(id => getJson(`/runs/${id}/machine?${query({root})}`)));
     if (root !== rootNow()) return;
     models = found.map(drawLevel);
-    models.forEach((model, n) => model.svg.setAttribute('data-run', 'ab'[n]));
+    models.forEach((model, n) => { model.svg.setAttribute('data-run', 'ab'[n]); rove(model.svg, '.node'); });
     show(ui.stage, models.map((model, n) => h('figure', {}, ids.length > 1 && h('figcaption', {}, `${'AB'[n]}: ${(n ? run.b : run.a)?.name || ''}`), model.svg)));
     show(ui.crumbs, found[0].crumbs.map((crumb, i, all) => [i > 0 && h('span', {class: 'muted'}, ' › '),
       i + 1 < all.length ? h('button', {class: 'plain', onclick: () => change({root: crumb.id})}, crumb.label) : h('b', {}, crumb.label)]));
@@ -83,6 +84,7 @@ async function level() {
     if (!kb.machinePaint) requestAnimationFrame(() => { kb.machinePaint = performance.now(); });
   }
   const scope = run.a && scopeOf();
+  if (scope) loading(ui.side, 'the activity');
   heats = !scope ? [] : await Promise.all([state.a, ...(state.b && state.mode ? [state.b] : [])].map((id, n) => loadHeat(id, root, (n ? scopeOf(run.b) : scope)).catch(() => null)));
   const of = scope && `${run.a.id}/${scope.id}`;
   if (heats[0] && run.peak?.of !== of) { const t = heats[0].peak(); run.peak = t === null ? null : {of, t}; }
@@ -185,6 +187,7 @@ async function marks() {
 function open(id) {
   const node = id && models[0].boxes.get(id)?.node;
   if (node?.opens) change({root: id});
+  return Boolean(node?.opens);
 }
 
 // ---- pointer

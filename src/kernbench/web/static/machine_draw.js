@@ -17,7 +17,7 @@ export function drawLevel(data) {
     const cells = node.kind === 'hbm_ctrl' ? channelCells(node, unit) : null;
     // In a block that is drawn as one box: how far its busiest single link goes, of all of the box's width.
     const tick = ['sip', 'cube'].includes(node.kind) ? s('rect', {x: x + w * 0.06, y: y + h * 0.93, width: 0, height: h * 0.025, class: 'busiest'}) : null;
-    const group = s('g', {class: 'node', 'data-id': node.id, tabindex: node.opens || node.kind === 'hbm_ctrl' ? 0 : -1, role: 'button', 'aria-label': `${node.label} ${node.detail}`}, rect, cells && cells.group, tick);
+    const group = s('g', {class: 'node', 'data-id': node.id, tabindex: -1, role: 'button', 'aria-label': `${node.label} ${node.detail}`}, rect, cells && cells.group, tick);
     front.append(group);
     const text = label(node, unit, room, data.level === 'cube');
     words.append(text);

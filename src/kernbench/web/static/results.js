@@ -1,5 +1,5 @@
 // Results: a sweep or an evaluation as a table that sorts and filters, a scatter plot and its Pareto front.
-import {empty, h, roomOf, rove, show} from './dom.js';
+import {empty, h, loading, roomOf, rove, show} from './dom.js';
 import {change, look, run_of, setLook, state, subscribe} from './results_state.js';
 import {getJson} from './data.js';
 import {run} from './run.js';
@@ -12,6 +12,7 @@ export function startResults(place, fail) {
     if (state.view !== 'results') return;
     const id = run_of();
     if (!id) { show(place, empty(h('b', {}, 'No sweep or evaluation is open.'), h('pre', {class: 'cmd'}, 'kernbench sweep --bench gemm-single-pe --over m=32,64,128 --out sweep\nkernbench web sweep'))); return; }
+    loading(place, 'the results');
     const found = await getJson(`/results/${id}`);
     if (id === run_of()) draw(found);
   }
@@ -30,11 +31,11 @@ export function startResults(place, fail) {
     const filter = h('input', {type: 'text', class: 'filter', value: ui.filter, placeholder: 'total_ns < 5000 and m >= 64', 'aria-label': 'Filter', spellcheck: 'false', onchange: event => setLook({filter: event.target.value})});
     const colour = per || groups.find(c => isOtherWork(found, c)) || groups[0] || '';
     show(place, h('div', {class: 'page one'},
-      found.figures.length > 0 && h('section', {class: 'card'}, h('h2', {}, `${found.name}: its figures`), h('div', {class: 'figures'}, found.figures.map(one => h('figure', {class: 'own'}, h('img', {src: `api/results/${found.id}/figure/${encodeURIComponent(one.name)}`, alt: one.title, loading: 'lazy'}), h('figcaption', {}, one.title))))),
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('h2', {}, found.name), run.results.length > 1 && h('select', {'aria-label': 'Folder', onchange: event => change({results: event.target.value, rv: ''})}, run.results.map(e => h('option', {value: e.id, selected: e.id === found.id}, run.results.filter(o => o.name === e.name).length > 1 ? `${e.name} (${e.dir.split('/').slice(-2).join('/')})` : e.name))),
         found.description && h('span', {}, found.description), h('span', {class: 'muted'}, `${found.dir}: ${count(found.table.length)} points, ${count(found.table.filter(failed).length)} failed`)),
-      h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true), groups.length > 0 && h('label', {}, 'a plot for each ', h('select', {'aria-label': 'A plot for each', onchange: event => change({panels: event.target.value})}, h('option', {value: '-'}, 'none'), groups.map(c => h('option', {value: c, selected: c === per}, short(c)))))),
-      numeric.length > 1 ? plots(rows.filter(r => !failed(r)), {...ui, per, colour, width: roomOf(place) - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
+        found.figures.length > 0 && h('div', {class: 'figures'}, found.figures.map(one => h('figure', {class: 'own'}, h('img', {src: `api/results/${found.id}/figure/${encodeURIComponent(one.name)}`, alt: one.title, loading: 'lazy'}), h('figcaption', {}, one.title))))),
+      h('section', {class: 'card'}, h('div', {class: 'switch'}, choose('x', 'x'), choose('y', 'y'), choose('size', 'size', true), groups.length > 0 && h('label', {}, 'a plot for each ', h('select', {'aria-label': 'A plot for each', onchange: event => change({panels: event.target.value})}, h('option', {value: '-'}, 'none'), groups.map(c => h('option', {value: c, selected: c === per}, short(c)))))),
+      numeric.length > 1 ? plots(rows.filter(r => !failed(r)), {...ui, per, colour, isSweep: found.command === 'sweep', width: roomOf(place) - 40}, found, row => open(row, found)) : empty('There is nothing to plot: no two columns of numbers.')),
       h('section', {class: 'card'}, h('div', {class: 'switch'}, h('label', {}, 'filter ', filter), problem && h('span', {class: 'badge bad', role: 'alert'}, problem), h('span', {class: 'muted'}, `${count(rows.length)} rows`), h('button', {onclick: () => setLook({all: !ui.all})}, ui.all ? 'fewer columns' : 'all columns')),
         rows.length ? h('div', {class: 'wide tall'}, h('table', {class: 'results'}, h('thead', {}, h('tr', {}, shown.map(c => h('th', {class: numeric.includes(c) ? 'num' : null, 'aria-sort': ui.sort === c ? (ui.up > 0 ? 'ascending' : 'descending') : null}, h('button', {title: c, onclick: () => setLook({up: ui.sort === c ? -ui.up : 1, sort: c})}, breakable(head(c)), (ui.sort === c ? (ui.up > 0 ? ' ▲' : ' ▼') : '')))))),
           h('tbody', {}, rows.slice(0, 500).map(r => h('tr', {class: failed(r) ? 'failedrow' : null, tabindex: 0, onclick: () => open(r, found), onkeydown: event => { if (event.key === 'Enter') open(r, found); }}, shown.map(c => h('td', {class: numeric.includes(c) ? 'num' : null}, cell(r[c]), c === 'point' && base.has(r.point) && [' ', h('span', {class: 'badge', title: 'On the machine as it was given'}, 'base')])))))))
@@ -42,6 +43,7 @@ export function startResults(place, fail) {
         h('div', {class: 'chosen'}))));
     const rowsBox = place.querySelector('.tall');
     if (rowsBox) rove(rowsBox, 'tbody tr');
+    place.querySelectorAll('.plot svg').forEach(plot => rove(plot, '.dot'));
   };
   function open(row, found) {
     const box = place.querySelector('.chosen');

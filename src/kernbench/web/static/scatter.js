@@ -24,10 +24,11 @@ function legendOf(rows, ui, found) {
 }
 
 const categories = (points, {colour}) => (colour ? [...new Set(points.map(p => p[colour]))] : []);
-const isSameWork = points => { const work = points.map(p => p.flops).filter(v => v > 0); return !work.length || Math.max(...work) <= 1.01 * Math.min(...work); };
+// Where the work is unknown, points of a sweep are taken to do the same; those of an evaluation are different cases.
+const isSameWork = (points, isSweep) => { const work = points.map(p => p.flops).filter(v => v > 0); return work.length ? Math.max(...work) <= 1.01 * Math.min(...work) : isSweep; };
 // A front is drawn among points that do the same work: all, or those of a category.
 function frontsOf(points, ui) {
-  const lists = isSameWork(points) ? [points] : categories(points, ui).map(value => points.filter(p => p[ui.colour] === value)).filter(isSameWork);
+  const isSame = list => isSameWork(list, ui.isSweep), lists = isSame(points) ? [points] : categories(points, ui).map(value => points.filter(p => p[ui.colour] === value)).filter(isSame);
   return lists.map(list => frontOf(list, ui.x, ui.y)).filter(front => front.length);
 }
 

@@ -1,5 +1,5 @@
 // Source: the kernel's text with each line's part of the critical path, or its engine time, stall, ops, bytes.
-import {empty, h, roomOf, rove, show} from './dom.js';
+import {empty, h, loading, roomOf, rove, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf, spanOf} from './run.js';
@@ -29,6 +29,7 @@ export function startSource(pane, fail) {
     if (!run.a) { name.hidden = what.hidden = true; show(body, empty('No run is open, so there is no kernel to show.')); return; }
     name.hidden = what.hidden = false;
     const [t0, t1] = spanOf(), id = run.a.id;
+    loading(body, 'the source');
     const found = await getJson(`/runs/${id}/source?${query({scope: scopeOf().id, t0, t1})}`);
     if (id !== run.a.id) return;
     const isNew = data?.id !== id;
@@ -69,7 +70,7 @@ export function startSource(pane, fail) {
       return h('div', {class: `line${line ? ' has' : ''}${number === on ? ' on' : ''}`, 'data-line': number, role: line ? 'button' : null, tabindex: line ? 0 : null,
         onclick: line ? choose : null, onkeydown: line ? event => { if (event.key === 'Enter') choose(); } : null, 'aria-pressed': line ? String(number === on) : null,
         title: line ? `${count(line.ops)} ops, ${ns(line.busy_ns)} of engines, ${ns(line.stall_ns)} stalled, ${ns(line.path.ns)} of the critical path` : null},
-      h('span', {class: 'no'}, String(number)), h('code', {}, texts ? coloured(texts[number - 1]) : `line ${number}`), h('span', {class: 'share'}, cell(line)));
+      h('span', {class: 'no'}, String(number)), h('code', {}, texts ? coloured(texts[number - 1]) : `line ${number}`), line && h('span', {class: 'share'}, cell(line)));  // a line without ops has the whole width
     });
     const outside = data.outside.ns > 0 && column === 'path' && h('div', {class: 'line foot'}, h('span', {class: 'no'}), h('code', {}, 'outside kernels: launch, host, issue'), h('span', {class: 'share'}, h('span', {class: 'num'}, pct(data.outside.ns / data.total))));
     show(body, source.text === null && empty('The text of this file was not saved; its numbers are.'), h('div', {class: 'text'}, rows, outside));

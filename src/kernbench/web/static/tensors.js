@@ -1,5 +1,5 @@
 // Tensors: where each lives, who reads and writes it, how far its bytes go; how full memories are; launches on the roofline.
-import {empty, h, roomOf, s, show} from './dom.js';
+import {empty, h, loading, roomOf, rove, s, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -16,14 +16,14 @@ export function startTensors(place, fail) {
     if (state.view !== 'tensors') return;
     if (!run.a) { show(place, empty('No run is open.')); return; }
     const {id} = run.a, scope = scopeOf();
-    if (!place.firstChild) show(place, empty('Loading the tensors ...'));
+    loading(place, 'the tensors');
     const found = await getJson(`/runs/${id}/tensors?${query({scope: scope.id})}`);
     if (id === run.a?.id && scope.id === scopeOf().id && state.view === 'tensors') draw(found);
   }
-  const draw = found => show(place, h('div', {class: 'page'},
+  const draw = found => { show(place, h('div', {class: 'page'},
     h('section', {class: 'card all'}, h('h2', {}, 'Tensors'), found.tensors.length ? tensorTable(found.tensors) : empty('No kernel reads or writes a tensor in this scope.')),
     h('section', {class: 'card'}, h('h2', {}, 'How full memories are'), memories(found)),
-    h('section', {class: 'card'}, h('h2', {}, 'Roofline of every launch'), roofline(found.rooflines, Math.min(roomOf(place) - 40, 620)))));
+    h('section', {class: 'card'}, h('h2', {}, 'Roofline of every launch'), roofline(found.rooflines, Math.min(roomOf(place) - 40, 620))))); place.querySelectorAll('.roofline svg').forEach(plot => rove(plot, '.dot')); };
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
 }
 
