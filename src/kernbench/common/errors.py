@@ -21,6 +21,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     UsageError                 a wrong argument on the command line or in a call
         NotModelledError       a name of PyTorch's that is not there; an AttributeError too, so that hasattr() works
         TensorError            shapes, views or dtypes of tensors that do not fit; a RuntimeError and a ValueError too
+            TensorTypeError        an operand that is no tensor where one is needed; a TypeError too
             TensorIndexError       an index or an axis that is not there; an IndexError too
         DistributedTypeError   of `torch.distributed`, an argument that is no tensor, list or op; a TypeError too
         DistributedError       of `torch.distributed`, any other; a ValueError and a RuntimeError too, as in PyTorch
@@ -250,6 +251,10 @@ class NotModelledError(UsageError, AttributeError):
 
 class TensorError(UsageError, RuntimeError, ValueError):
     """Shapes, views or dtypes of tensors that do not fit an operation. Also what PyTorch raises."""
+
+
+class TensorTypeError(TensorError, TypeError):
+    """An operand of a tensor operation that is no tensor where one is needed. Also a TypeError."""
 
 
 class TensorIndexError(TensorError, IndexError):

@@ -6,6 +6,7 @@ from math import prod
 
 from kernbench.common.dtypes import BOOL, DType
 from kernbench.common.errors import TensorError
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api import op_kernels as kernels
 from kernbench.runtime_api.layout import Layout, Shape, axis_of, broadcast_shapes
 from kernbench.runtime_api.op_kernels import Box, Plan, Share, Site
@@ -16,6 +17,8 @@ from kernbench.runtime_api.tensor_base import TensorBase
 from kernbench.runtime_api.tensor_index import selection
 from kernbench.runtime_api.tensor_views import TensorViews
 
+NEAR_FROM_BYTES = 32 * 1024  # of a product's right operand: the launch that copies less takes longer than it saves
+STEPS = 8  # of a product along K at least: PEs that begin with different ones read from different places
 MOST_COLUMNS = 2048  # of a product at a time: whole rows of the right operand are one run of bytes
 
 
@@ -160,7 +163,7 @@ class AxisOps(OpLauncher):
         else:
             out = self._empty((*batch, m, n), a.element, dp, name, sip)
         if k and out.numel():
-            self._product(name, out, left, right, k, sip)
+            self._product(name, out, left, self._near(name, right, out, sip), k, sip)
         if a.ndim == 1:
             out = out.squeeze(-2)
         return out.squeeze(-1) if b.ndim == 1 else out
@@ -174,6 +177,23 @@ class AxisOps(OpLauncher):
         params = (("tile", tile),)
         plan = Plan(name, shares, sites, 1, out.element, 0, params=params, inner=(k,))
         self._launch(name, kernels.product_of, plan, [out], [a, b])
+
+    def _near(self, name: str, b: TensorViews, out: TensorViews, sip: int) -> TensorViews:
+        """The right operand of a product, or a copy of it in every cube, over the cube's PEs: every PE reads all of it,
+        and PEs of many cubes would all read from the same few places far away.
+        """
+        order = b.t() if b.ndim == 2 and b.t().is_contiguous() else b
+        cubes = {cube for cube, _, _ in self._shares(out)}
+        holders = {part.cube for part in b.storage.whole.placement}
+        is_near = cubes <= holders and b.storage.dp.split_by(len(b.storage.shape))[0] is None
+        if len(cubes) == 1 or is_near or b.ndim != 2 or not order.is_contiguous() or b.allocation.va_base is None:
+            return b
+        if b.numel() * b.itemsize < NEAR_FROM_BYTES or b.allocation.is_logical:
+            return b
+        placed = DPPolicy(cube="replicate", pe="row_wise", num_cubes=max(cubes) + 1)
+        copy = self._empty(order.shape, b.element, placed, name, sip)
+        copy.copy_(order)
+        return copy if order is b else copy.t()
 
     # ---- by index
 
@@ -206,11 +226,13 @@ class AxisOps(OpLauncher):
 
 
 def _tile(shares: tuple[Share, ...], k: int, elements: int) -> tuple[int, int, int]:
-    """Rows, columns and inner size of a product's blocks that fit so many elements of TCM: wide, tall, then deep."""
+    """Rows, columns and inner size of a product's blocks that fit so many elements of TCM: wide, tall, then deep, with
+    the next blocks of both operands beside the present ones.
+    """
     tall, wide = (max(box[axis][1] - box[axis][0] for _, _, box in shares) for axis in (-2, -1))
     columns = min(wide, MOST_COLUMNS, max(elements // 8, 1))
     rows = max(1, min(tall, elements // 4 // columns))
-    depth = max(1, min(k, (elements - 2 * rows * columns) // (rows + columns)))
+    depth = max(1, min(-(-k // STEPS), (elements - 2 * rows * columns) // (2 * (rows + columns))))
     return rows, columns, depth
 
 

@@ -7,7 +7,7 @@ another.
     Replicate()         Shard(b)            each rank keeps its chunk
     Partial()           Replicate()         all_reduce
     Partial()           Shard(b)            reduce_scatter
-    Replicate()         Partial("sum")      the first rank keeps it, the others have zeros
+    Replicate()         Partial("sum")      within operations: the first rank keeps it, the others have zeros
 
 Along the cubes of a SIP a transition is a copy on the device. Dimensions of the mesh change one after the other, in an
 order in which no axis is cut by an outer dimension after an inner one; where there is none, through Replicate().
@@ -125,13 +125,20 @@ class DTensorBase:
         async_op: bool = False,
     ) -> Any:
         """The same tensor with other placements, by the cheapest collective for each change. `async_op` is accepted for
-        compatibility.
+        compatibility. Raises DistributedError for a change to Partial, as PyTorch does.
         """
         if device_mesh is not None and device_mesh != self.device_mesh:
             raise DistributedError(
                 f"redistribute from {self.device_mesh!r} to {device_mesh!r}", hint="a DTensor stays on its mesh"
             )
         target = checked(placements, self.device_mesh, self.ndim, "redistribute")
+        for dim, (have, to) in enumerate(zip(self.placements, target, strict=True)):
+            if to.is_partial() and to != have:
+                raise DistributedError(
+                    f"redistribute from {have} to {to} along dimension {dim} of {self.device_mesh!r}: addends are what "
+                    "operations leave",
+                    hint="DTensor.from_local(x, mesh, [Partial()]) makes a DTensor of addends that the ranks have",
+                )
         return self._redistributed(target)
 
     def _redistributed(self, target: Placements) -> Any:

@@ -117,15 +117,12 @@ class TensorFunctions:
         *,
         src_data_rank: int | None = 0,
     ) -> DTensor:
-        """Give every rank its part of a tensor that the first rank has: chunks are scattered, replicas broadcast. With
-        `src_data_rank=None` every rank takes its part of its own tensor, and nothing is sent.
+        """Give every rank its part of a tensor that the first rank has: chunks are scattered, replicas broadcast. Of a
+        Partial sum every rank has its share of each element, of other Partials the element. With `src_data_rank=None`
+        every rank takes its part of its own tensor, and nothing is sent.
         """
         whole = as_local(self._torch, tensor, "distribute_tensor")
         wanted = checked(placements, device_mesh, whole.ndim, "distribute_tensor")
-        if any(each.is_partial() for each in wanted):
-            raise DistributedError(
-                f"distribute_tensor to {list(wanted)}", hint="use Shard and Replicate; DTensor.from_local takes Partial"
-            )
         place = device_mesh.get_coordinate()
         if place is None:
             raise DistributedError(f"the caller is not in {device_mesh!r}", hint="let only its ranks call")
@@ -138,12 +135,14 @@ class TensorFunctions:
                 local = _chunk(local, each, device_mesh.shape[dim], place[dim]).contiguous()
             else:
                 local = self._sent(local, each, device_mesh, dim, place[dim])
+            if each == Partial("sum"):
+                local = local / device_mesh.shape[dim]
         return DTensor(local, device_mesh, wanted, whole.shape)
 
     def _sent(self, local: Tensor, placement: Placement, mesh: DeviceMesh, dim: int, me: int) -> Tensor:
         """What a rank gets along one dimension from the first rank of it."""
         dist, group, count = self._torch.distributed, mesh.get_group(dim), mesh.shape[dim]
-        if isinstance(placement, Replicate):
+        if not isinstance(placement, Shard):
             out: Tensor = local.clone() if me == 0 else self._torch.empty_like(local.contiguous())
             dist.broadcast(out, group=group, group_src=0)
             return out

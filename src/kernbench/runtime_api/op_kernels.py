@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import product
+from itertools import product, zip_longest
 from math import prod
 from typing import Any
 
@@ -308,31 +308,38 @@ def row_op(*args: Any, plan: Plan, tl: TLContext) -> None:
 
 @repeatable
 def product_of(out: TensorPtr, a: TensorPtr, b: TensorPtr, *, plan: Plan, tl: TLContext) -> None:
-    """out = a @ b: this PE's rows and columns of each matrix, in blocks; sums over blocks of K are kept in f32."""
-    box = plan.share_of(tl)
-    if box is None:
+    """out = a @ b: this PE's rows and columns of each matrix, in blocks. The next blocks are loaded while two are
+    multiplied; PEs begin at different places along K, so that they read from different memories. Sums over blocks of K
+    are kept in f32.
+    """
+    shares = plan.shares_of(tl)
+    if not shares:
         return
+    (number, box), *_ = shares
     out_site, a_site, b_site = plan.sites
     assert out_site is not None
     assert a_site is not None
     assert b_site is not None
     rows, columns, depth = dict(plan.params)["tile"]
     acc_dtype = dtype_of(a.dtype).accumulate
+    steps = list(_steps((0, plan.inner[0]), depth))
+    steps = steps[number % len(steps) :] + steps[: number % len(steps)]
     for batch in product(*[range(*each) for each in box[:-2]]):
         outer: Box = tuple((at, at + 1) for at in batch)
-        for r in _steps(box[-2], rows):
-            for c in _steps(box[-1], columns):
-                acc: TensorHandle | None = None
-                for d in _steps((0, plan.inner[0]), depth):
-                    left = _load(a, a_site, (*outer, r, d), tl)
-                    right = _load(b, b_site, (*outer, d, c), tl)
-                    x, y = tl.wait(left), tl.wait(right)
-                    assert x is not None
-                    assert y is not None
-                    x, y = tl.reshape(x, _size(r), _size(d)), tl.reshape(y, _size(d), _size(c))
-                    acc = tl.dot(x, y, acc, out_dtype=acc_dtype)
-                assert acc is not None
-                _store(out, out_site, (*outer, r, c), acc, tl)
+        for r, c in product(list(_steps(box[-2], rows)), list(_steps(box[-1], columns))):
+            acc: TensorHandle | None = None
+            loads = [(_load(a, a_site, (*outer, r, d), tl), _load(b, b_site, (*outer, d, c), tl)) for d in steps[:1]]
+            for d, after in zip_longest(steps, steps[1:]):
+                left, right = loads.pop()
+                x, y = tl.wait(left), tl.wait(right)
+                if after is not None:
+                    loads.append((_load(a, a_site, (*outer, r, after), tl), _load(b, b_site, (*outer, after, c), tl)))
+                assert x is not None
+                assert y is not None
+                x, y = tl.reshape(x, _size(r), _size(d)), tl.reshape(y, _size(d), _size(c))
+                acc = tl.dot(x, y, acc, out_dtype=acc_dtype)
+            assert acc is not None
+            _store(out, out_site, (*outer, r, c), acc, tl)
     tl.wait()
 
 

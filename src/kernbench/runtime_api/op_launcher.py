@@ -12,6 +12,7 @@ from kernbench.common.dtypes import DType
 from kernbench.common.errors import TensorError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api import op_kernels as kernels
+from kernbench.runtime_api.host_line import host_call
 from kernbench.runtime_api.layout import Shape
 from kernbench.runtime_api.op_host import OpHost
 from kernbench.runtime_api.op_kernels import Box, Plan, Share, Site
@@ -73,6 +74,7 @@ class OpLauncher:
         args = [each.whole() if whole and isinstance(each, TensorViews) else each for each in (*outputs, *inputs)]
         bound = kernels.kernel_for(kernel, plan)
         launch = self._torch.launch_op(name, bound, args, sip, cubes, pes)
+        launch.called_at = host_call()
         self.order.launched(launch, outputs, tensors, where, is_local=plan.is_local)
 
     def _shares(self, out: TensorViews) -> tuple[Share, ...]:

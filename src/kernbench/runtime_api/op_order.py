@@ -96,6 +96,7 @@ class OpOrder:
         host has waited for it: only then does what follows happen after it.
         """
         failed = [each.launch for each in self._running if each.launch.is_done and each.launch.failures]
+        failed = [launch for launch in failed if not launch.is_waited]  # others were reported
         is_strict = self._torch.engine.races is not None
         self._running = [
             each

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from weakref import WeakKeyDictionary, WeakSet
 
 import simpy
@@ -25,6 +26,7 @@ from kernbench.common.blocked import hint_for
 from kernbench.common.errors import DeadlockError, UsageError
 from kernbench.common.frozen import frozen
 from kernbench.runtime_api.host_line import host_line, line_of_frame
+from kernbench.runtime_api.rank_output import whole_lines
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton_emu.kernel_runner import KernelThread
 
@@ -104,11 +106,12 @@ class Ranks:
         _refuse_kernels("programs to end")
         group = _Programs(bodies, self.event())
         try:
-            if self.in_rank:
-                self._start(group, names)
-                self._yield_for([group.over], None)
-            else:
-                self._run_from_main(group, names)
+            with whole_lines() if len(bodies) > 1 else nullcontext():
+                if self.in_rank:
+                    self._start(group, names)
+                    self._yield_for([group.over], None)
+                else:
+                    self._run_from_main(group, names)
         finally:  # also if the calling program is ended
             group.is_ended = True
             for other in group.members:

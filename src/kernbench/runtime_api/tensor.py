@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernbench.common.errors import DataError, TensorIndexError, UsageError
+from kernbench.common.errors import DataError, TensorIndexError, TensorTypeError, UsageError
 from kernbench.common.units import format_bytes
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.runtime_api.device import is_host
@@ -153,10 +153,15 @@ class Tensor(TensorCasts):
 
     def allclose(self, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
         """Whether all elements are nearly equal: computed on the device, then read."""
-        return bool(self._ops.pointwise("isclose", self, other, rtol=rtol, atol=atol).all())
+        return bool(self.isclose(other, rtol, atol).all())
+
+    def isclose(self, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
+        """Whether each element is nearly equal to that of another tensor."""
+        return self._ops.pointwise("isclose", self, _other_tensor("isclose", other), rtol=rtol, atol=atol)
 
     def equal(self, other: Tensor) -> bool:
         """Whether shape and all elements are equal: computed on the device, then read."""
+        _other_tensor("equal", other)
         return self.shape == other.shape and bool(self._ops.pointwise("eq", self, other).all())
 
     # ---- writing
@@ -273,6 +278,16 @@ class HostArray(np.ndarray):
 
     def detach(self) -> HostArray:
         return self
+
+
+def _other_tensor(name: str, other: object) -> Tensor:
+    """The second operand of a comparison of tensors; raises TensorTypeError for a number, as PyTorch does."""
+    if not isinstance(other, Tensor):
+        raise TensorTypeError(
+            f"{name}(): argument 'other' must be a tensor, not {type(other).__name__}",
+            hint="torch.full_like(x, number) makes one; x == number compares with a number",
+        )
+    return other
 
 
 def _as_numpy(index: Index) -> Index:

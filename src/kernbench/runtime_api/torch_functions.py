@@ -185,7 +185,7 @@ class TorchFunctions(TorchMethods):
         return input.masked_fill(self.from_numpy(~kept, device=input.device), 0)
 
     def isclose(self, input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
-        return self.ops.pointwise("isclose", input, other, rtol=rtol, atol=atol)
+        return input.isclose(other, rtol, atol)
 
     def bincount(self, input: Tensor, minlength: int = 0) -> Tensor:
         """How often each whole number is there, counted on the host."""

@@ -266,3 +266,29 @@ def test_axes_cut_by_both_dimensions_of_a_mesh_are_cut_in_the_order_of_dimension
             assert np.array_equal(y.to_local().numpy(), direct.to_local().numpy()), (have, to)
 
     tray.spawn(worker, nprocs=4)
+
+
+def test_addends_are_made_and_not_redistributed_to_as_in_pytorch(tray: Tray) -> None:
+    torch = tray.torch
+
+    def worker(rank: int) -> list[Any]:
+        dt = torch.distributed.tensor
+        mesh = torch.distributed.init_device_mesh("cuda", (2,))
+        whole = torch.from_numpy(array(4, 4))
+        x = dt.distribute_tensor(whole, mesh, [dt.Replicate()])
+        with pytest.raises(RuntimeError, match=r"from Replicate\(\) to Partial\('sum'\) along dimension 0"):
+            x.redistribute(placements=[dt.Partial()])
+        halves = dt.distribute_tensor(whole, mesh, [dt.Partial()])
+        assert halves.redistribute(placements=[dt.Partial()]).placements == (dt.Partial(),)
+        largest = dt.distribute_tensor(whole, mesh, [dt.Partial("max")])
+        threes = dt.full((3,), 3.0, device_mesh=mesh, placements=[dt.Partial()])
+        return [each.numpy() for each in (halves.to_local(), halves.full_tensor(), largest.to_local())] + [
+            threes.to_local().tolist(),
+            threes.full_tensor().tolist(),
+        ]
+
+    for half, full, largest, threes, six in tray.spawn(worker, nprocs=2).values():
+        assert np.array_equal(half, array(4, 4) / 2)
+        assert np.array_equal(full, array(4, 4))
+        assert np.array_equal(largest, array(4, 4))
+        assert (threes, six) == ([3.0] * 3, [6.0] * 3)

@@ -290,3 +290,42 @@ def test_a_deadlock_within_a_bench_is_raised_as_one() -> None:
     with pytest.raises(DeadlockError) as caught:
         run(bench, machine(), device="whole")
     assert caught.value.where == f"the host waits for: rank 0, rank 1: a letter at {line_of_never()}"
+
+
+# ---- what ranks print
+
+
+def test_lines_of_ranks_do_not_mix(tray: Tray, capsys: pytest.CaptureFixture[str]) -> None:
+    def worker(rank: int) -> None:
+        print("rank", rank, end=" ")
+        wait_ns(tray.torch, 5 - rank)  # others run meanwhile
+        print("is", "done")
+        print("and", rank, end="")
+
+    tray.torch.multiprocessing.spawn(worker, nprocs=RANKS)
+    assert capsys.readouterr().out == "rank 2 is done\nrank 1 is done\nrank 0 is done\nand 2and 1and 0"
+
+
+def test_a_flush_writes_what_a_rank_has_begun(tray: Tray, capsys: pytest.CaptureFixture[str]) -> None:
+    def worker(rank: int) -> None:
+        print(f"<{rank}", end="", flush=True)
+        wait_ns(tray.torch, 5)
+        print(">")
+
+    before = sys.stdout
+    tray.torch.multiprocessing.spawn(worker, nprocs=2)
+    assert capsys.readouterr().out == "<0<1>\n>\n"
+    assert sys.stdout is before
+
+
+def test_an_error_in_a_call_names_the_line_of_the_program_not_of_pythons_library(tray: Tray) -> None:
+    def worker(rank: int) -> None:
+        x = tray.torch.zeros(4, 4)
+        tray.dist.all_reduce(x.t())
+
+    tray.dist.init_process_group("ahbm", world_size=RANKS)
+    with pytest.raises(SpawnException) as caught:
+        tray.torch.multiprocessing.spawn(worker, nprocs=RANKS)
+    for error in caught.value.errors.values():
+        assert isinstance(error, UsageError)
+        assert error.where == f"{__file__}:{worker.__code__.co_firstlineno + 2}  tray.dist.all_reduce(x.t())"

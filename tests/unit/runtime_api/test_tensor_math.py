@@ -269,3 +269,54 @@ def test_with_logical_addresses_an_access_across_parts_is_refused_where_it_is_as
                 crossing()
         assert (x.softmax(1).shape, (x + x.t()).shape) == ((8, 8), (8, 8))  # in one part, and row by row
         torch.wait_all()
+
+
+EVERYWHERE = DPPolicy(cube="row_wise", pe="row_wise")
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("placed", [None, EVERYWHERE])
+def test_a_large_right_operand_is_copied_into_every_cube_before_a_product_over_many(
+    torch: RuntimeContext, placed: DPPolicy | None, is_transposed: bool
+) -> None:
+    """256 x 128 in f16 are 64 KiB. PEs of both cubes read all of it: from their own cube."""
+    a, b = (np.arange(m * n).reshape(m, n) % 5 - 2 for m, n in ((32, 256), (256, 128)))
+    x = torch.from_numpy(a.astype(np.float16), dp=EVERYWHERE)
+    y = torch.from_numpy((b.T if is_transposed else b).astype(np.float16), dp=placed)
+    first = len(torch.launches)
+    z = x @ (y.t() if is_transposed else y)
+    assert (z.numpy() == a @ b).all()
+    copy, product = torch.launches[first:]
+    assert (copy.name, product.name) == ("copy", "matmul")
+    between_cubes = [
+        busy for (one, other), busy in product.links.items() if "ucie" in one and "ucie" in other and "io" not in one
+    ]
+    assert sum(between_cubes) == 0
+
+
+def test_a_small_right_operand_is_read_where_it_lies(torch: RuntimeContext) -> None:
+    x, y = (torch.from_numpy(counting(16, 16), dp=EVERYWHERE) for _ in range(2))
+    first = len(torch.launches)
+    assert (x @ y).shape == (16, 16)
+    assert [launch.name for launch in torch.launches[first:]] == ["matmul"]
+
+
+@pytest.mark.parametrize("name", ["isclose", "allclose", "equal"])
+def test_comparisons_of_tensors_take_no_numbers_as_in_pytorch(torch: RuntimeContext, name: str) -> None:
+    x = torch.ones(4)
+    with pytest.raises(TypeError, match=r"argument 'other' must be a tensor, not float"):
+        getattr(torch, name)(x, 1.0)
+    with pytest.raises(TypeError, match=r"hint: .* x == number compares with a number"):
+        getattr(x, name)(1.0)
+    assert not [launch for launch in torch.launches if launch.failures]
+
+
+def test_a_failed_operation_is_reported_once_at_the_line_of_the_program(torch: RuntimeContext) -> None:
+    x = torch.from_numpy(np.arange(64, dtype=np.float32).reshape(8, 8), dp=ROWS)
+    y = x[torch.tensor([9])]  # fails on the device, and this line does not wait for it
+    with pytest.raises(LaunchError, match=r"row 9 of 'x', which has 8") as caught:
+        torch.zeros(1, 8, dtype=torch.float32, dp=COLUMNS).copy_(y)  # by other PEs: waits for it
+    assert caught.value.where is not None
+    assert caught.value.where.startswith(f"{__file__}:")
+    assert "torch.tensor([9])" in caught.value.where
+    assert (x + 1).sum().item() == 64 * 63 / 2 + 64
