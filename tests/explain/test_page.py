@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from kernbench.cli.main import kernbench
 from kernbench.common.errors import UsageError
+from kernbench.common.units import format_ns
 from kernbench.report import open_run
 from kernbench.report.explain.headline import main_scope
 from kernbench.report.explain.tensor_use import tensor_uses
@@ -81,6 +83,19 @@ def test_the_same_run_gives_the_same_bytes_from_both_commands(page: str, run: Pa
     done = called("web", run, "--export", tmp_path / "again.html")
     assert done.exit_code == 0
     assert (tmp_path / "again.html").read_text() == page
+
+
+def test_what_was_measured_beside_a_run_is_in_its_page(page: str, run: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(run, tmp_path / "copied")
+    done = called("explain", copied, "--what-if", "ucie", "--save", tmp_path / "copied-free", "--json")
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.output)["what_if"]
+    assert called("explain", copied, "--html", tmp_path / "copied.html").exit_code == 0
+    rows = re.findall(r"<tr><td>ucie</td>(.*?)</tr>", (tmp_path / "copied.html").read_text())
+    estimated, gain, measured, gained = re.findall("<td>(.*?)</td>", rows[0])
+    assert (estimated, measured) == (format_ns(row["foreseen_ns"]), format_ns(row["measured_ns"]))
+    assert gained == f"{row['measured_ns'] / row['total_ns'] - 1:+.2%}"
+    assert f"<td>ucie</td><td>{estimated}</td><td>{gain}</td><td>-</td><td></td>" in page  # nothing is beside that one
 
 
 def test_a_tensor_is_where_its_bytes_were_read(run: Path) -> None:

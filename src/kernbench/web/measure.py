@@ -16,11 +16,10 @@ from threading import Lock
 from typing import IO, Final
 
 from kernbench.common.errors import UsageError
-from kernbench.report.explain.what_if import TARGETS
+from kernbench.report.explain.what_if import FREE, TARGETS
 from kernbench.web.machine_map import Json
 from kernbench.web.run_view import RunView
 
-FREE: Final = "-free"  # of the folder beside the run
 _LAST_BYTES: Final = 4096  # of what the process printed
 
 

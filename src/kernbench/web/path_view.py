@@ -17,12 +17,12 @@ from kernbench.report.explain.diff import difference as compare
 from kernbench.report.explain.diff import differences, same_launch
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.finish import finish_of
+from kernbench.report.explain.measured import is_alike
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.stalls import stalls_of
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.explain.what_if import TARGETS, component_of, machine_with, what_ifs
 from kernbench.report.runs.layout import KINDS
-from kernbench.report.runs.saved_run import Manifest
 from kernbench.web.machine_map import Json
 from kernbench.web.run_view import RunView
 from kernbench.web.tiles import ON_PATH
@@ -289,7 +289,7 @@ def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunV
     largest first.
     """
     about = view.run.manifest
-    same = [one for one in others if one is not view and _is_alike(one.run.manifest, about)]
+    same = [one for one in others if one is not view and is_alike(one.run.manifest, about)]
     by_machine = {one.run.manifest.machine_hash: one for one in same}
     estimated = what_ifs(view.run, found, TARGETS)
     rows: list[Json] = []
@@ -300,11 +300,6 @@ def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunV
             rows.append({"name": one.name, "gain_ns": one.gain_ns, "foreseen_ns": one.estimated_ns, "share": one.share,
                          "measured": measured})  # fmt: skip
     return rows
-
-
-def _is_alike(one: Manifest, other: Manifest) -> bool:
-    """The same program on another machine."""
-    return (one.bench, one.params, one.device) == (other.bench, other.params, other.device)
 
 
 def _measured(view: RunView, scope: str, other: RunView) -> Json | None:

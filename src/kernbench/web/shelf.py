@@ -18,12 +18,13 @@ from pathlib import Path
 from threading import RLock
 
 from kernbench.common.errors import KernBenchError, UsageError
+from kernbench.report.explain.what_if import FREE
 from kernbench.report.runs.layout import MANIFEST
 from kernbench.report.runs.saved_run import SavedRun, folders_in, open_run
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.web.machine_map import Json, MachineMap
-from kernbench.web.measure import FREE, Measurements
+from kernbench.web.measure import Measurements
 from kernbench.web.results_view import RESULTS_FILES, ResultsView
 from kernbench.web.run_view import RunView
 

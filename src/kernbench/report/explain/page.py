@@ -16,6 +16,7 @@ from kernbench.common.units import format_bytes, format_ns
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finish import finish_of
+from kernbench.report.explain.measured import with_measurements
 from kernbench.report.explain.picture import explanation_as_svg
 from kernbench.report.explain.tensor_use import tensor_uses
 from kernbench.report.explain.verdict import verdict_of
@@ -42,6 +43,7 @@ def run_as_html(run: SavedRun, explanation: Explanation, title: str, command: st
         f'<section class="picture">{explanation_as_svg(explanation, title, with_sentence=False)}</section>',
         *_timeline(explanation),
         *_heat(run, explanation),
+        *_what_if(run, explanation),
         *_tables(explanation),
         *_tensors(explanation),
         *_sources(run, explanation),
@@ -164,6 +166,7 @@ def _heat(run: SavedRun, explanation: Explanation) -> Iterator[str]:
         yield f'role="img" aria-label="{label}">'
         yield "".join(cells) + "</svg></figure>"
     yield "</div><h2>Busiest links</h2>"
+    yield '<p class="muted">By how long flits waited there, over the whole run, transfers of the host included.</p>'
     links = sorted((place for place in run.places if place.kind == "link"), key=lambda link: (-link.wait_ns, link.name))
     yield from _table(
         ("link", "class", "bytes", "GB/s", "flits waited"),
@@ -176,6 +179,29 @@ def _heat(run: SavedRun, explanation: Explanation) -> Iterator[str]:
 
 
 # ---- tables
+
+
+def _what_if(run: SavedRun, explanation: Explanation) -> Iterator[str]:
+    rows = with_measurements(run, explanation)
+    if not rows:
+        return
+    yield "<section><h2>What if it were gone?</h2>"
+    yield '<p class="muted">The time of this scope if a component were free: estimated along the path, and measured '
+    yield "where a run with it is saved beside this one.</p>"
+    yield from _table(
+        ("made free", "estimated", "", "measured", ""),
+        [
+            (
+                one.estimated.name,
+                format_ns(one.estimated.estimated_ns),
+                f"{-one.estimated.share:+.2%}",
+                "-" if one.measured_ns is None else format_ns(one.measured_ns),
+                "" if one.measured_ns is None else f"{one.measured_ns / one.estimated.total_ns - 1:+.2%}",
+            )
+            for one in rows
+        ],
+    )
+    yield "</section>"
 
 
 def _tables(explanation: Explanation) -> Iterator[str]:
