@@ -67,7 +67,7 @@ class RunView:
         with self._locks["held"]:
             for name in OP_COLUMNS:
                 getattr(self.run.ops, name)
-            self.run.ops.hold_params()
+            self.run.ops.hold_pieces()
             _ = self.run.lanes, self.run.launches, self.run.places, self.run.activity, self.run.lines, self.run.graph
             self.is_held = True
 

@@ -57,9 +57,7 @@ class Pieces:
             return 1, 1
         key = (int(ops.line[row]), int(ops.nbytes[row]), float(ops.latency_ns[row]), ops.route.of(row).tobytes())
         if key not in self._found:
-            params = ops.params(row)
-            requests = int(params.get("requests", 1))
-            self._found[key] = requests, int(params.get("runs", requests))
+            self._found[key] = ops.pieces(row)
         return self._found[key]
 
 

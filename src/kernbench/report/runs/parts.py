@@ -6,6 +6,7 @@ Columns are numpy arrays in the order of `ops.parquet` (lane, start, id); `Ops.r
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -89,8 +90,9 @@ class Ops:
         text = self._params[int(row)]
         return dict(json.loads(text if isinstance(text, str) else text.as_py()))
 
-    def hold_params(self) -> None:
-        """Keep `params` when the file that it is read from is gone; here they are in memory."""
+    def pieces(self, row: int) -> tuple[int, int]:
+        """How many requests a transfer is, and how many contiguous runs of bytes."""
+        return pieces_of(self.params(row))
 
     def label(self, row: int) -> str:
         """An op as slices are labelled: `load k`, `exp`."""
@@ -103,6 +105,12 @@ class Ops:
     def is_work(self) -> NDArray[np.bool_]:
         """A mask: whether each row is work of an engine, not a span or a host request."""
         return ~self.kind.are("S", "H")
+
+
+def pieces_of(params: Mapping[str, Any]) -> tuple[int, int]:
+    """Requests and runs of bytes, from the other fields of a transfer."""
+    requests = int(params.get("requests", 1))
+    return requests, int(params.get("runs", requests))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kernbench.common.plain_json import parse_json
 from kernbench.report.runs.files import RunFiles, arrow
 from kernbench.report.runs.layout import OP_COLUMNS, OPS
-from kernbench.report.runs.parts import Lists, Ops, Words
+from kernbench.report.runs.parts import Lists, Ops, Words, pieces_of
 
 _WORDS = [name for name, kind in OP_COLUMNS.items() if kind == "string"]
 
@@ -42,15 +42,17 @@ class StoredOps(Ops):
             return self.__dict__[name]
 
     def params(self, row: int) -> dict[str, Any]:
-        held: Words | None = self.__dict__.get("_held_params")
-        if held is not None:
-            return dict(parse_json(held[row]))
         with self.__dict__["_files"].damage(OPS):
             return dict(parse_json(self.__dict__["_file"].cell("params", int(row))))
 
-    def hold_params(self) -> None:
-        """Read the other fields of all ops, for use when the file is gone."""
-        self.__dict__["_held_params"] = self.all_params()
+    def hold_pieces(self) -> None:
+        """Read the pieces of all transfers, for use when the file is gone."""
+        found = self.all_params()
+        self.__dict__["_pieces"] = found.codes, [pieces_of(parse_json(word)) for word in found.words]
+
+    def pieces(self, row: int) -> tuple[int, int]:
+        held = self.__dict__.get("_pieces")
+        return super().pieces(row) if held is None else held[1][int(held[0][row])]
 
     def all_params(self) -> Words:
         """The other fields of the op log of every row, as JSON; equal texts are one word."""
