@@ -294,6 +294,7 @@ HINTS: Final = {
     "router": "place tensors nearer to the PEs that read them, or spread them over more slices",
     "pe port": "let fewer transfers of the PE overlap, or move fewer bytes",
     "ucie": "keep traffic within its cube, or spread it over more of the cube's sides",
+    "sip link": "send less from SIP to SIP, or over more of the links between them",
     "io": "send less through the IO chiplet, or use more of them",
     "pcie": "write less from the host, or earlier: tensors that stay on the device need no transfer",
     "command": "launch less often, with more work each",

@@ -24,7 +24,7 @@ from kernbench.report.explain.path_text import lines_of, requesters_at
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
 from kernbench.report.runs.parts import TILE, Ops
 
-REMOTE: Final = ("ucie", "pcie", "io")  # classes of links that leave a die
+REMOTE: Final = ("ucie", "pcie", "io", "sip link")  # classes of links that leave a die
 FEW = 8  # fewer small transfers are no pattern
 ROUNDING_NS = 1.0  # per transfer: a short last flit, a burst that begins elsewhere
 
