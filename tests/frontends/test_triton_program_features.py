@@ -9,6 +9,8 @@ from tests.frontends.triton_programs import SMALL, simulated, tl, torch, triton
 
 from kernbench.common.errors import LaunchError, UsageError
 from kernbench.topology import load_topology
+from kernbench.triton.benchmarks import SLOWER
+from kernbench.triton.program import PeProgram
 
 libdevice = pytest.importorskip("triton.language.extra.libdevice")
 
@@ -186,6 +188,36 @@ def test_block_pointers_and_descriptors_leave_what_is_outside(kernel):
 
 
 @triton.jit
+def combine(x, out, rows, M: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr):
+    at = tl.program_id(0) * M
+    value = tl.load(x + (at + tl.arange(0, M))[:, None] * N + tl.arange(0, N)[None, :])
+    block = tl.make_tensor_descriptor(out, shape=[rows, N], strides=[N, 1], block_shape=[M, N])
+    if KIND == "add":
+        block.atomic_add([at, 0], value)
+    elif KIND == "max":
+        block.atomic_max([at, 0], value)
+    else:
+        block.atomic_xor([at, 0], value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "expected"),
+    [
+        ("add", torch.float32, torch.add),
+        ("add", torch.bfloat16, torch.add),
+        ("max", torch.int32, torch.maximum),
+        ("xor", torch.int32, torch.bitwise_xor),
+    ],
+)
+def test_atomics_of_descriptors_change_what_is_inside(kind, dtype, expected):
+    x, out = ((torch.rand(12, 32) * 100).to(dtype) for _ in range(2))
+    wanted = expected(out, x)
+    with simulated():
+        combine[(1,)](torch.cat((x, x)), out, 12, M=16, N=32, KIND=kind)  # the last rows are outside
+    assert torch.equal(out, wanted)
+
+
+@triton.jit
 def through_pointers(table, out, N: tl.constexpr):
     at = tl.arange(0, N)
     source = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float32))
@@ -292,6 +324,30 @@ def test_autotune_takes_the_fastest_configuration_and_measures_equal_ones_once()
     assert launch.config["B"] == table.best.config["B"] == 1024  # 8 PEs work, not one
     assert launch.ns == table.best.ns
     assert "<- best" in table.as_text()
+
+
+@triton.autotune(configs=[triton.Config({"B": 1024}), triton.Config({"B": 16})], key=["n"])
+@triton.jit
+def sum_in_blocks(x, out, n, B: tl.constexpr):
+    total = tl.zeros((B,), tl.float32)
+    for at in range(0, n, B):
+        total += tl.load(x + at + tl.arange(0, B))
+    tl.store(out, tl.sum(total))
+
+
+def test_a_configuration_that_is_bound_to_lose_is_given_up_early(monkeypatch):
+    # 16 elements at a time need 64 times as many loads as 1024, each with the same latency: at an eighth of the time of
+    # the first configuration it is far from an eighth of its 512 loads.
+    loads = []
+    before = PeProgram.load
+    monkeypatch.setattr(PeProgram, "load", lambda self, *args: loads.append(self._computes) or before(self, *args))
+    x, out = torch.rand(8192), torch.zeros(1)
+    with simulated() as sim:
+        sum_in_blocks[(1,)](x, out, 8192)
+    assert out.item() == pytest.approx(x.sum().item(), rel=1e-4)
+    first, second = sim.autotuned[0].trials
+    assert (sim.launches[0].config["B"], first.error, second.error) == (1024, "", SLOWER)
+    assert loads.count(False) - 8 < 512 / 8
 
 
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["B"] == 0})

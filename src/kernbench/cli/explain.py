@@ -170,7 +170,10 @@ def _run_again(saved: SavedRun, estimated: WhatIf, target: Path | None, progress
         command = ["kernbench", *sys.argv[1:]]
         there = os.path.join(saved.path, str(about.raw.get("directory", ".")))
         directory = os.path.relpath(os.path.realpath(there), os.path.realpath(target))
-        written = About(command, about.identifier, spec.name, params, about.device, title=title, directory=directory)
+        written = About(
+            command, about.identifier, spec.name, params, about.device,
+            title=title, directory=directory, program=about.raw.get("program"),
+        )  # fmt: skip
         folder.write(result, written)
     return result
 

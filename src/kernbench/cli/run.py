@@ -232,7 +232,8 @@ def run(
             announce_data_pass=_announce,
         )
         params = read_params(spec.params, settings_of_bench, os.environ)
-        one = OneRun(identifier, spec, load_machine(topology, settings), options, params)
+        started = None if program is None else program.started
+        one = OneRun(identifier, spec, load_machine(topology, settings), options, params, started)
         result = _run_recorded(one, oplog, save, bins or BINS, settings_of_bench)
     with result.simulation.phase("report"):
         figures = figures_of(result, params)
@@ -301,6 +302,7 @@ class OneRun(NamedTuple):
     graph: TopologyGraph
     options: RunOptions
     params: Mapping[str, object]
+    program: Mapping[str, object] | None = None  # how a program with Triton kernels was started
 
 
 def _run_recorded(
@@ -391,8 +393,9 @@ def _save(name: str, bins: int, one: OneRun, settings_of_bench: Sequence[str]) -
         command = ["kernbench", *sys.argv[1:]]
         directory = os.path.relpath(os.getcwd(), os.path.realpath(name))
         about = About(
-            command, one.identifier, one.spec.name, one.params, str(one.options.device), chosen, directory=directory
-        )
+            command, one.identifier, one.spec.name, one.params, str(one.options.device), chosen,
+            directory=directory, program=one.program,
+        )  # fmt: skip
         folder.write(result, about)
     return result
 

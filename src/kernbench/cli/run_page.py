@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernbench.benches._params import ParamValue, read_params
 from kernbench.benches.registry import BenchSpec, resolve
+from kernbench.cli.run_triton import triton_program_again
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.page import run_as_html
@@ -49,9 +50,12 @@ def bench_of(saved: SavedRun) -> tuple[BenchSpec, dict[str, ParamValue]]:
     about = saved.manifest
     place, _ = split_identifier(about.identifier)
     identifier = about.identifier
+    program = about.raw.get("program")
     if is_file(place) and not Path(place).is_absolute() and not Path(place).exists():
         there = Path(os.path.normpath(saved.path / str(about.raw.get("directory", "."))))
         identifier = str(there / identifier)
+    if program is not None:
+        return triton_program_again(identifier, program, saved.path), {}
     spec = resolve(identifier)
     return spec, read_params(spec.params, [f"{name}={value}" for name, value in about.params.items()], {})
 

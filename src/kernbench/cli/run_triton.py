@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kernbench.benches.registry import BenchSpec
+from kernbench.common.errors import UsageError
 
 if TYPE_CHECKING:
     from kernbench.runtime_api.bench_runner import BenchResult
@@ -30,6 +31,29 @@ def triton_program(
         program(torch)
 
     return program, BenchSpec(Path(file).stem, f"the Triton program {file}", run)
+
+
+def triton_program_again(file: str, started: object, run: Path) -> BenchSpec:
+    """The program of a saved run as the bench that runs it again, as `ProgramFile.started` has it.
+
+    Raises UsageError if the run was made by other means, or its manifest is damaged.
+    """
+    if not isinstance(started, Mapping) or not isinstance(started.get("file"), str):
+        raise UsageError(
+            "the run was made by a program that calls kernbench.triton.simulate",
+            where=str(run),
+            hint="run the program again with another machine: simulate(overrides={...}, save=DIR)",
+        )
+    args, points = started.get("args"), started.get("benchmarks")
+    schedule, placement = started.get("schedule"), started.get("placement")
+    if (
+        not isinstance(args, list)
+        or not (points is None or isinstance(points, int))
+        or schedule not in get_args(Schedule)
+        or placement not in get_args(Placement)
+    ):
+        raise UsageError("the saved run is damaged: its manifest has a wrong program", where=str(run))
+    return triton_program(file, [str(arg) for arg in args], schedule, placement, points)[1]
 
 
 def triton_as_text(result: BenchResult, program: ProgramFile) -> str:

@@ -107,5 +107,5 @@ def simulate(
         if folder is not None:
             from kernbench.report.runs.save import About
 
-            folder.write(run.result, About([*sys.argv], name, name, params or {}, "sip:0"))
+            folder.write(run.result, About([*sys.argv], name, name, params or {}, "sip:0", program={"file": None}))
         session.close()

@@ -4,7 +4,8 @@ A function that is timed is called once: a launch takes the same simulated time 
 of an autotuned kernel are tried on a machine of their own, so that the run itself has only the launch of the chosen
 one; those that differ in what has no meaning here (`num_warps`) are tried once. Large grids are tried in part: programs
 run in waves, one on each PE, and each wave after the second is taken to last as long as the second. A configuration is
-given up when it has taken longer than the best so far.
+given up when it has taken longer than the best so far, or when its loads so far show that it would take half as long
+again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from kernbench.common.errors import LaunchError, TimeLimitError
 from kernbench.common.units import format_ns
 
 SLOWER = "slower than the best so far"
+OUTLOOK_FROM = 1 / 8  # of the best time so far that a trial has taken before its pace is judged
+FAR_LONGER = 1.5  # than the best so far: what a trial would take at its pace when it is given up
 WAVES = 2  # of a large grid that are simulated when configurations are compared
 
 
@@ -37,6 +40,32 @@ class Launches(Protocol):
 
     def trial(self, most_ns: float) -> AbstractContextManager[Sequence[TimedLaunch]]:
         """Launches within are made on a machine of their own; raises TimeLimitError for one that takes longer."""
+
+
+class Clock(Protocol):
+    """What has a simulated time."""
+
+    @property
+    def now_ns(self) -> float: ...
+
+
+class Outlook:
+    """Ends a trial early that is bound to be slower than the best one so far: after a part of that one's time, a PE
+    whose loads so far, at the pace so far, would take far longer than the best. Loads run ahead of work, so that the
+    share of loads is more than that of work.
+    """
+
+    def __init__(self, program: Clock, loads: int, most_ns: float) -> None:
+        self._program, self._loads, self._most_ns = program, loads, most_ns
+        self._start_ns, self._done = program.now_ns, 0
+
+    def at_load(self, limit_time: Callable[[float], object]) -> None:
+        """A load is about to be issued: those before it were."""
+        now_ns = self._program.now_ns
+        took_ns = now_ns - self._start_ns
+        if took_ns > OUTLOOK_FROM * self._most_ns and took_ns * self._loads > FAR_LONGER * self._most_ns * self._done:
+            limit_time(now_ns)
+        self._done += 1
 
 
 class Trial:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from greenlet import getcurrent
 
 from kernbench.triton.handles import DeviceHandle, shape_of, without_room
@@ -36,6 +37,35 @@ OTHERS = frozenset((
     "create_inline_asm", "create_load", "create_make_range", "create_make_tensor_descriptor", "create_masked_load",
     "create_masked_store", "create_print", "create_split", "create_store",
 ))  # fmt: skip
+
+
+_FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
+
+
+def _product(x: Any, y: Any) -> Any:
+    """A product in f32. PyTorch computes it on one thread while kernels run (`Simulation`): numpy's BLAS hands blocks
+    of this size to all cores, which takes hundreds of times as long as the product where cores are busy.
+    """
+    return torch.matmul(*(_as_torch(each).to(torch.float32) for each in (x, y))).numpy()
+
+
+def _as_torch(array: Any) -> Any:
+    """The same numbers in PyTorch, which warns of arrays that cannot be written."""
+    return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else np.array(array, order="C"))
+
+
+_REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "ADD": np.add, "MIN": np.minimum, "MAX": np.maximum,
+    "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
+}  # fmt: skip
+
+
+def _combined(combine: Callable[[Any, Any], Any], x: Any, y: Any, dtype: Any) -> Any:
+    """Two arrays combined in their type. The interpreter holds bf16 as integers of 16 bits: computed in f32."""
+    if not dtype.scalar.is_bf16():
+        return combine(x, y)
+    wide = [_as_torch(each).view(torch.bfloat16).float().numpy() for each in (x, y)]
+    return torch.from_numpy(combine(*wide)).bfloat16().view(torch.uint16).numpy()
 
 
 def current() -> Any:
@@ -178,8 +208,8 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         x, y, z = without_room(a), without_room(b), without_room(d)
 
         def compute() -> Any:
-            if x.dtype == y.dtype == core.float16 and z.data.dtype == np.float32:  # numpy has a fast loop for f32 alone
-                return np.matmul(x.data.astype(np.float32), y.data.astype(np.float32)) + z.data
+            if x.data.dtype in _FLOATS and y.data.dtype in _FLOATS and z.data.dtype == np.float32:
+                return _product(x.data, y.data) + z.data
             return Builder.create_dot(self, x, y, z, *rest).data
 
         return current().dot(compute, a, b, d)
@@ -224,6 +254,21 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         is_nan = "NAN" in str(desc.padding).upper()
         other = Handle(np.full_like(ptrs.data, float("nan"), dtype=np_dtype_of(dtype)), dtype) if is_nan else None
         return current().load(ptrs, mask, other)
+
+    def create_descriptor_reduce(self, kind: Any, desc: Any, value: Any, indices: Any) -> Any:
+        """A block that is added to, or otherwise combined with, what a descriptor's memory holds."""
+        ptrs, mask = desc.materialize_pointers(indices)
+        dtype = ptrs.get_element_ty()
+        found, combine = np_dtype_of(dtype), _REDUCTIONS.get(kind.name)
+        if combine is None:
+            refuse(f"a descriptor's atomic '{kind.name.lower()}'", f"use one of {', '.join(_REDUCTIONS)}")
+
+        def change(ptrs: Any, values: Any, live: Any) -> Any:
+            old = native.load(ptrs, live, np.zeros(ptrs.shape, found), found)
+            native.store(ptrs, _combined(combine, old, values[0], dtype), live)
+            return old
+
+        return current().atomic(kind.name.lower(), ptrs, (value,), mask, change, dtype)
 
     # ---- what only has an effect
 

@@ -22,6 +22,7 @@ USED: dict[str, tuple[str, ...]] = {
         "_patch_lang_tensor", "interpreter_builder", "interpreter_semantic",
     ),
     "triton.runtime.errors": ("InterpreterError",),
+    "triton.compiler.errors": ("CompilationError",),
     "triton.runtime.jit": ("JITFunction", "KernelInterface"),
     "triton.runtime.autotuner": ("Autotuner", "Config"),
     "triton.runtime.driver": ("driver",),
@@ -84,6 +85,7 @@ standard = MODULES["triton.language.standard"]
 language = import_module("triton.language")
 Handle = interpreter.TensorHandle
 InterpreterError = MODULES["triton.runtime.errors"].InterpreterError
+CompilationError = MODULES["triton.compiler.errors"].CompilationError
 Builder = interpreter.InterpreterBuilder
 native = interpreter._interpreter
 try:  # a library that only some releases bring

@@ -43,6 +43,7 @@ class LookAhead:
         self._spans = list(starts)
         self.touched: dict[int, Span] = {}  # by storage
         self.bytes: dict[int, int] = {}
+        self.loads = 0
         self.now_ns = 0.0
         self.is_complete = False
         self._ops = 0
@@ -78,6 +79,7 @@ class LookAhead:
         return addresses, np.ascontiguousarray(live)
 
     def load(self, ptrs: Any, mask: Any, other: Any) -> Any:
+        self.loads += 1
         addresses, live = self._note(ptrs, mask)
         dtype = ptrs.get_element_ty()
         found = np_dtype_of(dtype)

@@ -52,6 +52,7 @@ class PeProgram:
         self._pointers = pointers
         self._cycles_per_op = cycles_per_op
         self._charged_ops = 0
+        self.on_load: Callable[[], object] | None = None  # called before every load
         self._issued: list[PendingHandle] = []  # loads and work of this program, in program order
         self._stores: deque[PendingHandle] = deque()
 
@@ -191,6 +192,8 @@ class PeProgram:
     def load(self, ptrs: Any, mask: Any, other: Any) -> DeviceHandle:
         """A block of pointers to DMA reads. Addresses and the mask are waited for, the data is not."""
         self._charge_index_ops()
+        if self.on_load is not None:
+            self.on_load()
         addresses, live = self._lanes(ptrs, mask)
         dtype = ptrs.get_element_ty()
         found = np_dtype_of(dtype)

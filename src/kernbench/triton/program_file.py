@@ -35,6 +35,14 @@ class ProgramFile:
         self.failed_check: str | None = None  # of an `assert` in the file
         self._schedule, self._placement, self._points = schedule, placement, benchmark_points
 
+    @property
+    def started(self) -> dict[str, object]:
+        """How it was started besides its name, for a saved run: what starts it again."""
+        return {
+            "file": Path(self.file).name, "args": self.args, "schedule": self._schedule, "placement": self._placement,
+            "benchmarks": self._points,
+        }  # fmt: skip
+
     def __call__(self, torch: RuntimeContext) -> None:
         simulation = Simulation(
             torch, schedule=self._schedule, placement=self._placement, benchmark_points=self._points

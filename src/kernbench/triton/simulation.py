@@ -27,20 +27,10 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton.addresses import Storage, Storages
-from kernbench.triton.benchmarks import WAVES, Benchmarks
+from kernbench.triton.benchmarks import WAVES, Benchmarks, Outlook
 from kernbench.triton.driver import SimulatedDriver
-from kernbench.triton.internals import (
-    Handle,
-    TensorDescriptor,
-    active_driver,
-    autotuner,
-    core,
-    interpreter,
-    jit,
-    knobs,
-    testing,
-    vendor_blas,
-)
+from kernbench.triton.internals import active_driver, autotuner, interpreter, jit, knobs, testing, vendor_blas
+from kernbench.triton.kernel_call import KernelCall
 from kernbench.triton.language import Patches, rewritten
 from kernbench.triton.placement import PLACEMENTS, Ids, Placement, look_ahead, policy_of
 from kernbench.triton.program import PeProgram
@@ -50,7 +40,6 @@ from kernbench.triton.torch_front import BlasLibrary, DeviceFront, cuda_names, d
 Schedule = Literal["static", "dynamic"]
 SCHEDULES = ("static", "dynamic")
 _LAUNCHING_NS = 2000.0  # more than the host's request needs to reach all PEs
-DEFAULT_STAGES = 3  # as Triton's own
 _WITHOUT_MEANING = ("num_warps", "num_ctas", "maxnreg")
 _MISSING = object()
 
@@ -109,6 +98,7 @@ class Simulation:
         self._is_trial = False  # launches are only timed
         self._most_ns = float("inf")  # that they may take
         self._is_independent = False  # programs that were run ahead need no other program's effects
+        self._loads: int | None = None  # of each program, where those that were run ahead have equally many
         self._addressed: dict[int, StorageWeakRef] = {}  # storages whose address a program has asked for
         self._patches = Patches()
         self._changed: list[tuple[Any, str, Any]] = []
@@ -204,8 +194,13 @@ class Simulation:
 
     def launch(self, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> TritonLaunch:
         """Run a kernel on the machine; returns when it is done."""
-        with torch._C.DisableTorchFunction():
-            return self._launch(kernel, args, grid, kwargs)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # blocks are small
+        try:
+            with torch._C.DisableTorchFunction():
+                return self._launch(kernel, args, grid, kwargs)
+        finally:
+            torch.set_num_threads(threads)
 
     def _launch(self, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> TritonLaunch:
         call = KernelCall.of(kernel, args, grid, kwargs)
@@ -221,9 +216,7 @@ class Simulation:
             kernel_of_pes = self._kernel_of_pes(call, body, bound, copies, schedule, launched)
             cubes = _targets(prod(call.grid), self.context.spec)
             if self._is_trial and self._most_ns < float("inf"):
-                waves = -(-prod(call.grid) // self.pes)
-                share = min(WAVES / waves, 1.0) if self._is_independent and schedule == "static" else 1.0
-                self.context.engine.limit_time(self.context.now_ns + _LAUNCHING_NS + self._most_ns * share)
+                self.context.engine.limit_time(self.context.now_ns + _LAUNCHING_NS + self._trial_ns(call, schedule))
             tensors = [copy.tensor for copy in copies]
             try:
                 launched.launch = self.context.launch(
@@ -235,6 +228,12 @@ class Simulation:
                 raise TritonKernelError(error) from None
         self._launches.append(launched)
         return launched
+
+    def _trial_ns(self, call: KernelCall, schedule: str) -> float:
+        """How long the part of a launch that a trial simulates may take."""
+        waves = -(-prod(call.grid) // self.pes)
+        is_partial = self._is_independent and schedule == "static" and waves > WAVES
+        return self._most_ns * (WAVES / waves if is_partial else 1.0)
 
     def _kernel_of_pes(
         self,
@@ -261,7 +260,12 @@ class Simulation:
             getcurrent().triton_program = program
             mine: Iterator[int] = _taken(queue)
             if schedule == "static":
-                mine = iter(range(*shares[tl.program_id(1) * pes_per_cube + tl.program_id(0)]))
+                first, end = shares[tl.program_id(1) * pes_per_cube + tl.program_id(0)]
+                mine = iter(range(first, end))
+                if self._is_trial and self._loads and self._most_ns < float("inf"):
+                    part = min(end - first, WAVES if is_partial else end - first)
+                    outlook = Outlook(program, part * self._loads, self._trial_ns(call, schedule))
+                    program.on_load = lambda: outlook.at_load(self.context.engine.limit_time)
             with np.errstate(all="ignore"):
                 for at, number in enumerate(mine):
                     program.begin(_ids(number, call.grid))
@@ -336,68 +340,13 @@ class Simulation:
         ids = [_ids(number, call.grid) for number in samples]
         seen = look_ahead(run, call.grid, ids, spans) if placement in ("auto", "slabs") else []
         self._is_independent = bool(seen) and all(each.is_complete for each in seen)
+        self._loads = seen[0].loads if self._is_independent and len({each.loads for each in seen}) == 1 else None
         page = self.context.spec.cube.page_bytes
         for start in missing:
             nbytes, alive, name, itemsize = wanted[start]
             policy = policy_of(placement, order.index(start), nbytes, seen, start, programs, self.pes, page)
             tensor = self.context.empty(nbytes, dtype="u8", dp=policy, name=name)
             self._copies[start] = _Copy(start, start + nbytes, alive, tensor, placement, name, itemsize)
-
-
-class KernelCall:
-    """A kernel with its arguments, its options and its grid."""
-
-    def __init__(
-        self, fn: Any, arguments: dict[str, Any], options: dict[str, Any], grid: Ids, constexprs: Sequence[str]
-    ) -> None:
-        self.fn, self.arguments, self.options, self.grid = fn, arguments, options, grid
-        self._constexprs = constexprs
-
-    @classmethod
-    def of(cls, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> KernelCall:
-        fn = kernel.fn
-        names = list(inspect.signature(fn).parameters)
-        given = {name: value for name, value in kwargs.items() if name in names}
-        options = {name: value for name, value in kwargs.items() if name not in names}
-        if "num_stages" in given:
-            options["num_stages"] = given["num_stages"]
-        arguments = inspect.getcallargs(fn, *args, **given)
-        for hook in getattr(kernel, "pre_run_hooks", ()):
-            hook(*args, **kwargs)
-        constexprs = [name for name, note in inspect.get_annotations(fn).items() if _is_constexpr(note)]
-        found = grid({**options, **arguments}) if callable(grid) else grid
-        sizes = tuple(int(_unwrapped(size)) for size in (found if isinstance(found, (tuple, list)) else (found,)))
-        if not 1 <= len(sizes) <= 3 or any(size < 0 for size in sizes):
-            raise UsageError(f"grid {sizes} of kernel '{fn.__name__}'", hint="give one to three sizes of 0 or more")
-        whole = (*sizes, 1, 1)[:3]
-        return cls(fn, arguments, options, (whole[0], whole[1], whole[2]), constexprs)
-
-    @property
-    def name(self) -> str:
-        return str(self.fn.__name__)
-
-    @property
-    def num_stages(self) -> int:
-        return max(int(_unwrapped(self.options.get("num_stages") or DEFAULT_STAGES)), 1)
-
-    @property
-    def config(self) -> dict[str, object]:
-        """The meta-parameters: what is no tensor and no number of the call's data."""
-        found = {name: _unwrapped(self.arguments[name]) for name in self._constexprs if name in self.arguments}
-        stages = {"num_stages": _unwrapped(self.options["num_stages"])} if "num_stages" in self.options else {}
-        return {name: _shown(value) for name, value in {**found, **stages}.items()}
-
-    def converted(self) -> dict[str, Any]:
-        """The arguments as the interpreter takes them."""
-        return {
-            name: _unwrapped(value) if name in self._constexprs else _converted(_unwrapped(value))
-            for name, value in self.arguments.items()
-        }
-
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The tensors among the arguments, with the names of their parameters."""
-        for name, value in self.arguments.items():
-            yield from _tensors_in(name, value)
 
 
 class WarmKernel:
@@ -426,18 +375,6 @@ class _Metadata:
     num_ctas: int = 1
 
 
-def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, (tuple, list)):
-        for at, each in enumerate(value):
-            yield from _tensors_in(f"{name}[{at}]", each)
-    elif isinstance(value, TensorDescriptor):
-        yield from _tensors_in(name, value.base)
-    elif isinstance(value, torch.Tensor):
-        yield name, value
-    elif hasattr(value, "data_ptr") and isinstance(getattr(value, "base", None), torch.Tensor):
-        yield name, value.base
-
-
 def _device_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """A device function, called in a kernel."""
     if getattr(getcurrent(), "triton_program", None) is None and not _is_evaluating():
@@ -448,27 +385,6 @@ def _device_call(self: Any, *args: Any, **kwargs: Any) -> Any:
 def _is_evaluating() -> bool:
     """Whether numbers are being computed for a kernel, outside its greenlet."""
     return type(interpreter.interpreter_builder).__name__ == "SimulatedBuilder"
-
-
-def _converted(value: Any) -> Any:
-    """An argument as a compiled kernel has it: a float is an f32."""
-    if isinstance(value, float):
-        return core.tensor(Handle(np.array([value], np.float32), core.float32), core.float32)
-    if type(value) is tuple:
-        return core.tuple([_converted(each) for each in value])
-    return interpreter._implicit_cvt(value)
-
-
-def _unwrapped(value: Any) -> Any:
-    return value.value if hasattr(value, "value") and type(value).__name__ == "constexpr" else value
-
-
-def _is_constexpr(note: Any) -> bool:
-    return "constexpr" in (note if isinstance(note, str) else getattr(note, "__name__", str(note)))
-
-
-def _shown(value: Any) -> object:
-    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
 def _ids(number: int, grid: Ids) -> Ids:

@@ -70,6 +70,7 @@ class About:
     chosen: Sequence[str] = ()  # params that the user set: the others are defaults
     title: str = ""  # `softmax rows=64` if left out
     directory: str = "."  # where `identifier` is valid, relative to the run's folder
+    program: Mapping[str, object] | None = None  # of a program with Triton kernels: how it was started
 
 
 class RunFolder:
@@ -138,6 +139,7 @@ class RunFolder:
             "command": printable(list(about.command)),
             "identifier": printable(about.identifier),
             "directory": printable(about.directory),
+            **({} if about.program is None else {"program": printable(about.program)}),
             **content,
         }
         _write_json(self._path / MANIFEST, sealed(manifest, self._path, arrow()))

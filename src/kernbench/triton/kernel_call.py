@@ -1,0 +1,105 @@
+"""A launch of a Triton kernel as the program asks for it: arguments, options and grid."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernbench.common.errors import UsageError
+from kernbench.triton.internals import Handle, TensorDescriptor, core, interpreter
+from kernbench.triton.placement import Ids
+
+DEFAULT_STAGES = 3  # as Triton's own
+
+
+class KernelCall:
+    """A kernel with its arguments, its options and its grid."""
+
+    def __init__(
+        self, fn: Any, arguments: dict[str, Any], options: dict[str, Any], grid: Ids, constexprs: Sequence[str]
+    ) -> None:
+        self.fn, self.arguments, self.options, self.grid = fn, arguments, options, grid
+        self._constexprs = constexprs
+
+    @classmethod
+    def of(cls, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> KernelCall:
+        fn = kernel.fn
+        names = list(inspect.signature(fn).parameters)
+        given = {name: value for name, value in kwargs.items() if name in names}
+        options = {name: value for name, value in kwargs.items() if name not in names}
+        if "num_stages" in given:
+            options["num_stages"] = given["num_stages"]
+        arguments = inspect.getcallargs(fn, *args, **given)
+        for hook in getattr(kernel, "pre_run_hooks", ()):
+            hook(*args, **kwargs)
+        constexprs = [name for name, note in inspect.get_annotations(fn).items() if _is_constexpr(note)]
+        found = grid({**options, **arguments}) if callable(grid) else grid
+        sizes = tuple(int(_unwrapped(size)) for size in (found if isinstance(found, (tuple, list)) else (found,)))
+        if not 1 <= len(sizes) <= 3 or any(size < 0 for size in sizes):
+            raise UsageError(f"grid {sizes} of kernel '{fn.__name__}'", hint="give one to three sizes of 0 or more")
+        whole = (*sizes, 1, 1)[:3]
+        return cls(fn, arguments, options, (whole[0], whole[1], whole[2]), constexprs)
+
+    @property
+    def name(self) -> str:
+        return str(self.fn.__name__)
+
+    @property
+    def num_stages(self) -> int:
+        return max(int(_unwrapped(self.options.get("num_stages") or DEFAULT_STAGES)), 1)
+
+    @property
+    def config(self) -> dict[str, object]:
+        """The meta-parameters: what is no tensor and no number of the call's data."""
+        found = {name: _unwrapped(self.arguments[name]) for name in self._constexprs if name in self.arguments}
+        stages = {"num_stages": _unwrapped(self.options["num_stages"])} if "num_stages" in self.options else {}
+        return {name: _shown(value) for name, value in {**found, **stages}.items()}
+
+    def converted(self) -> dict[str, Any]:
+        """The arguments as the interpreter takes them."""
+        return {
+            name: _unwrapped(value) if name in self._constexprs else _converted(_unwrapped(value))
+            for name, value in self.arguments.items()
+        }
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors among the arguments, with the names of their parameters."""
+        for name, value in self.arguments.items():
+            yield from _tensors_in(name, value)
+
+
+def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, (tuple, list)):
+        for at, each in enumerate(value):
+            yield from _tensors_in(f"{name}[{at}]", each)
+    elif isinstance(value, TensorDescriptor):
+        yield from _tensors_in(name, value.base)
+    elif isinstance(value, torch.Tensor):
+        yield name, value
+    elif hasattr(value, "data_ptr") and isinstance(getattr(value, "base", None), torch.Tensor):
+        yield name, value.base
+
+
+def _converted(value: Any) -> Any:
+    """An argument as a compiled kernel has it: a float is an f32."""
+    if isinstance(value, float):
+        return core.tensor(Handle(np.array([value], np.float32), core.float32), core.float32)
+    if type(value) is tuple:
+        return core.tuple([_converted(each) for each in value])
+    return interpreter._implicit_cvt(value)
+
+
+def _unwrapped(value: Any) -> Any:
+    return value.value if hasattr(value, "value") and type(value).__name__ == "constexpr" else value
+
+
+def _is_constexpr(note: Any) -> bool:
+    return "constexpr" in (note if isinstance(note, str) else getattr(note, "__name__", str(note)))
+
+
+def _shown(value: Any) -> object:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
