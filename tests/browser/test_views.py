@@ -363,3 +363,29 @@ def test_tensors_say_where_they_are_who_reads_them_and_how_full_memories_are(pag
 def _size(text: str) -> float:
     number, unit = text.split()
     return float(number) * {"B": 1, "KiB": 2**10, "MiB": 2**20}[unit]
+
+
+def test_nodes_and_points_are_one_stop_of_tab_each_with_arrows_among_them(page: Opened, served: Served) -> None:
+    page.go(f"#/run?a={served.ids['flash']}")
+    stops = "[...document.querySelectorAll('#pane-machine .node')].filter(one => one.tabIndex === 0).length"
+    assert (page.ask("document.querySelectorAll('#pane-machine .node').length") > 20, page.ask(stops)) == (True, 1)
+    page.ask("document.querySelector('#pane-machine .node[tabindex=\"0\"]').focus()")
+    first = page.ask("document.activeElement.dataset.id")
+    page.page.keyboard.press("ArrowRight")
+    second = page.ask("document.activeElement.dataset.id")
+    assert second not in (first, None)
+    assert page.ask(stops) == 1
+    page.page.keyboard.press("End")
+    page.page.keyboard.press("Home")
+    assert page.ask("document.activeElement.dataset.id") == first
+    lines = page.ask(
+        "[...document.querySelectorAll('#pane-source .line')]"
+        ".map(one => [one.matches('.has, .foot'), one.querySelector('.share') !== null])"
+    )
+    assert {tuple(one) for one in lines} == {(True, True), (False, False)}  # a line without ops has the whole width
+    page.follow("#/results")
+    dots = (
+        "[...document.querySelectorAll('#view-results .plot svg')]"
+        ".map(plot => [...plot.querySelectorAll('.dot')].filter(one => one.tabIndex === 0).length)"
+    )
+    assert set(page.ask(dots)) == {1}

@@ -273,3 +273,23 @@ def test_several_launches_are_judged_from_the_first_to_the_end_of_the_last(saved
     )
     assert sum(segment.ns for segment in main_scope(run).path) == scope.total_ns
     assert headline(run).startswith("2 launches, ")
+
+
+def test_a_tensor_operation_has_the_line_of_the_program(tmp_path):
+    """Its kernel is the package's own; the program's reader does not know it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np\n"
+        "from kernbench.benches.registry import bench\n"
+        "@bench(name='program', description='an operation')\n"
+        "def program(torch):\n"
+        "    x = torch.from_numpy(np.ones((64, 64), np.float16), name='x')\n"
+        "    y = torch.exp(x)\n"
+        "    (x + y).numpy()\n"
+    )
+    one = ["--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+    done = CliRunner().invoke(kernbench, ["run", "--bench", str(program), *one, "--save", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    run = open_run(tmp_path / "run")
+    assert {line.name for line in run.lines} == {"program.py:6", "program.py:7"}
+    assert {line.text for line in run.lines} == {"y = torch.exp(x)", "(x + y).numpy()"}

@@ -213,6 +213,37 @@ def test_heat_is_bytes_over_bandwidth_and_queue_is_flits_waiting(view: RunView) 
     assert exact["util"] == 0.5
 
 
+@pytest.mark.parametrize("root", ["tray", "sip0"])
+def test_the_heat_of_a_block_is_that_of_its_links_summed_one_by_one(view: RunView, root: str) -> None:
+    header: Any
+    header, arrays = heat(view, root, 0.0, view.t_end, 16)
+    activity, bins, width = view.run.activity, header["bins"], header["bin_ns"]
+    merged = round(width / activity.bin_ns)
+    at = next(n for n, row in enumerate(header["rows"]) if row["kind"] == "block")
+    name, gbs = header["rows"][at]["id"], header["rows"][at]["gbs"]
+    inside = [
+        p for p in view.run.places if p.src.startswith(f"{name}.") and (not p.dst or p.dst.startswith(f"{name}."))
+    ]
+    assert len(inside) == header["rows"][at]["count"] > 8
+    sums = {metric: np.zeros((len(inside), bins)) for metric in ("nbytes", "contended_ns")}
+    for metric, found in sums.items():
+        for n, place in enumerate(inside):
+            padded = np.zeros(bins * merged)
+            padded[: activity.bins] = activity.of(place.index, metric)
+            found[n] = padded.reshape(bins, merged).sum(axis=1)
+    single = np.array([[place.gbs] for place in inside])
+    expected = {
+        "util": sums["nbytes"].sum(axis=0) / (gbs * width),
+        "queue": sums["contended_ns"].sum(axis=0) / width,
+        "peak": (sums["nbytes"] / (single * width)).max(axis=0),
+    }
+    for metric, values in expected.items():
+        assert arrays[metric][at] / 255 * header["scale"][metric] == pytest.approx(
+            values, abs=header["scale"][metric] / 254
+        )
+        assert values.max() > 0
+
+
 # ---- the machine
 
 

@@ -32,6 +32,8 @@ def launches_of(result: BenchResult) -> LaunchIndex:
     """An index that finds the launch of an op, and its tensors."""
     found = LaunchIndex()
     for index, launch in enumerate(result.launches):
+        if launch.called_at:
+            found.called_at[index] = launch.called_at.partition("  ")[0]
         for handle in launch.handles:
             request = handle.request
             if not isinstance(request, KernelLaunchMsg):

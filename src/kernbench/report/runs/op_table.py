@@ -69,6 +69,7 @@ class LaunchIndex:
 
     parts: dict[tuple[str, str], list[LaunchPart]] = field(default_factory=dict)  # by PE and stream, in order of start
     tensors: dict[int, list[TensorRange]] = field(default_factory=dict)  # by launch
+    called_at: dict[int, str] = field(default_factory=dict)  # by launch of a tensor operation: the program's line
 
     def launch_of(self, pe: str, stream: str, asked_ns: float) -> int:
         parts = self.parts.get((pe, stream), [])
@@ -171,6 +172,8 @@ def _add_rows(
         nbytes = params.get("nbytes", 0) if letter in "RWFCH" else 0
         split = split_of(number, port, end - start, nbytes) or _NONE
         line = params.pop("line", None)
+        if line is not None:  # an operation of the host's own has the program's line, not that of its kernel
+            line = launches.called_at.get(launch, line)
         tensor = params.get("tensor")
         by = chunk["released_by"][at]
         values = {
