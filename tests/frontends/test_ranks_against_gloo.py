@@ -1,4 +1,6 @@
-"""Programs of several ranks (`rank_programs.py`, `dtensor_programs.py`): gloo and ours give equal numbers."""
+"""Programs of several ranks (`rank_programs.py`, `dtensor_programs.py`, `user_programs.py`): gloo and ours give equal
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends import dtensor_programs, rank_programs
+from tests.frontends import dtensor_programs, rank_programs, user_programs
 from tests.frontends.gloo_programs import Program, plain, run_on_gloo
 
 from kernbench.runtime_api.context import RuntimeContext
@@ -18,6 +20,7 @@ PROGRAMS = {
     world: (*rank_programs.PROGRAMS[world], *dtensor_programs.PROGRAMS.get(world, ()))
     for world in rank_programs.PROGRAMS
 }
+PROGRAMS[4] += user_programs.PROGRAMS
 CASES = [(world, program) for world, programs in PROGRAMS.items() for program in programs]
 
 
@@ -45,7 +48,9 @@ def check_equal(found: Any, reference: Any, where: str) -> None:
 
 
 def test_there_are_enough_programs() -> None:
-    assert len({program.__name__ for _, program in CASES}) >= 30  # and those of tensor_programs.py
+    assert len({program.__name__ for _, program in CASES}) >= 50  # and those of tensor_programs.py
+    for program in (rank_programs.megatron_mappings, rank_programs.megatron_mlp):
+        assert [world for world in (2, 4, 8) if program in PROGRAMS[world]] == [2, 4, 8]
 
 
 @pytest.mark.parametrize(("world", "program"), CASES, ids=[f"{p.__name__}-{world}" for world, p in CASES])

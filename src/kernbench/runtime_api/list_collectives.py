@@ -37,7 +37,7 @@ class P2POp:
         group_peer: int | None = None,
     ) -> None:
         if getattr(op, "__name__", "") not in ("isend", "irecv"):
-            raise DistributedTypeError(
+            raise DistributedError(
                 f"P2POp: op is {op!r}", hint="give torch.distributed.isend or torch.distributed.irecv"
             )
         args.one_tensor(tensor, "tensor")
