@@ -121,7 +121,7 @@ def test_import_path_is_there(path: str) -> None:
 
 def test_command_names() -> None:
     assert {"run", "runs", "report", "explain", "trace", "query", "diff", "sweep", "list"} <= set(COMMANDS)
-    assert {"probe", "topology", "fidelity", "ccl", "tune-ccl", "validate", "web"} <= set(COMMANDS)
+    assert {"probe", "topology", "fidelity", "ccl", "tune-ccl", "validate", "web", "compare"} <= set(COMMANDS)
     for target, about in COMMANDS.values():
         assert about.endswith(".")
         module, _, name = target.partition(":")

@@ -32,7 +32,8 @@ COMMANDS = {
     "query": ("kernbench.cli.query:query", "SQL over the ops, launches, links and tensors of a saved run."),
     "diff": ("kernbench.cli.diff:diff", "What changed between two saved runs, and where."),
     "sweep": ("kernbench.cli.sweep:sweep", "Run a bench over values of its parameters and of the machine."),
-    "report": ("kernbench.cli.report:report", "Make one HTML file of the results of an evaluation."),
+    "compare": ("kernbench.cli.compare:compare", "Machines side by side: rooflines, area, price, probes, workloads."),
+    "report": ("kernbench.cli.report:report", "Make one HTML file of the results of an evaluation or a sweep."),
     "list": ("kernbench.cli.list_benches:list_benches", "List the benches, or the parameters of one."),
     "probe": (
         "kernbench.cli.probe:probe",

@@ -27,7 +27,22 @@ STOPPED = 130  # the exit code of a command ended by Ctrl-C
     multiple=True,
     metavar="NAME=VALUES",
     help="An axis: m=128,256,512 or m=128..1024*2 or m=16..64+16, and machine:KEY=VALUES for the machine. "
+    "machine:A&machine:B=1&8,2&16 sets several keys at once. "
     "May be repeated: all combinations are run.",
+)
+@click.option(
+    "--scenario",
+    metavar="FILE.yaml",
+    help="Workloads of llm-layer with weights, in place of a bench: each point is run on all of them.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help="Leave out points that break it: --where 'machine:cube.ucie.n_connections * 128 <= 512'. May be repeated.",
+)
+@click.option(
+    "--sensitivity", is_flag=True, help="Vary each axis alone, from the machine as it is; draw a tornado chart."
 )
 @click.option("--zip", is_flag=True, help="Run the axes side by side instead of all combinations.")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="Set a parameter of all points. May be repeated.")

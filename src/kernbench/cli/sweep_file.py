@@ -1,9 +1,11 @@
 """A sweep as a YAML file: what `kernbench sweep` takes as options, under the same names.
 
-    bench: matmul-composite            # a name, or a file.py[:name]; paths are relative to this file
+    bench: matmul-composite            # a name, or a file.py[:name], near this file; or scenario: mix.yaml
     over:                              # or points: a list of such settings
       m: [128, 256, 512]               # or a text as on the command line: 128..512*2
       machine:system.sips.count: [1, 2]
+    where: ["m <= 256"]                # conditions that points satisfy
+    sensitivity: true                  # each axis alone
     mode: grid                         # or zip
     param: { k: 256 }
     set: { cube.links.router_bw_gbs: 512 }
@@ -31,9 +33,10 @@ from kernbench.common.nearest import nearest
 from kernbench.sweep.points import Value, plain_value
 from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
 
-TEXTS = ("bench", "topology", "cost", "device", "cluster", "out", "mode")
+TEXTS = ("bench", "scenario", "topology", "cost", "device", "cluster", "out", "mode")
 KEYS = {  # key -> meaning
     "bench": "a name or number of `kernbench list`, or FILE.py:NAME",
+    "scenario": "a file of workloads with weights, in place of a bench",
     "topology": "the machine's YAML file; the shipped machine without it",
     "cost": "MODULE:FUNCTION that gives a machine's cost, for the objective `cost`",
     "device": "all, whole, or one SIP: sip:0",
@@ -46,6 +49,8 @@ KEYS = {  # key -> meaning
     "set": "keys of the machine that all points share",
     "search": "method, trials, seed, batch and storage of a search, in place of a grid",
     "objective": "columns to rank by, such as [total_ns:min, cost:min]",
+    "where": "conditions that points satisfy, such as [machine:cube.ucie.n_connections * 128 <= 512]",
+    "sensitivity": "true: vary each axis alone, from the machine as it is",
     "verify_data": "true: compute the tensors of every point and check them",
     "workers": "how many processes; one per core without it",
     "point_timeout": "seconds after which a point is ended",
@@ -66,6 +71,8 @@ class SweepFile:
     search: dict[str, Value] = field(default_factory=dict)
     objective: str | None = None
     verify_data: bool = False
+    where: tuple[str, ...] = ()
+    sensitivity: bool = False
     workers: int | None = None
     point_timeout: float | None = None
     places: dict[str, str] = field(default_factory=dict)
@@ -125,10 +132,15 @@ def _take(found: SweepFile, key: str, node: Marked) -> None:
         if not all(isinstance(part, str) for part in parts) or not parts:
             raise _wrong(node, key, f"objective is {value!r}", "write [total_ns:min, cost:min]")
         found.objective = ",".join(str(part) for part in parts)
-    elif key == "verify_data":
+    elif key == "where":
+        conditions = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, str) for part in conditions):
+            raise _wrong(node, key, f"where is {value!r}", "write [m <= 256]")
+        found.where = tuple(str(part) for part in conditions)
+    elif key in ("verify_data", "sensitivity"):
         if not isinstance(value, bool):
-            raise _wrong(node, key, f"verify_data is {value!r}", "give true or false")
-        found.verify_data = value
+            raise _wrong(node, key, f"{key} is {value!r}", "give true or false")
+        setattr(found, key, value)
     elif key == "point_timeout":
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise _wrong(node, key, f"point_timeout is {value!r}", "give seconds, more than 0")

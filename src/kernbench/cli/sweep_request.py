@@ -10,13 +10,16 @@ from typing import Any, cast
 
 from kernbench.benches._params import Param, read_params
 from kernbench.benches.registry import BenchSpec, resolve
+from kernbench.cli.scenario_file import BENCH, read_scenario
 from kernbench.cli.sweep_file import SweepFile, read_sweep_file
 from kernbench.cli.sweep_values import split_values
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.bench_params import no_such_param
+from kernbench.sweep.conditions import read_condition
 from kernbench.sweep.objectives import read_objectives
-from kernbench.sweep.points import MACHINE, Value, plain_value
+from kernbench.sweep.points import COUPLED, MACHINE, Value, plain_value
 from kernbench.sweep.request import Mode, SweepRequest
+from kernbench.sweep.scenario import Scenario
 from kernbench.sweep.search import Search
 from kernbench.sweep.target import read_target, target_of
 from kernbench.topology.yaml_marks import parse_yaml, plain_scalar
@@ -49,6 +52,9 @@ class SweepOptions:
     resume_anyway: bool
     point_timeout: float | None
     plot: bool
+    scenario: str | None
+    where: tuple[str, ...]
+    sensitivity: bool
 
 
 def request_of(options: SweepOptions) -> SweepRequest:
@@ -56,8 +62,13 @@ def request_of(options: SweepOptions) -> SweepRequest:
     file = read_sweep_file(options.file) if options.file is not None else SweepFile(Path("."))
     texts = file.texts
     identifier = options.bench or (file.near(texts["bench"]) if "bench" in texts else None)
+    scenario_file = options.scenario or (file.near(texts["scenario"]) if "scenario" in texts else None)
+    if scenario_file is not None:
+        if identifier is not None:
+            raise UsageError("a scenario and a bench", hint=f"leave one of them out: a scenario runs {BENCH}")
+        identifier = BENCH
     if identifier is None:
-        raise UsageError("no bench to sweep", hint="give --bench NAME, or a file with `bench:`")
+        raise UsageError("no bench to sweep", hint="give --bench NAME or --scenario FILE, or a file with `bench:`")
     spec = resolve(identifier)
     if spec.is_evaluation:
         raise UsageError(
@@ -67,7 +78,16 @@ def request_of(options: SweepOptions) -> SweepRequest:
     known = {param.name: param for param in spec.params}
     axes = _axes(options, file, known)
     points = _points(file, known) if file.points is not None else None
-    always = [*axes] if points is None else [name for name in known if all(name in point for point in points)]
+    sensitivity = options.sensitivity or file.sensitivity
+    scenario = None if scenario_file is None else read_scenario(scenario_file, spec)
+    _refuse_work(scenario, [*axes, *(name for point in points or [] for name in point)], options, file)
+    always = (
+        []
+        if sensitivity
+        else [*axes]
+        if points is None
+        else [name for name in known if all(name in point for point in points)]
+    )
     cost = options.cost or (file.near(texts["cost"]) if "cost" in texts else None)
     objective = options.objective or file.objective
     topology = options.topology or (file.near(texts["topology"]) if "topology" in texts else None)
@@ -77,7 +97,7 @@ def request_of(options: SweepOptions) -> SweepRequest:
         axes=axes,
         points=points,
         mode=cast(Mode, "zip" if options.zip else texts.get("mode", "grid")),
-        params=_shared(options, file, spec, always),
+        params={} if scenario is not None else _shared(options, file, spec, always),
         topology=topology,
         overrides=_overrides(options, file),
         device=spec.device_for(options.device or texts.get("device")),
@@ -92,7 +112,18 @@ def request_of(options: SweepOptions) -> SweepRequest:
         resume_anyway=options.resume_anyway,
         point_timeout_s=file.point_timeout if options.point_timeout is None else options.point_timeout,
         plot=options.plot,
+        scenario=scenario,
+        where=tuple(read_condition(text) for text in (*file.where, *options.where)),
+        sensitivity=sensitivity,
     )
+
+
+def _refuse_work(scenario: Scenario | None, names: Sequence[str], options: SweepOptions, file: SweepFile) -> None:
+    """Raise UsageError where something else than the scenario sets a parameter of the bench."""
+    own = [name for name in names if not name.startswith(MACHINE)]
+    own += [setting.partition("=")[0] for setting in options.param] + list(file.param)
+    if scenario is not None and own:
+        raise UsageError(f"'{own[0]}' is set beside a scenario", hint="set it in the workloads; axes are machine:KEY")
 
 
 def _out(options: SweepOptions, file: SweepFile, spec: BenchSpec) -> Path:
@@ -103,6 +134,8 @@ def _out(options: SweepOptions, file: SweepFile, spec: BenchSpec) -> Path:
     if "out" in file.texts:
         return file.path.parent / file.texts["out"]
     name = Path(options.file).stem if options.file is not None else spec.name.replace(":", "-")
+    if options.scenario is not None and options.file is None:
+        name = Path(options.scenario).stem
     return Path(f"{name}.sweep")
 
 
@@ -115,7 +148,7 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
         where = file.places[f"over.{name}"]
         key = _name(name, known, where)
         parts = split_values(values, where) if isinstance(values, str) else values
-        axes[key] = [_value(name, part, known, where) for part in parts]
+        axes[key] = [_value(key, part, known, where) for part in parts]
         if not parts:
             raise UsageError(f"axis '{name}' has no values", where=where, hint="give at least one")
     given: list[str] = []
@@ -142,6 +175,8 @@ def _points(file: SweepFile, known: Mapping[str, Param]) -> list[dict[str, Value
 
 def _name(name: str, known: Mapping[str, Param], where: str) -> str:
     """The name of an axis; raises UsageError when the bench has no such parameter."""
+    if COUPLED in name:
+        return COUPLED.join(_name(part.strip(), known, where) for part in name.split(COUPLED))
     if name.startswith(MACHINE):
         return name
     if name.replace("-", "_") not in known:
@@ -150,7 +185,13 @@ def _name(name: str, known: Mapping[str, Param], where: str) -> str:
 
 
 def _value(name: str, value: Value, known: Mapping[str, Param], where: str) -> Value:
-    """A value of the type that the parameter has, or as YAML reads it for the machine."""
+    """A value of the type that the parameter has, or as YAML reads it for the machine; a list for coupled axes."""
+    if COUPLED in name:
+        names = name.split(COUPLED)
+        parts = value if isinstance(value, list) else str(value).split(COUPLED)
+        if len(parts) not in (1, len(names)):
+            raise UsageError(f"{len(parts)} values for {len(names)} keys", where=where, hint="give one for each: 1&8")
+        return [_value(each, parts[at % len(parts)], known, where) for at, each in enumerate(names)]
     if not name.startswith(MACHINE):
         return known[name.replace("-", "_")].parse(str(value), where)
     if not isinstance(value, str):

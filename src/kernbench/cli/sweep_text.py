@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from kernbench.cli.terminal import indented
 from kernbench.report.paint import Paint
+from kernbench.sweep.derived import DERIVED
 from kernbench.sweep.points import MACHINE, Value
 from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import TABLE, SweepRow, table_columns, table_rows, varying
+from kernbench.sweep.sensitivity import short_axis
 
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
+BAR = 40  # characters of a change by 100 %
 
 
 def report_as_text(report: SweepReport, paint: Paint) -> str:
@@ -24,6 +27,10 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
     shown = [*varying(rows)]
     shown += [o.column for o in report.objectives if o.column not in shown]
     shown += [name for name in ("bound", "roofline_share") if name not in shown]
+    if report.scenario is not None:
+        lines += _scenario(report, paint)
+    if report.sensitivity:
+        lines += _sensitivity(report, paint)
     if report.best:
         lines += ["", paint(f"Best by {report.objectives[0]}", "title"), *_table(report.best, shown)]
     if len(report.objectives) > 1 and report.front:
@@ -31,7 +38,7 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         lines += ["", paint(f"Pareto front over {over}", "title"), *_table(report.front[:FRONT_SHOWN], shown)]
         lines += _more(len(report.front) - FRONT_SHOWN)
     tables = table_rows(rows)
-    if tables:
+    if tables and report.scenario is None and not report.sensitivity:
         own = [name for name in table_columns(tables) if name.startswith(TABLE)]
         columns = ["point", *(name for name in varying(rows) if TABLE + name not in own), *own]
         lines += ["", paint("Rows that the bench returned", "title"), *_cells(tables[:TABLE_SHOWN], columns)]
@@ -42,6 +49,45 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         names = ", ".join(file.name for file in report.files)
         lines += ["", f"wrote {report.files[0].parent}: {names}"]
     return "\n".join(lines)
+
+
+def _scenario(report: SweepReport, paint: Paint) -> list[str]:
+    """The best machines by workload and by weighted figures: rows of different work are not compared."""
+    mix, lines = report.scenario, list[str]()
+    assert mix is not None
+    machine = [name for name in varying(report.rows) if name.startswith(MACHINE)]
+    shown = [*machine, *dict.fromkeys([*(o.column for o in report.objectives), *DERIVED, "bound"])]
+    for name, ranking in mix.workloads.items():
+        share = next(mix.scenario.share(each) for each in mix.scenario.workloads if each.name == name)
+        title = f"{name} ({share:.0%} of tokens), best by {report.objectives[0]}"
+        lines += ["", paint(title, "title"), *_table(ranking.best, _with_values(ranking.best, shown))]
+    title = f"Weighted, best by {report.objectives[0]}"
+    best = mix.ranking.best
+    lines += ["", paint(title, "title"), *_table(best, _with_values(best, [*shown, "area_mm2", "sip_w"]))]
+    if len(report.objectives) > 1:
+        front = ", ".join(str(row.point) for row in mix.ranking.front)
+        lines += [f"  on the front over {', '.join(str(o) for o in report.objectives)}: {front}"]
+    excluded = [row for row in mix.weighted if row.infeasible is not None]
+    lines += [f"  {row.point} is infeasible: {row.infeasible}" for row in excluded[:FRONT_SHOWN]]
+    return lines
+
+
+def _with_values(rows: Sequence[SweepRow], names: Sequence[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if any(row.flat().get(name) is not None for row in rows)]
+
+
+def _sensitivity(report: SweepReport, paint: Paint) -> list[str]:
+    """What each value of each axis changes, the widest axis first."""
+    lines: list[str] = []
+    for objective in dict.fromkeys(effect.objective for effect in report.sensitivity):
+        own = [effect for effect in report.sensitivity if effect.objective == objective]
+        lines += ["", paint(f"Sensitivity of {objective}, {own[0].base:,.6g} as it is", "title")]
+        width = max(len(short_axis(effect.axis)) for effect in own)
+        for effect in own:
+            bar = "#" * min(round(abs(effect.change) * BAR), BAR)
+            value = " & ".join(map(str, effect.value)) if isinstance(effect.value, list) else str(effect.value)
+            lines.append(f"  {short_axis(effect.axis):<{width}}  {value:>12}  {effect.change:+8.1%}  {bar}".rstrip())
+    return lines
 
 
 def _more(count: int) -> list[str]:

@@ -38,7 +38,7 @@ class Page:
     parameters: Mapping[str, Cell]
     figures: Sequence[Figure]
     groups: Mapping[str, Sequence[Row]]
-    machine: MachineSummary
+    machine: MachineSummary | None  # None where results are of many machines
     facts: Sequence[str]
 
 
@@ -83,7 +83,7 @@ def page_as_html(page: Page) -> str:
         *_figures(page.figures),
         "<h2>Results</h2>",
         *(part for title, rows in page.groups.items() for part in (f"<h3>{escape(title)}</h3>", *_rows(rows))),
-        *_machine(page.machine),
+        *(_machine(page.machine) if page.machine is not None else ()),
         *_fidelity(page.facts),
         f"<script>{_SCRIPT}</script></body></html>",
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
+from kernbench.sweep.derived import DERIVED, MORE_IS_BETTER
 from kernbench.sweep.points import Point, Value
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
@@ -36,12 +37,12 @@ class Objective:
 
 
 def read_objectives(text: str) -> tuple[Objective, ...]:
-    """`total_ns:min,cost:min`; without a direction, less is better. Raises UsageError."""
+    """`total_ns:min,cost:min`; without a direction less is better, but for tokens per second. Raises UsageError."""
     found: dict[str, Objective] = {}
     for part in text.split(","):
         column, colon, direction = part.strip().rpartition(":")
         if not colon or direction not in ("min", "max"):
-            column, direction = part.strip(), "min"
+            column, direction = part.strip(), "max" if part.strip() in MORE_IS_BETTER else "min"
         if not column:
             raise UsageError(f"'{text[:60]}' names no objective", hint="write for example total_ns:min,cost:min")
         found[column] = Objective(column, direction == "max")
@@ -64,7 +65,7 @@ def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) ->
         for name in dict.fromkeys(name for each in settings for name in each)
         if any(_is_number(each.get(name)) for each in settings)
     ]
-    known = [*numeric, *NUMBERS]
+    known = [*numeric, *NUMBERS, *DERIVED]
     for objective in objectives:
         if objective.column not in known and not objective.column.startswith(FROM_BENCH):
             close = nearest(objective.column, known)

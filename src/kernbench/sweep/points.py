@@ -4,6 +4,7 @@ An axis is a name and its values. `m` is a parameter of the bench, `machine:syst
 grid    every combination; the first axis changes slowest
 zip     the first values of all axes together, then the second ones, and so on
 list    the points as they are written
+An axis may set several keys at once: `machine:a&machine:b` has a list of values for each of its points, or one for all.
 A point that is written twice is one point.
 """
 
@@ -20,6 +21,7 @@ from math import isfinite, prod
 from kernbench.common.errors import UsageError
 
 MACHINE = "machine:"  # begins the name of an axis over the machine
+COUPLED = "&"
 MAX_POINTS = 1_000_000
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
@@ -49,9 +51,19 @@ def _canonical(value: object) -> str:
 
 def point_of(settings: Mapping[str, Value], params: Mapping[str, Value]) -> Point:
     """The point that sets these axes, with `params` for the parameters that it does not set."""
-    own = {name: value for name, value in settings.items() if not name.startswith(MACHINE)}
-    machine = {name.removeprefix(MACHINE): value for name, value in settings.items() if name.startswith(MACHINE)}
+    single = {key: value for name, given in settings.items() for key, value in uncoupled(name, given).items()}
+    own = {name: value for name, value in single.items() if not name.startswith(MACHINE)}
+    machine = {name.removeprefix(MACHINE): value for name, value in single.items() if name.startswith(MACHINE)}
     return Point({**params, **own}, machine)
+
+
+def uncoupled(name: str, value: Value) -> dict[str, Value]:
+    """What an axis sets: its key, or each of its keys to its own part of the value, or all to the same."""
+    keys = [key.strip() for key in name.split(COUPLED)]
+    if len(keys) == 1:
+        return {name: value}
+    parts = value if isinstance(value, list) and len(value) == len(keys) else [value] * len(keys)
+    return dict(zip(keys, parts, strict=True))
 
 
 def checked_axes(over: Mapping[str, Iterable[object]]) -> dict[str, list[Value]]:

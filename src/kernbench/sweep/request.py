@@ -12,6 +12,8 @@ from typing import Literal
 from kernbench.common.errors import TopologyError, UsageError
 from kernbench.runtime_api.bench_params import check_names
 from kernbench.runtime_api.bench_runner import devices_of
+from kernbench.sweep.chosen_points import check_further, examples_of, machine_keys_of, points_of, refuse_early
+from kernbench.sweep.conditions import Condition
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
 from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Progress, RowStore, SweepPlan, drive
 from kernbench.sweep.folder import SweepFolder
@@ -24,11 +26,13 @@ from kernbench.sweep.objectives import (
     ranked,
 )
 from kernbench.sweep.plot import draw_sweep, plot_files, prepare
-from kernbench.sweep.points import MACHINE, Axes, Point, Value, grid, grid_point, listed, zipped
+from kernbench.sweep.points import Axes, Point, Value, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
-from kernbench.sweep.search import Search, random_points
+from kernbench.sweep.scenario import Scenario, ScenarioResults, results_of
+from kernbench.sweep.search import Search
+from kernbench.sweep.sensitivity import Effect, draw_tornado, effects_of, tornado_files
 from kernbench.sweep.target import Target
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
@@ -39,6 +43,7 @@ Mode = Literal["grid", "zip"]
 MODES: tuple[Mode, ...] = ("grid", "zip")
 MadeWith = Mapping[str, Mapping[str, str]]  # identities by their digests
 BEST = 10
+SCENARIO_OBJECTIVES = (Objective("tokens_per_s", maximize=True), Objective("cost_usd"))
 STUDY = "optuna.db"
 
 
@@ -70,6 +75,9 @@ class SweepRequest:
     resume_anyway: bool = False
     point_timeout_s: float | None = None
     plot: bool = True
+    scenario: Scenario | None = None
+    where: tuple[Condition, ...] = ()
+    sensitivity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +94,13 @@ class SweepReport:
     made_with: MadeWith
     notes: list[str]
     files: list[Path]
+    scenario: ScenarioResults | None = None
+    sensitivity: list[Effect] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
         """As in `results.json`, and what happened now."""
         data = results_as_json(self.identity, self.made_with, self.rows, self.objectives, self.best, self.front)
+        data |= further_results(self.scenario, self.sensitivity)
         rows = data.pop("rows")
         return {**data, "ran": self.ran, "notes": self.notes, "files": [str(file) for file in self.files], "rows": rows}
 
@@ -105,21 +116,27 @@ def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None
     context = SweepContext(request.target, request.title, tree, request.device, request.verify_data, request.cost)
     _check(request, context)
     identity = context.identity(_values(request))
-    objectives = request.objectives or default_objectives(_examples(request))
-    check_columns(objectives, _examples(request))
+    objectives = request.objectives or (
+        SCENARIO_OBJECTIVES if request.scenario is not None else default_objectives(examples_of(request))
+    )
+    check_columns(objectives, examples_of(request))
+    adaptive = request.search is not None and request.search.method == "optuna"
+    points = [] if adaptive else points_of(request, tree)
+    early = refuse_early(points, tree)
     with closing(pool_of(context, request.workers, request.cluster, request.point_timeout_s)) as pool:
         if request.out is None:
-            driven = _drive(request, pool, identity, objectives, NothingKept(), progress)
-            return _report(request, driven, objectives, identity, {digest_of(identity): identity}, [])
+            driven = _drive(request, points, pool, identity, objectives, NothingKept(), progress)
+            return _report(request, driven, objectives, identity, {digest_of(identity): identity}, early)
         with closing(SweepFolder(request.out, identity, resume_anyway=request.resume_anyway)) as folder:
             if request.retry_failed:
                 folder.forget_failed()
-            driven = _drive(request, pool, identity, objectives, folder, progress)
-            return _report(request, driven, objectives, identity, folder.made_with, folder.notes)
+            driven = _drive(request, points, pool, identity, objectives, folder, progress)
+            return _report(request, driven, objectives, identity, folder.made_with, [*folder.notes, *early])
 
 
 def _drive(
     request: SweepRequest,
+    points: list[Point],
     pool: Pool,
     identity: Mapping[str, str],
     objectives: tuple[Objective, ...],
@@ -128,7 +145,7 @@ def _drive(
 ) -> Driven:
     if request.out is not None and request.plot:
         progress = _prepare_at_first(progress)
-    return drive(_plan(request, identity, objectives), pool, store, progress, digest_of(identity))
+    return drive(_plan(request, points, identity, objectives), pool, store, progress, digest_of(identity))
 
 
 def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
@@ -194,10 +211,12 @@ def workers_of(asked: int | None) -> int:
     return asked or all_cores()
 
 
-def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[Objective, ...]) -> SweepPlan:
+def _plan(
+    request: SweepRequest, points: list[Point], identity: Mapping[str, str], objectives: tuple[Objective, ...]
+) -> SweepPlan:
     search = request.search
     if search is None or search.method != "optuna":
-        return FixedPlan(_points(request))
+        return FixedPlan(points)
     from kernbench.sweep.optuna_plan import OptunaPlan
 
     storage = search.storage or (str(request.out / STUDY) if request.out is not None else None)
@@ -207,23 +226,8 @@ def _plan(request: SweepRequest, identity: Mapping[str, str], objectives: tuple[
 def _values(request: SweepRequest) -> list[object]:
     """What points set, each value once or more."""
     listed_values = [list(setting.values()) for setting in request.points or []]
-    return [*request.params.values(), *request.axes.values(), *listed_values]
-
-
-def _points(request: SweepRequest) -> list[Point]:
-    if request.points is not None:
-        return listed(request.points, request.params)
-    if request.search is not None:
-        return random_points(request.axes, request.params, request.search)
-    return (zipped if request.mode == "zip" else grid)(request.axes, request.params)
-
-
-def _examples(request: SweepRequest) -> list[Point]:
-    """Points enough to see which parameters are given and whether the machine changes."""
-    if request.points is not None:
-        return listed(request.points, request.params)
-    last = {name: [values[0], values[-1]] for name, values in request.axes.items()}
-    return [grid_point(last, number, request.params) for number in (0, 2 ** len(last) - 1)]
+    work = [] if request.scenario is None else [list(each.params.values()) for each in request.scenario.workloads]
+    return [*request.params.values(), *request.axes.values(), *listed_values, *work]
 
 
 def _check(request: SweepRequest, context: SweepContext) -> None:
@@ -240,17 +244,13 @@ def _check(request: SweepRequest, context: SweepContext) -> None:
         raise UsageError("only axes without a search can be zipped", hint="leave zip out")
     if request.mode == "zip":
         zipped(request.axes, request.params)
+    check_further(request)
     devices_of(request.device, MAX_SIPS)  # how it is written; whether the machine has it is each point's own error
     fn = request.target.load()
-    for point in _examples(request):
+    for point in examples_of(request):
         check_names(fn, point.params)
-    named = request.points if request.points is not None else [{name: v[0]} for name, v in request.axes.items()]
-    checked: set[str] = set()
-    for setting in named:
-        for name, value in setting.items():
-            if name.startswith(MACHINE) and name not in checked:
-                checked.add(name)
-                _check_key(context.machine, name.removeprefix(MACHINE), value)
+    for key, value in machine_keys_of(request).items():
+        _check_key(context.machine, key, value)
 
 
 def _check_key(machine: Mapping[str, Value], key: str, value: Value) -> None:
@@ -274,9 +274,14 @@ def _report(
 ) -> SweepReport:
     rows = driven.rows
     check_objectives(objectives, rows)
+    mix = None if request.scenario is None else results_of(request.scenario, rows, objectives)
     best, front = ranked(rows, objectives)[:BEST], pareto_front(rows, objectives)
-    results = results_as_json(identity, made_with, rows, objectives, best, front)
-    files, warnings = _write(request, rows, objectives, front, results)
+    if mix is not None:  # rows of different work are not compared
+        best, front = [], []
+    effects = effects_of(request.axes, request.params, rows, objectives) if request.sensitivity and mix is None else []
+    results = results_as_json(identity, made_with, rows, objectives, best, front) | further_results(mix, effects)
+    drawn = (rows, front) if mix is None else (mix.weighted, mix.ranking.front)
+    files, warnings = _write(request, *drawn, rows, objectives, results, effects)
     unfit = sum(not row.fits for row in rows)
     if unfit:
         warnings.insert(0, f"{unfit} of {len(rows)} points do not fit the memory of their machine, and are not ranked")
@@ -286,25 +291,38 @@ def _report(
             0, f"{over} of {len(rows)} points are infeasible, and are not ranked: see the column `infeasible`"
         )
     notes = [*notes, *warnings]
-    return SweepReport(rows, driven.ran, driven.run_s, objectives, best, front, identity, made_with, notes, files)
+    return SweepReport(
+        rows, driven.ran, driven.run_s, objectives, best, front, identity, made_with, notes, files, mix, effects
+    )
+
+
+def further_results(mix: ScenarioResults | None, effects: Sequence[Effect]) -> dict[str, object]:
+    """What `results.json` has of a scenario, and of axes that were varied alone."""
+    found: dict[str, object] = {} if mix is None else {"scenario": mix.as_json()}
+    return found | ({"sensitivity": [effect.as_json() for effect in effects]} if effects else {})
 
 
 def _write(
     request: SweepRequest,
+    shown: Sequence[SweepRow],
+    front: Sequence[SweepRow],
     rows: Sequence[SweepRow],
     objectives: Sequence[Objective],
-    front: Sequence[SweepRow],
     results: Mapping[str, object],
+    effects: Sequence[Effect],
 ) -> tuple[list[Path], list[str]]:
-    """The result files, and what could not be made."""
+    """The result files, and what could not be made. `shown` are the rows of the plot."""
     if request.out is None:
         return [], []
     files, changed = write_results(request.out, results, rows)
     notes = [] if any(file.name == PARQUET for file in files) else ["no results.parquet: pip install 'kernbench[log]'"]
     drawn = plot_files(request.out)
+    if request.plot and effects:
+        drawn = [*drawn, *tornado_files(request.out)]
     if request.plot and front and (changed or not all(file.is_file() for file in drawn)):
         try:
-            draw_sweep(request.title, rows, objectives, front, request.out)
+            draw_sweep(request.title, shown, objectives, front, request.out)
+            draw_tornado(request.title, effects, request.out)
         except UsageError as error:
             return files, [*notes, f"no plot: {error.hint}"]
     return [*files, *(file for file in drawn if file.is_file())], notes

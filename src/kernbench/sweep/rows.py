@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from kernbench.sweep.derived import DERIVED, derived
 from kernbench.sweep.points import MACHINE, Point, Value
 
 TABLE = "table:"  # of the columns that a bench's own table has
@@ -78,6 +79,8 @@ class SweepRow:
         if column in FIXED or column == "point":
             found: Value = getattr(self, column)
             return found
+        if column in DERIVED:
+            return self.derived().get(column)
         if column.startswith(TABLE):
             return self._cell(*column.removeprefix(TABLE).removesuffix("]").partition("[")[::2])
         return self.flat().get(column)
@@ -91,7 +94,12 @@ class SweepRow:
         """By the names of columns; without the table."""
         data = {name: getattr(self, name) for name in FIXED}
         returned = {f"returned:{name}": value for name, value in self.returned.items()}
-        return {**self.settings(), **data, **returned, "error": self.error}
+        return {**self.settings(), **data, **self.derived(), **returned, "error": self.error}
+
+    def derived(self) -> dict[str, Value]:
+        """Figures of a layer and its price, of a bench that gives them (`derived.py`)."""
+        found = derived(self.table, self.returned, self.params.get("phase"), self.static_w, self.cost_usd)
+        return dict(found)
 
     def settings(self) -> dict[str, Value]:
         """The number of the point and what is set for it, by the names of columns."""
@@ -117,7 +125,7 @@ LATER = (
 
 
 def param_column(name: str) -> str:
-    return f"param:{name}" if name in _KEYS else name
+    return f"param:{name}" if name in _KEYS or name in DERIVED else name
 
 
 def row_of_json(data: Mapping[str, Any]) -> SweepRow:
@@ -142,15 +150,18 @@ def columns_of(rows: Iterable[SweepRow]) -> list[str]:
     """The columns of a table: the number, parameters and machine values in order of appearance, figures, the error."""
     set_names: dict[str, None] = {}
     returned: dict[str, None] = {}
+    figures: dict[str, None] = {}
     for row in rows:
         for name in row.flat():
             if name.startswith("returned:"):
                 returned[name] = None
+            elif name in DERIVED:
+                figures[name] = None
             elif name not in FIXED and name not in ("point", "error"):
                 set_names[name] = None
     params = [name for name in set_names if not name.startswith(MACHINE)]
     machine = [name for name in set_names if name.startswith(MACHINE)]
-    return ["point", *params, *machine, *FIXED, *returned, "error"]
+    return ["point", *params, *machine, *FIXED, *figures, *returned, "error"]
 
 
 def table_rows(rows: Iterable[SweepRow]) -> list[dict[str, Value]]:
@@ -169,6 +180,6 @@ def table_columns(flats: Sequence[Mapping[str, Value]]) -> list[str]:
 def varying(rows: Sequence[SweepRow]) -> list[str]:
     """The columns of parameters and machine values that are not the same in every row."""
     flats = [row.flat() for row in rows]
-    names = [name for name in columns_of(rows) if name not in (*FIXED, "point", "error")]
+    names = [name for name in columns_of(rows) if name not in (*FIXED, *DERIVED, "point", "error")]
     own = [name for name in names if not name.startswith("returned:")]
     return [name for name in own if len({json.dumps(flat.get(name)) for flat in flats}) > 1]

@@ -1,0 +1,146 @@
+"""`kernbench compare`: machines side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from kernbench.benches.registry import resolve
+from kernbench.cli.compare_text import comparison_as_text
+from kernbench.cli.options import print_json, stdout_for_json
+from kernbench.cli.scenario_file import BENCH, read_scenario
+from kernbench.cli.terminal import ProgressLine, painter
+from kernbench.common.errors import UsageError
+from kernbench.probes.cases import cases_of
+from kernbench.probes.measure import measure
+from kernbench.probes.probe import DEFAULT_BYTES
+from kernbench.report.compare import MachineColumn, column_of, differences
+from kernbench.sweep.request import SweepReport, SweepRequest, run_sweep
+from kernbench.sweep.scenario import Scenario
+from kernbench.sweep.target import target_of
+from kernbench.topology import load_topology
+from kernbench.topology.network import NetworkTopology
+
+SCHEMA = 1
+PROBES = (
+    "pe-local-hbm",
+    "pe-cross-half-hbm",
+    "pe-cross-cube-hbm-best",
+    "pe-cross-cube-hbm-worst",
+    "pe-cross-sip-hbm",
+    "pe-sram",
+)
+Probes = Mapping[str, Sequence[float | None]]  # case -> ns of each machine
+
+
+@click.command()
+@click.argument("machines", nargs=-1, metavar="A.yaml B.yaml ...")
+@click.option(
+    "--scenario", metavar="FILE.yaml", default=None, help="Workloads with weights: run all of them on each machine."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change one value of all machines. May be repeated.",
+)
+@click.option("--probes/--no-probes", default=True, help="Measure latencies to the nearest and the farthest memories.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes for the workloads.  [default: one per core]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(
+    machines: tuple[str, ...],
+    scenario: str | None,
+    settings: tuple[str, ...],
+    probes: bool,
+    workers: int | None,
+    as_json: bool,
+) -> int:
+    """Compare machines: keys that differ, rooflines, area, power, price, probes, workloads; warnings about bottlenecks.
+
+    `default` is the shipped machine. Figures with a range have it in brackets.
+    """
+    if len(machines) < 2:
+        raise UsageError(
+            f"{len(machines)} machines to compare", hint="name two or more: kernbench compare default B.yaml"
+        )
+    with stdout_for_json(as_json):
+        bench = resolve(BENCH)
+        mix = None if scenario is None else read_scenario(scenario, bench)
+        columns = [_column(name, settings) for name in machines]
+        measured = _probes(columns) if probes else {}
+        work = [] if mix is None else [_workloads(column, mix, workers) for column in columns]
+    if as_json:
+        print_json(_as_json(columns, measured, work))
+    else:
+        click.echo(comparison_as_text(columns, measured, work, painter()))
+    return 0 if all(row.ok for report in work for row in report.rows) else 1
+
+
+def _column(name: str, settings: Sequence[str]) -> MachineColumn:
+    overrides: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set takes KEY=VALUE, not '{setting}'", hint="write --set system.sips.count=4")
+        overrides[key.strip()] = value
+    graph = load_topology(name, overrides)
+    if isinstance(graph, NetworkTopology):
+        raise UsageError("a plain network has no PEs to compare", where=name, hint="give descriptions of machines")
+    return column_of(Path(name).stem, graph)
+
+
+def _probes(columns: Sequence[MachineColumn]) -> Probes:
+    """Latency of a transfer of 32 KiB by case; None where a machine has no such pair of places."""
+    bar, found = ProgressLine(), dict[str, list[float | None]]()
+    for at, column in enumerate(columns):
+        cases = {case.name: case for case in cases_of(column.graph, DEFAULT_BYTES)}
+        for name in PROBES:
+            if name in cases:
+                bar.show(f"{column.name}: {name}")
+                found.setdefault(name, [None] * len(columns))[at] = measure(column.graph, cases[name]).total_ns
+    bar.clear()
+    return found
+
+
+def _workloads(column: MachineColumn, mix: Scenario, workers: int | None) -> SweepReport:
+    bench, bar = resolve(BENCH), ProgressLine()
+    request = SweepRequest(
+        target=target_of(bench.run),
+        title=bench.name,
+        points=[{}],
+        topology=column.graph,
+        device=bench.device_for(None),
+        scenario=mix,
+        workers=workers,
+        plot=False,
+    )
+    try:
+        return run_sweep(request, lambda now: bar.show(f"{column.name}: {now.done} of {now.total} workloads"))
+    finally:
+        bar.clear()
+
+
+def _as_json(columns: Sequence[MachineColumn], probes: Probes, work: Sequence[SweepReport]) -> dict[str, object]:
+    data: dict[str, object] = {
+        "schema": SCHEMA,
+        "command": "compare",
+        "machines": [column.as_json() for column in columns],
+        "differences": differences(columns),
+        "probes_ns": {name: list(values) for name, values in probes.items()},
+    }
+    if work:
+        rows = [{"rows": [row.as_json() for row in each.rows], "figures": _figures(each)} for each in work]
+        data["workloads"] = {column.name: each for column, each in zip(columns, rows, strict=True)}
+    return data
+
+
+def _figures(report: SweepReport) -> dict[str, object]:
+    """Derived figures by workload, and weighted."""
+    mix = report.scenario
+    assert mix is not None
+    named = [each.name for each in mix.scenario.workloads]
+    found: dict[str, object] = {name: row.derived() for name, row in zip(named, report.rows, strict=True)}
+    return found | {"weighted": mix.weighted[0].derived()}

@@ -1,0 +1,90 @@
+"""A comparison of machines as text: a column for each machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kernbench.report.compare import MachineColumn, differences
+from kernbench.report.paint import Paint
+from kernbench.report.ranges import Range
+from kernbench.sweep.derived import DERIVED
+from kernbench.sweep.request import SweepReport
+
+KEYS_SHOWN = 60
+
+
+def comparison_as_text(
+    columns: Sequence[MachineColumn],
+    probes: Mapping[str, Sequence[float | None]],
+    work: Sequence[SweepReport],
+    paint: Paint,
+) -> str:
+    names = [column.name for column in columns]
+    labels = columns[0].totals
+    parts = [
+        paint("Machines", "title"),
+        *_table(names, {key: [each.totals[key] for each in columns] for key in labels}),
+    ]
+    if probes:
+        title = paint("Latency of 32 KiB, ns, uncontended", "title")
+        parts += ["", title, *_table(names, {name: list(values) for name, values in probes.items()})]
+    for title, rows in _workloads(work):
+        parts += ["", paint(title, "title"), *_table(names, rows)]
+    changed = differences(columns)
+    if changed:
+        shown = dict(list(changed.items())[:KEYS_SHOWN])
+        parts += ["", paint("Keys that differ", "title"), *_table(names, shown)]
+        if len(changed) > KEYS_SHOWN:
+            parts.append(f"  ... and {len(changed) - KEYS_SHOWN} more: --json has all")
+    warnings = [f"  {column.name}: {text}" for column in columns for text in (*column.infeasible, *column.warnings)]
+    if warnings:
+        parts += ["", paint("Warnings", "title"), *warnings]
+    return "\n".join(parts)
+
+
+def _workloads(work: Sequence[SweepReport]) -> Iterator[tuple[str, dict[str, list[object]]]]:
+    """A table by workload, and one of weighted figures. A machine without a figure has the reason."""
+    if not work or work[0].scenario is None:
+        return
+    mix = work[0].scenario.scenario
+    for at, workload in enumerate(mix.workloads):
+        rows = [report.rows[at] for report in work]
+        figures: dict[str, list[object]] = {
+            name: [row.derived().get(name) for row in rows]
+            for name in DERIVED
+            if any(name in row.derived() for row in rows)
+        }
+        figures["% of roofline"] = [
+            100 * row.roofline_share if row.roofline_share is not None else None for row in rows
+        ]
+        figures["bound"] = [row.bound for row in rows]
+        figures["sip_w"] = [row.sip_w for row in rows]
+        if any(row.infeasible or row.error for row in rows):
+            figures["infeasible"] = [row.infeasible or (row.error or "").partition("\n")[0] or "-" for row in rows]
+        yield f"{workload.name}, {mix.share(workload):.0%} of tokens", figures
+    weighted = [report.scenario.weighted[0] for report in work if report.scenario is not None]
+    names = [name for name in DERIVED if any(name in row.derived() for row in weighted)]
+    yield "Weighted over all workloads", {name: [row.derived().get(name) for row in weighted] for name in names}
+
+
+def _table(names: Sequence[str], rows: Mapping[str, Sequence[object]]) -> list[str]:
+    cells = [["", *names], *([label, *(_cell(value) for value in values)] for label, values in rows.items())]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(names) + 1)]
+    return [
+        "  " + "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
+        for line in cells
+    ]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, Range):
+        return f"{_number(value.value)} ({_number(value.low)} to {_number(value.high)})"
+    if value is None:
+        return "-"
+    return _number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

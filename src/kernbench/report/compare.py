@@ -1,0 +1,131 @@
+"""Machines side by side: keys that differ, totals and rooflines with area, power and price, warnings about bottlenecks.
+
+A total is a number, or a range where coefficients have one. The ridge is where a kernel stops being bound by memory:
+peak flops over peak bytes of HBM that the PEs' ports can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernbench.report.feasible import Feasibility, feasibility_of
+from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.ranges import Range
+from kernbench.report.roofline import peak_of
+from kernbench.report.silicon import area_of
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.machine_hash import machine_hash
+from kernbench.topology.spec import MachineSpec
+
+Total = float | Range
+
+
+@dataclass(frozen=True, slots=True)
+class MachineColumn:
+    """One machine of a comparison."""
+
+    name: str
+    graph: TopologyGraph
+    totals: Mapping[str, Total]
+    warnings: tuple[str, ...]
+    infeasible: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "machine": self.graph.spec.system.name,
+            "machine_hash": machine_hash(self.graph.spec),
+            "totals": {
+                label: total.as_json() if isinstance(total, Range) else total for label, total in self.totals.items()
+            },
+            "warnings": list(self.warnings),
+            "infeasible": list(self.infeasible),
+        }
+
+
+def column_of(name: str, graph: TopologyGraph) -> MachineColumn:
+    """What a machine comes to without running anything."""
+    limits = feasibility_of(graph)
+    warnings = (*summarize_machine(graph).warnings, *_bottlenecks(graph.spec, limits))
+    return MachineColumn(name, graph, _totals(graph, limits), warnings, limits.infeasible)
+
+
+def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
+    spec, cube = graph.spec, graph.spec.cube
+    peak = peak_of(spec, spec.n_pes)
+    dies = {die.name: die for die in limits.dies}
+    return {
+        "SIPs": float(spec.n_sips),
+        "cubes": float(spec.n_cubes),
+        "PEs": float(spec.n_pes),
+        "peak TFLOP/s, f16": peak.gflops / 1e3,
+        "HBM TB/s": peak.gbs / 1e3,
+        "ridge, flop/byte": peak.gflops / peak.gbs,
+        "HBM GB": float(spec.n_cubes * cube.memory_map.hbm_total_gb_per_cube),
+        "SRAM MB": spec.n_cubes * cube.memory_map.sram_mb_per_cube,
+        "TCM MB": spec.n_pes * cube.memory_map.tcm_mb_per_pe,
+        "die to die GB/s": spec.sip.links.cube_to_cube.bw_gbs,
+        "SIP to switch GB/s": spec.system.links.io_ep_to_switch.bw_gbs,
+        "die of a cube, mm2": dies["cube"].area_mm2,
+        "edge of it for PHYs, %": dies["cube"].edge_share * 100,
+        "all dies, mm2": area_of(graph).counted,
+        "static W": limits.static_w,
+        "price, USD": limits.price.total_usd,
+        "yield of a cube, %": limits.price.yields["cube"] * 100,
+    }
+
+
+def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
+    """What limits a machine before any workload: dies that do not hold their blocks, narrow links, little TCM."""
+    for die in limits.dies:
+        if die.area_mm2.value > die.geometry_mm2:
+            yield (
+                f"the blocks of a {die.name} need {die.area_mm2.value:,.0f} mm2 ({die.area_mm2.low:,.0f} to "
+                f"{die.area_mm2.high:,.0f}), and it is drawn with {die.geometry_mm2:,.0f}: distances are too short"
+            )
+    cube_gbs = spec.cube.n_pes * spec.cube.hbm_link_bw_gbs
+    if spec.sip.n_cubes > 1 and spec.sip.links.cube_to_cube.bw_gbs < cube_gbs / 8:
+        yield (
+            f"a cube has {cube_gbs:,.0f} GB/s of HBM and {spec.sip.links.cube_to_cube.bw_gbs:,.0f} GB/s to the next: "
+            "what is not in its own HBM comes at less than an eighth of the rate"
+        )
+    parts = spec.cube.pe_template.components
+    flops_per_byte = 2 * parts.pe_gemm.number_attr("macs_per_ns") / spec.cube.pe_template.links.tcm_read_bw_gbs
+    elements = spec.cube.tcm_allocatable_bytes / 2
+    reach = (elements / 3) ** 0.5 / 2  # of t x t tiles, three of which fit: 2 t**3 flops for 2 t**2 elements of 2 bytes
+    if peak_ridge(spec) > reach:
+        yield (
+            f"the ridge is {peak_ridge(spec):,.0f} flop/byte, and square tiles of f16 in TCM reach {reach:,.0f}: "
+            "products are bound by HBM unless PEs share what they read"
+        )
+    if flops_per_byte > 64:
+        yield (
+            f"a PE computes {flops_per_byte:,.0f} flops per byte that its TCM reads "
+            "(cube.pe_template.links.tcm_read_bw_gbs): tiles of few rows are bound by TCM"
+        )
+
+
+def peak_ridge(spec: MachineSpec) -> float:
+    """Flops per byte of HBM at which a machine is balanced."""
+    peak = peak_of(spec, spec.n_pes)
+    return peak.gflops / peak.gbs
+
+
+def differences(columns: Sequence[MachineColumn]) -> dict[str, list[object]]:
+    """Keys of descriptions whose values are not the same on all machines, with those values; the name is left out."""
+    flats = [dict(_flat(column.graph.spec.model_dump(mode="json"))) for column in columns]
+    keys = list(dict.fromkeys(key for flat in flats for key in flat))
+    return {
+        key: [flat.get(key) for flat in flats]
+        for key in keys
+        if key != "system.name" and any(flat.get(key) != flats[0].get(key) for flat in flats)
+    }
+
+
+def _flat(tree: object, path: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _flat(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, tree

@@ -1,0 +1,101 @@
+"""The points that a request comes to: axes combined or one at a time, conditions, workloads of a scenario.
+
+Machines that cannot be loaded are found before anything runs: a sweep of none but such machines is refused, others
+have their reason noted at once; their rows have the whole error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kernbench.common.errors import TopologyError, UsageError
+from kernbench.sweep.points import MACHINE, Point, Value, grid, grid_point, listed, uncoupled, zipped
+from kernbench.sweep.search import random_points
+from kernbench.sweep.sensitivity import check_sensitivity, one_at_a_time
+from kernbench.topology.load import load_spec
+
+if TYPE_CHECKING:
+    from kernbench.sweep.request import SweepRequest
+
+MOST_LOADED_EARLY = 200  # machines; a load takes some 10 ms
+
+
+def points_of(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point]:
+    """All points of a request without an adaptive search; raises UsageError when conditions leave none."""
+    points = _combined(request)
+    kept = [point for point in points if all(condition.holds(point, machine) for condition in request.where)]
+    if not kept:
+        texts = ", ".join(condition.text for condition in request.where)
+        raise UsageError(f"no point of {len(points)} satisfies the conditions", where=texts, hint="relax one of them")
+    return kept if request.scenario is None else request.scenario.points(kept)
+
+
+def _combined(request: SweepRequest) -> list[Point]:
+    if request.points is not None:
+        return listed(request.points, request.params)
+    if request.sensitivity:
+        return one_at_a_time(request.axes, request.params)
+    if request.search is not None:
+        return random_points(request.axes, request.params, request.search)
+    return (zipped if request.mode == "zip" else grid)(request.axes, request.params)
+
+
+def examples_of(request: SweepRequest) -> list[Point]:
+    """Points enough to see which parameters are given and whether the machine changes."""
+    if request.points is not None:
+        found = listed(request.points, request.params)
+    else:
+        last = {name: [values[0], values[-1]] for name, values in request.axes.items()}
+        found = [grid_point(last, number, request.params) for number in (0, 2 ** len(last) - 1)]
+    return found if request.scenario is None else request.scenario.points(found)
+
+
+def check_further(request: SweepRequest) -> None:
+    """Raise UsageError for a scenario, conditions or --sensitivity that do not go with the rest of a request."""
+    if request.sensitivity:
+        check_sensitivity(request.axes, request.points is not None, request.search is not None, request.mode)
+    if request.search is None or request.search.method != "optuna":
+        return
+    if request.scenario is not None:
+        raise UsageError(
+            "a search has one bench, a scenario several workloads", hint="use --search random, or a grid of machines"
+        )
+    if request.where:
+        raise UsageError("Optuna proposes points by itself", hint="use --where with a grid or with --search random")
+
+
+def settings_of(request: SweepRequest) -> list[dict[str, Value]]:
+    """What points set, each axis at least once, by single keys."""
+    if request.points is not None:
+        return [dict(point) for point in request.points]
+    return [uncoupled(name, values[0]) for name, values in request.axes.items()]
+
+
+def machine_keys_of(request: SweepRequest) -> dict[str, Value]:
+    """The keys of the machine that points set, with an example of a value."""
+    found: dict[str, Value] = {}
+    for setting in settings_of(request):
+        for name, value in setting.items():
+            if name.startswith(MACHINE):
+                found.setdefault(name.removeprefix(MACHINE), value)
+    return found
+
+
+def refuse_early(points: Sequence[Point], machine: Mapping[str, Value]) -> list[str]:
+    """A note on machines that cannot be loaded; raises TopologyError when there is no other."""
+    machines = {point.machine_key: point for point in points}
+    wrong: dict[str, TopologyError] = {}
+    for key, point in list(machines.items())[:MOST_LOADED_EARLY]:
+        try:
+            load_spec(machine, point.machine)
+        except TopologyError as error:
+            wrong[key] = error
+    if not wrong:
+        return []
+    first = next(iter(wrong.values()))
+    if len(wrong) == len(machines):
+        raise first
+    unable = sum(point.machine_key in wrong for point in points)
+    fault = first.faults[0]
+    return [f"{unable} of {len(points)} points have a machine that cannot be loaded: {fault.what} ({fault.key})"]

@@ -1,0 +1,149 @@
+"""A set of workloads, and what machines come to on it: by workload, and weighted.
+
+A weight is a workload's share of all tokens. Weighted tokens per second are the tokens of all workloads over the time
+that they take one after the other; energy per token is the mean by weight; the time to the first token is the mean over
+workloads that have one. Times of layers of different work are not added, so there is no weighted `layer_ns`, and no row
+is called best across different workloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from kernbench.sweep.objectives import Objective, pareto_front, ranked
+from kernbench.sweep.points import Point, Value
+from kernbench.sweep.rows import SweepRow
+
+BEST = 10
+WEIGHTED = "weighted"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Parameters of the bench, and the share of all tokens that is of this kind, before shares are scaled to 1."""
+
+    name: str
+    params: Mapping[str, Value]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Workloads by name, in order."""
+
+    name: str
+    workloads: tuple[Workload, ...]
+
+    def share(self, workload: Workload) -> float:
+        return workload.weight / fsum(each.weight for each in self.workloads)
+
+    def points(self, machines: Sequence[Point]) -> list[Point]:
+        """Every workload on every machine; the machine changes slowest."""
+        return [
+            Point({**machine.params, **workload.params}, machine.machine)
+            for machine in machines
+            for workload in self.workloads
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The best rows of one kind of work by the first objective, and the front over all of them."""
+
+    best: list[SweepRow]
+    front: list[SweepRow]
+
+    def as_json(self) -> dict[str, object]:
+        return {"best": [row.point for row in self.best], "front": [row.point for row in self.front]}
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioResults:
+    """Rankings by workload, and rows and ranking of the weighted figures: one row per machine."""
+
+    scenario: Scenario
+    workloads: Mapping[str, Ranking]
+    weighted: list[SweepRow]
+    ranking: Ranking
+
+    def as_json(self) -> dict[str, object]:
+        named = {each.name: each for each in self.scenario.workloads}
+        return {
+            "name": self.scenario.name,
+            "workloads": {
+                name: {"params": dict(named[name].params), "share": self.scenario.share(named[name]), **ranks.as_json()}
+                for name, ranks in self.workloads.items()
+            },
+            WEIGHTED: {"rows": [row.flat() for row in self.weighted], **self.ranking.as_json()},
+        }
+
+
+def results_of(scenario: Scenario, rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> ScenarioResults:
+    """Rankings of the rows of a scenario, whose points are those of `Scenario.points`."""
+    by_workload = {each.name: rows_of(each, rows) for each in scenario.workloads}
+    rankings = {name: _ranking(own, objectives) for name, own in by_workload.items()}
+    machines = list(dict.fromkeys(Point({}, row.machine).machine_key for row in rows))
+    weighted = []
+    for number, key in enumerate(machines):
+        own = {
+            each.name: next((row for row in by_workload[each.name] if Point({}, row.machine).machine_key == key), None)
+            for each in scenario.workloads
+        }
+        weighted.append(_weighted(number, scenario, own))
+    return ScenarioResults(scenario, rankings, weighted, _ranking(weighted, objectives))
+
+
+def rows_of(workload: Workload, rows: Sequence[SweepRow]) -> list[SweepRow]:
+    """The rows of one workload, one per machine."""
+    return [row for row in rows if all(row.params.get(name) == value for name, value in workload.params.items())]
+
+
+def _ranking(rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> Ranking:
+    return Ranking(ranked(rows, objectives)[:BEST], pareto_front(rows, objectives))
+
+
+def _weighted(number: int, scenario: Scenario, own: Mapping[str, SweepRow | None]) -> SweepRow:
+    """The figures of one machine over all workloads; a workload that failed or is infeasible makes it infeasible."""
+    found = {name: row for name, row in own.items() if row is not None}
+    first = next(iter(found.values()))
+    reasons = [
+        f"{name}: {row.infeasible or 'failed'}" for name, row in found.items() if not row.ok or not row.is_feasible
+    ]
+    figures: dict[str, float] = {}
+    if not reasons:
+        shares = {each.name: scenario.share(each) for each in scenario.workloads}
+        values = {name: row.derived() for name, row in found.items()}
+        figures["tokens_per_s"] = 1 / fsum(shares[name] / _float(values[name]["tokens_per_s"]) for name in found)
+        figures["mj_per_token"] = fsum(shares[name] * _float(values[name]["mj_per_token"]) for name in found)
+        first_tokens = {name: _float(value["ttft_ms"]) for name, value in values.items() if "ttft_ms" in value}
+        if first_tokens:
+            parts = fsum(shares[name] for name in first_tokens)
+            figures["ttft_ms"] = fsum(shares[name] * ms for name, ms in first_tokens.items()) / parts
+    hottest = max(found.values(), key=lambda row: row.sip_w or 0.0)
+    return SweepRow(
+        number,
+        {},
+        first.machine,
+        first.machine_hash,
+        ok=all(row.ok for row in found.values()),
+        area_mm2=first.area_mm2,
+        area_low_mm2=first.area_low_mm2,
+        area_high_mm2=first.area_high_mm2,
+        sip_w=hottest.sip_w,
+        sip_low_w=hottest.sip_low_w,
+        sip_high_w=hottest.sip_high_w,
+        static_w=first.static_w,
+        cost_usd=first.cost_usd,
+        cost_low_usd=first.cost_low_usd,
+        cost_high_usd=first.cost_high_usd,
+        cost=first.cost,
+        returned=figures,
+        infeasible="; ".join(reasons) or None,
+    )
+
+
+def _float(value: Value) -> float:
+    assert isinstance(value, int | float)
+    return float(value)

@@ -1,0 +1,138 @@
+"""Scenarios, comparisons and pages through the command line, on small machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernbench.cli.main import main
+
+MIX = """\
+workloads:
+  - { name: prompt, model: tiny-llama, phase: prefill, tokens: 32, weight: 1 }
+  - { name: answer, model: tiny-llama, phase: decode, batch: 2, context: 32, weight: 3 }
+"""
+SMALL = ["--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+HBM = "machine:cube.memory_map.hbm_channel_bw_gbs"
+MACS = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
+
+
+@pytest.fixture
+def mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mix.yaml"
+    file.write_text(MIX)
+    return file
+
+
+def kernbench(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
+    with pytest.raises(SystemExit) as end:
+        main([*args])
+    out = capsys.readouterr()
+    assert end.value.code == code, out.err
+    return out.err if code else out.out
+
+
+def test_a_scenario_ranks_each_workload_and_the_mix_and_nothing_across(
+    mix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = ["--over", f"{HBM}=16,32", "--set", "limits.cost_usd=900", "--workers", "1", "--out", "out"]
+    data = json.loads(kernbench(capsys, "sweep", "--scenario", str(mix), *SMALL, *over, "--json"))
+    assert data["objectives"] == ["tokens_per_s:max", "cost_usd:min"]
+    assert (data["best"], data["front"]) == ([], [])
+    assert len(data["rows"]) == 4
+    scenario = data["scenario"]
+    assert {name: each["share"] for name, each in scenario["workloads"].items()} == {"prompt": 0.25, "answer": 0.75}
+    assert [row["point"] for row in data["rows"] if row["infeasible"]] == [2, 3]  # 32 GB/s per channel cost more
+    assert scenario["workloads"]["prompt"]["best"] == [0]
+    assert scenario["workloads"]["answer"]["best"] == [1]
+    cheap, dear = scenario["weighted"]["rows"]
+    rates = [
+        table["value"]
+        for row in data["rows"][:2]
+        for table in row["table"]
+        if table.get("figure") == "tokens per second in total"
+    ]
+    assert cheap["tokens_per_s"] == pytest.approx(1 / (0.25 / rates[0] + 0.75 / rates[1]))
+    assert dear["infeasible"].startswith("prompt: the machine costs ")
+    page = Path(kernbench(capsys, "report", "out").split()[1])
+    text = page.read_text()
+    assert "Weighted over all workloads" in text
+    assert "answer: 75% of tokens" in text
+    assert "more than 900 (limits.cost_usd)" in text
+
+
+def test_sensitivity_varies_each_axis_alone_and_draws_a_tornado(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    over = ["--over", f"{HBM}=16", "--over", f"{MACS}=8192", "--sensitivity", "--objective", "layer_ns,cost_usd"]
+    run = ["sweep", "--bench", "llm-layer", "--param", "tokens=32", *SMALL, *over, "--workers", "1", "--out", "alone"]
+    data = json.loads(kernbench(capsys, *run, "--json"))
+    assert len(data["rows"]) == 3  # as it is, and two changes
+    effects = {(each["objective"], each["axis"]): each["change"] for each in data["sensitivity"]}
+    assert effects["layer_ns", HBM] > 0 > effects["cost_usd", HBM]
+    assert effects["cost_usd", MACS] > 0
+    assert Path("alone/sensitivity.svg").is_file()
+    kernbench(capsys, "report", "alone")
+    assert "Each axis alone" in Path("alone/report.html").read_text()
+
+
+def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("fast.yaml").write_text("cube: { memory_map: { hbm_channel_bw_gbs: 64.0 } }\n")
+    run = ["compare", "default", "fast.yaml", *SMALL, "--scenario", str(mix), "--workers", "1"]
+    data = json.loads(kernbench(capsys, *run, "--json"))
+    assert [machine["name"] for machine in data["machines"]] == ["default", "fast"]
+    assert data["differences"] == {"cube.memory_map.hbm_channel_bw_gbs": [32.0, 64.0]}
+    assert "pe-cross-sip-hbm" not in data["probes_ns"]  # one SIP
+    slow, fast = data["probes_ns"]["pe-local-hbm"]
+    assert fast <= slow
+    figures = {name: each["figures"] for name, each in data["workloads"].items()}
+    assert figures["default"]["answer"]["layer_ns"] >= figures["fast"]["answer"]["layer_ns"]
+    assert any("an HBM slice gives 512" in text for text in data["machines"][1]["warnings"])
+    text = kernbench(capsys, *run[:3], *SMALL, "--no-probes")
+    assert "ridge, flop/byte" in text
+    assert "Latency" not in text
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["compare", "default"], "1 machines to compare"),
+        (["sweep", "--scenario", "mix.yaml", "--bench", "llm-layer"], "a scenario and a bench"),
+        (["sweep", "--scenario", "mix.yaml", "--over", "batch=1,2"], "'batch' is set beside a scenario"),
+        (["sweep", "--scenario", "none.yaml"], "the scenario cannot be read"),
+        (["sweep", "--bench", "llm-layer", "--sensitivity"], "varies axes one at a time"),
+        (["sweep", "--bench", "llm-layer", "--over", f"{HBM}=1", "--where", "batch"], "is no condition"),
+        (
+            ["sweep", "--bench", "llm-layer", "--over", f"{HBM}=16,32", "--where", f"{HBM} > 99"],
+            "no point of 2 satisfies",
+        ),
+        (["sweep", "--bench", "llm-layer", "--over", f"{HBM}&{MACS}=1&2&3"], "3 values for 2 keys"),
+        (["sweep", "--bench", "llm-layer", "--over", f"{HBM}=-1,-2"], "out of range"),
+        (["report", "."], "no results"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(mix: Path, capsys: pytest.CaptureFixture[str], args, words) -> None:
+    assert words in kernbench(capsys, *args, code=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\n", "the file has no workloads"),
+        ("workloads: []\n", "workloads is no list"),
+        ("workloads: [{ modle: tiny-llama }]\n", "did you mean 'model'"),
+        ("workloads: [{ weight: -1 }]\n", "weight is -1"),
+        ("workloads: [{ name: a }, { name: a, batch: 2 }]\n", "two workloads are named 'a'"),
+        ("workloads: [{ name: a }, { name: b }]\n", "is one that was listed"),
+        ("workloads: [{ phase: sleep }]\n", "phase"),
+        ("colour: red\nworkloads: [{ name: a }]\n", "unknown key 'colour'"),
+    ],
+)
+def test_faults_of_a_scenario_name_their_line(
+    mix: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    mix.write_text(text)
+    message = kernbench(capsys, "sweep", "--scenario", "mix.yaml", code=2)
+    assert words in message
+    assert "mix.yaml" in message

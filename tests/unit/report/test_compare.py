@@ -1,0 +1,39 @@
+"""Machines side by side without running them."""
+
+from __future__ import annotations
+
+from kernbench.report.compare import column_of, differences
+from kernbench.report.ranges import Range
+from kernbench.topology import load_topology
+
+ONE = {"system.sips.count": 1, "sip.cube_mesh": {"w": 2, "h": 1}}
+
+
+def test_totals_are_those_of_the_whole_machine() -> None:
+    column = column_of("one", load_topology(None, ONE))
+    assert column.totals["PEs"] == 16
+    assert column.totals["peak TFLOP/s, f16"] == 2 * 4096 * 16 / 1000
+    assert column.totals["HBM TB/s"] == 16 * 256 / 1000
+    assert column.totals["ridge, flop/byte"] == 2 * 4096 / 256
+    assert isinstance(column.totals["price, USD"], Range)
+    assert column.infeasible == ()
+
+
+def test_only_keys_that_differ_are_listed() -> None:
+    key = "cube.memory_map.hbm_channel_bw_gbs"
+    columns = [column_of("a", load_topology(None, ONE)), column_of("b", load_topology(None, ONE | {key: 64.0}))]
+    assert differences(columns) == {key: [32.0, 64.0]}
+
+
+def test_bottlenecks_are_warnings() -> None:
+    dense = {"cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 65536.0, "sip.links.cube_to_cube.bw_gbs": 128.0}
+    found = column_of("dense", load_topology(None, ONE | dense)).warnings
+    assert any("the blocks of a cube need" in text for text in found)
+    assert any("less than an eighth" in text for text in found)
+    assert any("the ridge is 512 flop/byte" in text for text in found)
+    assert column_of("shipped", load_topology(None, ONE)).warnings == ()
+
+
+def test_limits_are_checked_before_anything_runs() -> None:
+    column = column_of("small", load_topology(None, ONE | {"limits.die_mm2": 100}))
+    assert column.infeasible == ("a die of kind cube has 189 mm2 (84 to 349), more than 100 (limits.die_mm2)",)
