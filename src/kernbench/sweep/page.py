@@ -104,6 +104,11 @@ def _groups(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> dict[str, Grou
         {"objective": e["objective"], "axis": e["axis"], "value": e["value"], "change (%)": 100 * e["change"]}
         for e in data.get("sensitivity", [])
     ]
+    groups["Spread explained by each axis"] = [
+        {"objective": objective, "axis": axis, "share (%)": 100 * share}
+        for objective, shares in data.get("importance", {}).items()
+        for axis, share in shares.items()
+    ]
     groups["Infeasible"] = [
         {**_short(row.flat(), rows), "infeasible": row.infeasible} for row in rows if not row.is_feasible
     ]

@@ -17,6 +17,7 @@ from kernbench.sweep.conditions import Condition
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
 from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Progress, RowStore, SweepPlan, drive
 from kernbench.sweep.folder import SweepFolder
+from kernbench.sweep.importance import importance_of
 from kernbench.sweep.objectives import (
     Objective,
     check_columns,
@@ -41,6 +42,7 @@ from kernbench.topology.spec_base import MAX_SIPS
 
 Mode = Literal["grid", "zip"]
 MODES: tuple[Mode, ...] = ("grid", "zip")
+Importance = Mapping[str, Mapping[str, float]]  # objective -> axis -> share of its variance
 MadeWith = Mapping[str, Mapping[str, str]]  # identities by their digests
 BEST = 10
 SCENARIO_OBJECTIVES = (Objective("tokens_per_s", maximize=True), Objective("cost_usd"))
@@ -96,11 +98,12 @@ class SweepReport:
     files: list[Path]
     scenario: ScenarioResults | None = None
     sensitivity: list[Effect] = field(default_factory=list)
+    importance: Importance = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
         """As in `results.json`, and what happened now."""
         data = results_as_json(self.identity, self.made_with, self.rows, self.objectives, self.best, self.front)
-        data |= further_results(self.scenario, self.sensitivity)
+        data |= further_results(self.scenario, self.sensitivity, self.importance)
         rows = data.pop("rows")
         return {**data, "ran": self.ran, "notes": self.notes, "files": [str(file) for file in self.files], "rows": rows}
 
@@ -279,7 +282,9 @@ def _report(
     if mix is not None:  # rows of different work are not compared
         best, front = [], []
     effects = effects_of(request.axes, request.params, rows, objectives) if request.sensitivity and mix is None else []
-    results = results_as_json(identity, made_with, rows, objectives, best, front) | further_results(mix, effects)
+    explained = importance_of(rows if mix is None else mix.weighted, objectives) if not request.sensitivity else {}
+    results = results_as_json(identity, made_with, rows, objectives, best, front)
+    results |= further_results(mix, effects, explained)
     drawn = (rows, front) if mix is None else (mix.weighted, mix.ranking.front)
     files, warnings = _write(request, *drawn, rows, objectives, results, effects)
     unfit = sum(not row.fits for row in rows)
@@ -292,13 +297,26 @@ def _report(
         )
     notes = [*notes, *warnings]
     return SweepReport(
-        rows, driven.ran, driven.run_s, objectives, best, front, identity, made_with, notes, files, mix, effects
+        rows,
+        driven.ran,
+        driven.run_s,
+        objectives,
+        best,
+        front,
+        identity,
+        made_with,
+        notes,
+        files,
+        mix,
+        effects,
+        explained,
     )
 
 
-def further_results(mix: ScenarioResults | None, effects: Sequence[Effect]) -> dict[str, object]:
-    """What `results.json` has of a scenario, and of axes that were varied alone."""
+def further_results(mix: ScenarioResults | None, effects: Sequence[Effect], explained: Importance) -> dict[str, object]:
+    """What `results.json` has of a scenario, of axes that were varied alone, and of how much each axis explains."""
     found: dict[str, object] = {} if mix is None else {"scenario": mix.as_json()}
+    found |= {"importance": explained} if explained else {}
     return found | ({"sensitivity": [effect.as_json() for effect in effects]} if effects else {})
 
 
