@@ -64,6 +64,13 @@ def test_a_scenario_ranks_each_workload_and_the_mix_and_nothing_across(
     assert "more than 900 (limits.cost_usd)" in text
 
 
+def test_damaged_results_are_refused_in_one_message(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad").mkdir()
+    for text in ('{"command": "sweep"}', '{"command": "sweep", "rows": [1]}', '{"command": "sweep", "rows": {}}'):
+        Path("bad/results.json").write_text(text)
+        assert kernbench(capsys, "report", "bad", code=2).startswith("error: not the results of a sweep")
+
+
 def test_sensitivity_varies_each_axis_alone_and_draws_a_tornado(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     over = ["--over", f"{HBM}=16", "--over", f"{MACS}=8192", "--sensitivity", "--objective", "layer_ns,cost_usd"]
     run = ["sweep", "--bench", "llm-layer", "--param", "tokens=32", *SMALL, *over, "--workers", "1", "--out", "alone"]

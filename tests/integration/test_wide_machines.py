@@ -29,6 +29,20 @@ def test_a_machine_of_17_sips_and_24_pes_per_cube_computes_what_it_should() -> N
         assert all(check.ok for check in result.data)
 
 
+def test_a_ring_of_cubes_computes_what_it_should_and_with_and_without_fast_paths_in_the_same_time() -> None:
+    ring = {"system.sips.count": 1, "sip.cube_mesh": {"w": 4, "h": 1, "wrap": "x"}, "cube.pe_layout.pe_per_corner": 1}
+    graph, spec = load_topology(None, ring), resolve("va-offset-verify")
+    fast, plain = (
+        run_bench(spec.run, graph, RunOptions(device="sip:0", verify_data=True, fast=fast), name=spec.name)
+        for fast in (True, False)
+    )
+    assert fast.ok
+    assert all(check.ok for check in fast.data)
+    assert fast.total_ns == plain.total_ns
+    line = run_bench(spec.run, load_topology(None, ring | {"sip.cube_mesh.wrap": "none"}), name=spec.name)
+    assert fast.total_ns <= line.total_ns
+
+
 def _sizes(sips: int, cubes: int) -> tuple[int, int]:
     graph: TopologyGraph = load_topology(None, {"system.sips.count": sips, "sip.cube_mesh": {"w": cubes, "h": 1}})
     return len(graph.nodes), len(graph.edges)

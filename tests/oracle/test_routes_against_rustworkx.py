@@ -52,6 +52,7 @@ def lengths_from(graph: TopologyGraph, src: str, allowed: Callable[[Edge], bool]
 
 SHAPES: list[dict[str, object]] = [
     {"sip.cube_mesh": {"w": 3, "h": 2}},
+    {"sip.cube_mesh": {"w": 4, "h": 2, "wrap": "x"}},
     {
         "sip.cube_mesh": {"w": 2, "h": 2},
         "sip.io_chiplets": [{"id": "io0", "side": "W"}, {"id": "io1", "side": "E"}],

@@ -31,15 +31,15 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         lines += _scenario(report, paint)
     if report.sensitivity:
         lines += _sensitivity(report, paint)
-    for objective, shares in report.importance.items():
-        words = ", ".join(f"{short_axis(axis)} {share:.0%}" for axis, share in shares.items())
-        lines += ["", f"Spread of {objective} explained by {words}"]
     if report.best:
         lines += ["", paint(f"Best by {report.objectives[0]}", "title"), *_table(report.best, shown)]
     if len(report.objectives) > 1 and report.front:
         over = ", ".join(str(objective) for objective in report.objectives)
         lines += ["", paint(f"Pareto front over {over}", "title"), *_table(report.front[:FRONT_SHOWN], shown)]
         lines += _more(len(report.front) - FRONT_SHOWN)
+    for objective, shares in report.importance.items():
+        words = ", ".join(f"{short_axis(axis)} {share:.0%}" for axis, share in shares.items())
+        lines += ["", f"Spread of {objective} explained by {words}"]
     tables = table_rows(rows)
     if tables and report.scenario is None and not report.sensitivity:
         own = [name for name in table_columns(tables) if name.startswith(TABLE)]

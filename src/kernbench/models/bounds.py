@@ -74,7 +74,8 @@ def rates_of(spec: MachineSpec) -> SipRates:
     """The peak rates of one SIP of a machine."""
     pes, parts = spec.sip.n_cubes * spec.cube.n_pes, spec.cube.pe_template.components
     mesh = spec.sip.cube_mesh
-    neighbours = min(mesh.w - 1, 1) + min(mesh.h - 1, 1)  # of the cube at a corner
+    closed = mesh.wrap != "none"  # the cube at a corner has a neighbour more on each axis that is closed
+    neighbours = min(mesh.w - 1, 1 + (closed and "x" in mesh.wrap)) + min(mesh.h - 1, 1 + (closed and "y" in mesh.wrap))
     ucie = spec.cube.ucie
     link = min(spec.sip.links.cube_to_cube.bw_gbs, ucie.n_connections * ucie.per_connection_bw_gbs)
     return SipRates(

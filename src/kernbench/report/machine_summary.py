@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kernbench.report.worst_paths import WorstPath, worst_paths
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.mesh import Mesh, build_mesh
+from kernbench.topology.ports import resolve_chiplets, wrap_links
 from kernbench.topology.spec import MachineSpec
 
 SCHEMA = 1
@@ -106,7 +107,7 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
         "pcie_per_sip": pcie,
         "host": spec.system.links.host_to_switch.bw_gbs,
         "noc_bisection": _noc_bisection_gbs(spec, mesh),
-        "sip_bisection": _sip_bisection_gbs(spec, min(spec.sip.links.cube_to_cube.bw_gbs, cube_port)),
+        "sip_bisection": _sip_bisection_gbs(spec, cube_port),
         "tray_bisection": spec.n_sips // 2 * pcie if spec.n_sips > 1 else None,
     }
 
@@ -122,10 +123,17 @@ def _noc_bisection_gbs(spec: MachineSpec, mesh: Mesh) -> float | None:
     return min(cuts) * spec.cube.links.router_bw_gbs if cuts else None
 
 
-def _sip_bisection_gbs(spec: MachineSpec, port_gbs: float) -> float | None:
+def _sip_bisection_gbs(spec: MachineSpec, cube_port: float) -> float | None:
+    """Links between cubes across the middle, with those that close rows or columns."""
     w, h = spec.sip.cube_mesh.w, spec.sip.cube_mesh.h
-    cuts = [across for across, along in ((h, w), (w, h)) if along > 1]
-    return min(cuts) * port_gbs if cuts else None
+    seam_gbs = min(spec.sip.links.cube_to_cube.bw_gbs, cube_port)
+    closed = [link.axis for link in wrap_links(spec.sip, resolve_chiplets(spec.sip, 0.0))]
+    cuts = []
+    if w > 1:
+        cuts.append(h * seam_gbs + closed.count("x") * min(spec.wrap_link("x")[0], cube_port))
+    if h > 1:
+        cuts.append(w * seam_gbs + closed.count("y") * min(spec.wrap_link("y")[0], cube_port))
+    return min(cuts) if cuts else None
 
 
 # --------------------------------------------------------------------------------------------------------------- JSON

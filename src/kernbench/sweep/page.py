@@ -4,12 +4,12 @@ does, every point; figures inline, one file that can be sent.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import UsageError
+from kernbench.common.plain_json import parse_json
 from kernbench.common.regular_files import read_regular
 from kernbench.report.results_page import Figure, Page, page_as_html
 from kernbench.sweep.derived import DERIVED
@@ -32,20 +32,31 @@ Group = list[Mapping[str, object]]
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder has results of a sweep."""
-    return (folder / JSON).is_file() and _data(folder).get("command") == "sweep"
+    """Whether a folder has results that a sweep wrote."""
+    try:
+        return _data(folder).get("command") == "sweep"
+    except (OSError, ValueError, UsageError):
+        return False
 
 
 def write_sweep_page(folder: Path, target: Path | None = None) -> Path:
-    """One HTML file of a sweep's results; raises UsageError if the folder has none."""
-    data = _data(folder)
+    """One HTML file of a sweep's results; raises UsageError if the folder has none that can be read."""
     try:
-        rows = [row_of_json(row) for row in data["rows"]]
-    except (KeyError, TypeError, ValueError):
+        page = _page(folder, _data(folder))
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(
-            "the results cannot be read", where=str(folder / JSON), hint="run the sweep again: rows are kept"
+            f"not the results of a sweep: {error!r}"[:200],
+            where=str(folder / JSON),
+            hint="run the sweep again: its rows are kept",
         ) from None
-    page = Page(
+    path = folder / PAGE if target is None else target
+    write_atomically(path, page_as_html(page).encode())
+    return path
+
+
+def _page(folder: Path, data: Mapping[str, Any]) -> Page:
+    rows = [row_of_json(row) for row in data["rows"]]
+    return Page(
         title=f"Sweep of {data['bench']}",
         about=_about(data, rows),
         origin=f"kernbench {data['version']}, machine {data['machine']}; {len(rows)} points, {data['failed']} failed.",
@@ -59,18 +70,12 @@ def write_sweep_page(folder: Path, target: Path | None = None) -> Path:
         machine=None,
         facts=FACTS,
     )
-    path = folder / PAGE if target is None else target
-    write_atomically(path, page_as_html(page).encode())
-    return path
 
 
 def _data(folder: Path) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(read_regular(folder / JSON))
-    except (OSError, ValueError):
-        found = None
+    found: Any = parse_json(read_regular(folder / JSON))
     if not isinstance(found, dict):
-        raise UsageError("the folder has no results", where=str(folder), hint="name the folder of a sweep (--out)")
+        raise ValueError("no object")
     return found
 
 

@@ -13,7 +13,7 @@ from kernbench.common.ids import CubeId, IoId, Place
 from kernbench.topology.build_cube import manhattan_mm
 from kernbench.topology.graph import Edge, EdgeKind, Node
 from kernbench.topology.mesh import snap_mm
-from kernbench.topology.ports import Chiplet
+from kernbench.topology.ports import Chiplet, wrap_links
 from kernbench.topology.sip_links import port_sides
 from kernbench.topology.spec import IoChipletSpec, MachineSpec, SipsSpec
 from kernbench.topology.template import Template, component_data
@@ -68,7 +68,7 @@ def add_sip(
         template.instantiate(str(IoId(sip, chiplet.id)), Place(sip=sip, io=chiplet.id), nodes, edges)
     for n in range(spec.sip.n_cubes):
         cube.instantiate(str(CubeId(sip, n)), Place(sip, n), nodes, edges)
-    _join_cubes(spec, sip, edges)
+    _join_cubes(spec, sip, tuple(chiplet for chiplet, _ in chiplets), edges)
     bw_gbs = spec.io_chiplet.phy_bw_gbs
     for chiplet, _ in chiplets:
         for port in chiplet.ports:
@@ -79,7 +79,7 @@ def add_sip(
             edges.append(Edge(ucie, phy, EdgeKind.CUBE_TO_IO, bw_gbs, mm))
 
 
-def _join_cubes(spec: MachineSpec, sip: int, edges: list[Edge]) -> None:
+def _join_cubes(spec: MachineSpec, sip: int, chiplets: tuple[Chiplet, ...], edges: list[Edge]) -> None:
     link = spec.sip.links.cube_to_cube
     w, h = spec.sip.cube_mesh.w, spec.sip.cube_mesh.h
     mm = snap_mm(link.distance_mm)
@@ -94,3 +94,11 @@ def _join_cubes(spec: MachineSpec, sip: int, edges: list[Edge]) -> None:
             for a, b in pairs:
                 edges.append(Edge(a, b, EdgeKind.UCIE_MESH, link.bw_gbs, mm))
                 edges.append(Edge(b, a, EdgeKind.UCIE_MESH, link.bw_gbs, mm))
+    for closed in wrap_links(spec.sip, chiplets):
+        bw_gbs, wire_mm = spec.wrap_link(closed.axis)
+        a, b = (
+            CubeId(sip, spec.sip.cube_at(*at)).ucie(side)
+            for at, side in zip((closed.last, closed.first), closed.sides, strict=True)
+        )
+        edges.append(Edge(a, b, EdgeKind.UCIE_MESH, bw_gbs, snap_mm(wire_mm)))
+        edges.append(Edge(b, a, EdgeKind.UCIE_MESH, bw_gbs, snap_mm(wire_mm)))

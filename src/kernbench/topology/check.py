@@ -19,7 +19,7 @@ from kernbench.topology.declarations import check_ops, check_part, is_part_name
 from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
-from kernbench.topology.ports import resolve_chiplets, shoreline
+from kernbench.topology.ports import resolve_chiplets, shoreline, wrap_links
 from kernbench.topology.readers import closest
 from kernbench.topology.record import InvalidValue
 from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
@@ -87,6 +87,19 @@ def _check_cube_mesh(spec: MachineSpec) -> Iterator[Finding]:
     if spec.sip.n_cubes > MAX_CUBES_PER_SIP:
         what = f"{mesh.w} x {mesh.h} = {spec.sip.n_cubes} cubes are too many for one SIP"
         yield Finding("sip.cube_mesh", what, f"keep w x h at {MAX_CUBES_PER_SIP} or less")
+    if mesh.wrap == "none":
+        if spec.sip.links.wrap is not None:
+            what = "a link that closes rows or columns, and none is closed"
+            yield Finding("sip.links.wrap", what, "set sip.cube_mesh.wrap to x, y or xy", ("sip.cube_mesh",))
+        return
+    key, uses = "sip.cube_mesh.wrap", ("sip.cube_mesh", "sip.io_chiplets", "fabric.buffers")
+    if not wrap_links(spec.sip, resolve_chiplets(spec.sip, 0.0)):
+        what = f"no row or column can be closed by wrap: {mesh.wrap}"
+        hint = "IO chiplets take the ports of their side, and a ring has two cubes or more: place them on other sides"
+        yield Finding(key, what, hint, uses)
+    if spec.fabric.buffers is not None:
+        what = "rings of cubes with finite buffers can block each other for ever"
+        yield Finding(key, what, "set wrap to none, or fabric.buffers to null", uses)
 
 
 def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:

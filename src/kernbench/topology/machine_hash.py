@@ -39,5 +39,7 @@ def machine_hash(spec: MachineSpec) -> str:
     for link in (*values["system"]["links"].values(), values["sip"]["links"]["cube_to_cube"]):
         if link["payload_bytes"] is None:  # as before there were packets
             del link["header_bytes"], link["payload_bytes"]
+    if spec.sip.cube_mesh.wrap == "none":  # as before there were rings of cubes
+        del values["sip"]["cube_mesh"]["wrap"], values["sip"]["links"]["wrap"]
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16]

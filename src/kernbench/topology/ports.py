@@ -6,6 +6,8 @@ side share that side's cubes evenly, and ports that another chiplet names stay w
 
 from __future__ import annotations
 
+from typing import Literal
+
 from kernbench.common.frozen import frozen
 from kernbench.topology.spec import CubePort, IoChipletPlace, SipSpec
 from kernbench.topology.spec_base import Side
@@ -37,6 +39,34 @@ def shoreline(sip: SipSpec, side: Side) -> list[tuple[int, int]]:
     if side in ("N", "S"):
         return [(x, 0 if side == "N" else h - 1) for x in range(w)]
     return [(0 if side == "W" else w - 1, y) for y in range(h)]
+
+
+@frozen
+class WrapLink:
+    """A link that closes a row or a column of cubes: from the east port of its last cube to the west port of the first,
+    or from south to north.
+    """
+
+    axis: Literal["x", "y"]
+    last: tuple[int, int]
+    first: tuple[int, int]
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return ("E", "W") if self.axis == "x" else ("S", "N")
+
+
+def wrap_links(sip: SipSpec, chiplets: tuple[Chiplet, ...]) -> list[WrapLink]:
+    """The rows and columns that are closed: all of a wrapped axis with more than one cube whose end ports are free."""
+    w, h, wrap = sip.cube_mesh.w, sip.cube_mesh.h, sip.cube_mesh.wrap
+    rows = [WrapLink("x", (w - 1, y), (0, y)) for y in range(h)] if "x" in wrap and w > 1 else []
+    columns = [WrapLink("y", (x, h - 1), (x, 0)) for x in range(w)] if wrap != "none" and "y" in wrap and h > 1 else []
+    taken = {(port.x, port.y, port.cube_side) for chiplet in chiplets for port in chiplet.ports}
+    return [
+        link
+        for link in (*rows, *columns)
+        if (*link.last, link.sides[0]) not in taken and (*link.first, link.sides[1]) not in taken
+    ]
 
 
 def resolve_chiplets(sip: SipSpec, distance_mm: float) -> tuple[Chiplet, ...]:

@@ -123,12 +123,23 @@ class SystemSpec(Record):
 
 
 class CubeMesh(Record):
+    """The grid of cubes, and which of its rows (x) and columns (y) are closed to rings."""
+
     w: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
     h: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
+    wrap: Annotated[Literal["none", "x", "y", "xy"], choice("none", "x", "y", "xy")] = "none"
+
+
+class WrapSpec(Record):
+    """A link that closes a row or a column of cubes; it carries packets as `cube_to_cube` does."""
+
+    bw_gbs: Gbs
+    distance_mm: Mm
 
 
 class SipLinks(Record):
     cube_to_cube: LinkSpec
+    wrap: WrapSpec | None = None
 
 
 class CubeRef(Record):
@@ -243,6 +254,15 @@ class MachineSpec(Record):
                 for name, needed in self.needed_bits.items()
             }
         )
+
+    def wrap_link(self, axis: Literal["x", "y"]) -> tuple[float, float]:
+        """Bandwidth and length of a link that closes a row or a column: as given, else as wide as one between cubes,
+        and as long as in a folded torus, where it passes one die.
+        """
+        given, seam, die = self.sip.links.wrap, self.sip.links.cube_to_cube, self.cube.geometry.cube_mm
+        if given is not None:
+            return given.bw_gbs, given.distance_mm
+        return seam.bw_gbs, 2 * seam.distance_mm + (die.w if axis == "x" else die.h)
 
     @property
     def needed_bits(self) -> dict[str, int]:

@@ -17,12 +17,13 @@ GEMM = ["--bench", "gemm-single-pe", "--over", "m=32,64", "--param", "k=64", "--
 JSON_KEYS = [
     "schema", "command", "bench", "function", "source", "modules", "simulator", "ccl", "machine", "device",
     "verify_data", "cost", "version", "made_with", "points", "failed", "objectives", "best", "front", "does_not_fit",
-    "ran", "notes", "files", "rows",
+    "infeasible", "ran", "notes", "files", "rows",
 ]  # fmt: skip
 ROW_KEYS = [
     "point", "key", "params", "machine", "machine_hash", "ok", "total_ns", "kernels_ns", "launches", "flops",
-    "bytes_hbm", "bytes_hbm_requested", "bound", "roofline_share", "energy_j", "area_mm2", "cost", "returned", "wrong",
-    "fits", "made_with", "error", "table",
+    "bytes_hbm", "bytes_hbm_requested", "bound", "roofline_share", "energy_j", "energy_low_j", "energy_high_j",
+    "area_mm2", "area_low_mm2", "area_high_mm2", "sip_w", "sip_low_w", "sip_high_w", "static_w", "cost_usd",
+    "cost_low_usd", "cost_high_usd", "cost", "returned", "wrong", "fits", "infeasible", "made_with", "error", "table",
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidt
 from kernbench.report.diagrams.view_pe import PE_OUTLINE, pe_view
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import build_mesh
-from kernbench.topology.ports import Chiplet, resolve_chiplets
+from kernbench.topology.ports import Chiplet, resolve_chiplets, wrap_links
 from kernbench.topology.sip_links import neighbours
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import Side
@@ -130,6 +130,10 @@ def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdg
                     there = str(CubeId(0, spec.sip.cube_at(nx, ny)))
                     label = bandwidth_label(seam.bw_gbs)
                     edges.append(ViewEdge(here, there, EdgeKind.UCIE_MESH, label, seam.bw_gbs))
+    for closed in wrap_links(spec.sip, chiplets):
+        last, first = (str(CubeId(0, spec.sip.cube_at(*at))) for at in (closed.last, closed.first))
+        gbs = spec.wrap_link(closed.axis)[0]
+        edges.append(ViewEdge(last, first, EdgeKind.UCIE_MESH, f"{bandwidth_label(gbs)}, wrap", gbs))
     bw_gbs = spec.io_chiplet.phy_bw_gbs
     inside = spec.io_chiplet.n_connections * spec.io_chiplet.links.per_connection_bw_gbs
     for chiplet in chiplets:
