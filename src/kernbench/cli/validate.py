@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import click
 from kernbench.cli.options import print_json
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import UsageError
-from kernbench.validation.contract import Regime, Verdict, judge
+from kernbench.validation.contract import Regime, ValidationSet, Verdict, judge
 from kernbench.validation.data import DataFolder
 from kernbench.validation.sets import SETS, chosen_sets
 
@@ -20,18 +21,21 @@ FIGURES = Path("kernbench-out") / "validation"
 @click.command()
 @click.argument("sets", nargs=-1, metavar="[SET]...")
 @click.option(
-    "--data", metavar="DIR", default=None, help="Measurements in the layout of the shipped ones.  [default: those]"
+    "--data",
+    metavar="DIR",
+    default=None,
+    help="Measurements, laid out as the shipped ones; without SET, its sets.  [default: those]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--figures", is_flag=True, help=f"Draw simulated against measured values into {FIGURES}.")
 def validate(sets: tuple[str, ...], data: str | None, as_json: bool, figures: bool) -> int:
-    """Simulate what was measured on real hardware, and print the errors. SET: noc_traces; all if none is given."""
+    """Simulate what was measured on real hardware, and print the errors. SET: noc_traces, arrays; default: all."""
     if data is not None and not Path(data).is_dir():
         raise UsageError(f"--data: there is no folder '{data}'", hint="give the folder that has 1_noc_traces")
     bar = ProgressLine()
     verdicts = []
     try:
-        for chosen in chosen_sets(sets):
+        for chosen in _those_with_data(chosen_sets(sets), None if sets or data is None else Path(data)):
             folder = DataFolder(chosen.folder, None if data is None else Path(data))
             verdicts.append(judge(chosen, folder, bar.show))
     finally:
@@ -44,6 +48,18 @@ def validate(sets: tuple[str, ...], data: str | None, as_json: bool, figures: bo
         for path in drawn:
             click.echo(f"drew  {path}")
     return 0
+
+
+def _those_with_data(chosen: Sequence[ValidationSet], data: Path | None) -> list[ValidationSet]:
+    """Where no set is named, those that a folder of measurements has."""
+    if data is None:
+        return list(chosen)
+    found = [each for each in chosen if (data / each.folder).is_dir()]
+    if not found:
+        raise UsageError(
+            f"--data: '{data}' has no measurements", hint=f"it needs one of {', '.join(each.folder for each in chosen)}"
+        )
+    return found
 
 
 def _draw(verdicts: list[Verdict]) -> list[Path]:

@@ -26,6 +26,7 @@ BUILTIN = {
     "builtin.pe_scheduler": "kernbench.components.builtin.pe_scheduler:PeSchedulerComponent",
     "builtin.pe_fetch_store": "kernbench.components.builtin.pe_fetch_store:PeFetchStoreComponent",
     "builtin.pe_gemm": "kernbench.components.builtin.pe_gemm:PeGemmComponent",
+    "builtin.systolic": "kernbench.components.builtin.systolic:SystolicComponent",
     "builtin.pe_math": "kernbench.components.builtin.pe_math:PeMathComponent",
     "builtin.pe_tcm": "kernbench.components.builtin.pe_tcm:PeTcmComponent",
     "builtin.pe_mmu": "kernbench.components.builtin.pe_mmu:PeMmuComponent",

@@ -66,7 +66,8 @@ APPROXIMATED = (
         "MAC array",
         "a systolic array fills and drains, and a side that its geometry does not divide leaves MACs idle",
         "m * k * n / rate in whole cycles, for the tile actually computed; adding to an accumulator "
-        "(`tl.dot(a, b, acc)`) is free",
+        "(`tl.dot(a, b, acc)`) is free. `pe_gemm: {impl: builtin.systolic}` fills and drains by folds of its rows and "
+        "columns, exactly as SCALE-Sim counts cycles (`kernbench validate arrays`)",
         "approximated",
         "optimistic",
         "small and narrow products, tiles much smaller than the native one",

@@ -48,9 +48,13 @@ _OF_KIND: Mapping[str, Mapping[str, Attribute]] = MappingProxyType(
 TRANSIT_IMPLS: tuple[str, ...] = ("builtin.forwarding", "builtin.switch", "builtin.noc", "builtin.ucie")
 
 
+FURTHER_IMPLS: Mapping[str, tuple[str, ...]] = MappingProxyType({"pe_gemm": ("builtin.systolic",)})
+
+
 def impl_fault(kind: str, impl: str) -> InvalidValue | None:
     """The fault of a builtin that does not model this kind of block; user components are checked later."""
-    own = (BUILTIN_PREFIX + kind,) if BUILTIN_PREFIX + kind in BUILTIN else ()
+    own: tuple[str, ...] = (BUILTIN_PREFIX + kind,) if BUILTIN_PREFIX + kind in BUILTIN else ()
+    own += FURTHER_IMPLS.get(kind, ())
     known = tuple(dict.fromkeys((*own, *TRANSIT_IMPLS)))
     if not impl.startswith(BUILTIN_PREFIX) or impl in known:
         return None

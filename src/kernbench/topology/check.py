@@ -45,6 +45,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *check_ops(spec.cube.pe_template.components),
         *_check_flit(spec),
         *_check_memory_model(spec),
+        *_check_systolic(spec),
         *check_fit(spec.cube),
         *_check_coefficients(spec),
         *(check_buffers(spec.fabric.buffers) if spec.fabric.buffers is not None else ()),
@@ -301,3 +302,16 @@ def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
             what = f"a full burst of {burst_ns:g} ns is shorter than a row takes to open, {timing.faw_ns / 4:g} ns"
             yield Finding("hbm.faw_ns", what, "give longer bursts, or a shorter window",
                           ("hbm.preset", "cube.components.hbm_ctrl", "cube.memory_map"))  # fmt: skip
+
+
+def _check_systolic(spec: MachineSpec) -> Iterator[Finding]:
+    """The peak of a systolic array is given by its geometry; whoever asks for the peak reads `macs_per_ns`."""
+    gemm = spec.cube.pe_template.components.pe_gemm
+    numbers = [gemm.attrs.get(name) for name in ("rows", "columns", "clock_ghz", "macs_per_ns")]
+    if gemm.impl == "builtin.systolic" and all(isinstance(number, int | float) for number in numbers):
+        rows, columns, clock_ghz, given = (float(str(number)) for number in numbers)
+        if given != rows * columns * clock_ghz:
+            key = f"{PE_PARTS_KEY}.pe_gemm.attrs"
+            what = f"{rows:g} x {columns:g} MACs at {clock_ghz:g} GHz are not {given:g} MACs per ns"
+            uses = tuple(f"{key}.{name}" for name in ("rows", "columns", "clock_ghz", "macs_per_ns"))
+            yield Finding(f"{key}.macs_per_ns", what, f"give macs_per_ns: {rows * columns * clock_ghz:g}", uses)

@@ -98,10 +98,10 @@ def _plain(record: Regime | Peer | Row) -> dict[str, object]:
     return asdict(record)
 
 
-def machine(name: str) -> TopologyGraph:
-    """A machine of this package, built as any other."""
+def machine(name: str, overrides: Mapping[str, object] | None = None) -> TopologyGraph:
+    """A machine of this package, built as any other, with values that a case gives."""
     with as_file(files("kernbench.validation") / "machines" / name) as path:
-        return load_topology(path)
+        return load_topology(path, overrides)
 
 
 def judge(chosen: ValidationSet, data: DataFolder, show: Progress) -> Verdict:

@@ -11,8 +11,7 @@ from kernbench.common.commands import DmaReadCmd, Operand
 from kernbench.common.errors import ComponentError, LaunchError
 from kernbench.common.messages import PeDmaMsg
 from kernbench.common.units import GRID_NS, on_grid
-from kernbench.components.builtin.engine_cycles import compute_ns, compute_ns_each
-from kernbench.components.builtin.pe_gemm import gemm_ns
+from kernbench.components.builtin.engine_cycles import MacArray, compute_ns, compute_ns_each
 from kernbench.components.builtin.pipeline import PipelineContext, ServerQueue, TileToken, lanes_ns
 from kernbench.components.builtin.stages import MoveStage, RunsStage, StageType
 from kernbench.components.builtin.tile_plan import TilePlan
@@ -32,21 +31,21 @@ class TestRules:
         ("dtype", "ns"), [("f16", 16.0), ("bf16", 16.0), ("f32", 32.0), ("i32", 32.0), ("i8", 8.0), ("f8e5m2", 8.0)]
     )
     def test_a_product_takes_its_multiplications_over_the_rate(self, dtype, ns):
-        assert gemm_ns(32, 64, 32, 4096.0, dtype) == ns
+        assert MacArray(4096.0).product_ns(32, 64, 32, dtype) == ns
 
     @pytest.mark.parametrize(("m", "ns"), [(1, 1.0), (2, 1.0), (3, 2.0), (33, 17.0)])
     def test_a_product_takes_whole_cycles_rounded_up(self, m, ns):
         """m * 64 * 32 multiplications at 4096 per cycle of 1 ns are m / 2 cycles."""
-        assert gemm_ns(m, 64, 32, 4096.0, "f16") == ns
+        assert MacArray(4096.0).product_ns(m, 64, 32, "f16") == ns
 
     def test_a_product_of_one_takes_a_cycle(self):
-        assert gemm_ns(1, 1, 1, 1e9, "i8") == 1.0
+        assert MacArray(1e9).product_ns(1, 1, 1, "i8") == 1.0
 
     @pytest.mark.parametrize("amount", [1, 1024, 1025, 10 * 1024])
     def test_the_clock_cuts_time_and_leaves_the_rate(self, amount):
         """1024 per cycle at 1.25 GHz are 1280 per ns; a cycle is 0.8 ns. Products and lanes follow one rule."""
         cycles = -(-amount // 1024)
-        assert gemm_ns(amount, 1, 1, 1280.0, "f16", 1.25) == on_grid(0.8 * cycles)
+        assert MacArray(1280.0, 1.25).product_ns(amount, 1, 1, "f16") == on_grid(0.8 * cycles)
         assert lanes_ns(amount, 1280.0, "f16", 1.25) == on_grid(0.8 * cycles)
 
     @given(st.integers(0, 10**7), st.floats(0.5, 1e5), st.sampled_from(["f16", "f32", "i8"]), st.floats(0.1, 10.0))

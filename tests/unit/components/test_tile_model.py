@@ -14,6 +14,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernBenchError
 from kernbench.common.ids import PeId
 from kernbench.components.builtin import tile_choice
+from kernbench.components.builtin.engine_cycles import MacArray
 from kernbench.components.builtin.tile_choice import (
     LEAST_GAIN,
     TileLimits,
@@ -121,7 +122,7 @@ def worst_error(times):
 # ---- the model
 
 RATES = PeRates(
-    macs_per_ns=4096.0,
+    product=MacArray(4096.0),
     lanes_per_ns=256.0,
     fetch_gbs=512.0,
     store_gbs=512.0,
@@ -292,7 +293,7 @@ def test_the_native_tile_stays_where_no_other_is_clearly_faster():
     cmd = product(32, 64, 32)
     assert fastest_tile(cmd, LIMITS, RATES, (PATH, PATH, PATH)) == native_tile(cmd, LIMITS) == (32, 64, 32)
     # Compute is the bottleneck whatever the tile: nothing is faster by LEAST_GAIN.
-    slow = PeRates(**{name: getattr(RATES, name) for name in PeRates.__slots__} | {"macs_per_ns": 64.0})
+    slow = PeRates(**{name: getattr(RATES, name) for name in PeRates.__slots__} | {"product": MacArray(64.0)})
     assert LEAST_GAIN == 0.05
     assert fastest_tile(product(512, 512, 512), LIMITS, slow, (PATH, PATH, PATH)) == (32, 64, 32)
 

@@ -8,15 +8,19 @@ idle for the rest of an op's last cycle.
 from __future__ import annotations
 
 from math import ceil
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.engine_declaration import Attribute
+from kernbench.common.frozen import frozen
 from kernbench.common.units import on_grid
 
 CLOCK_GHZ = Attribute(0.001, 1000.0, default=1.0)
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 _WHOLE = 1.0 - 2.0**-40  # work that is a whole number of cycles stays one, though the division may round up
 
 
@@ -26,9 +30,31 @@ def compute_ns(amount: int, per_ns: float, dtype: str, clock_ghz: float = 1.0) -
     return on_grid(max(ceil(cycles * _WHOLE), 1) / clock_ghz)
 
 
-def compute_ns_each(
-    amounts: NDArray[np.int64], per_ns: float, dtype: str, clock_ghz: float = 1.0
-) -> NDArray[np.float64]:
+def compute_ns_each(amounts: Ints, per_ns: float, dtype: str, clock_ghz: float = 1.0) -> Floats:
     """`compute_ns` of each of several amounts, without the rounding to the grid."""
     cycles = amounts * clock_ghz / (per_ns * dtype_of(dtype).compute_scale)
     return np.asarray(np.maximum(np.ceil(cycles * _WHOLE), 1.0) / clock_ghz)
+
+
+class ProductCost(Protocol):
+    """How long products take on the engine for them, alone and many at once."""
+
+    def product_ns(self, m: int, k: int, n: int, dtype: str) -> float:
+        """m x k by k x n."""
+
+    def product_ns_each(self, m: Ints, k: Ints, n: Ints, dtype: str) -> Floats:
+        """The same for each of several, without the rounding to the grid."""
+
+
+@frozen
+class MacArray:
+    """A rate: m * k * n / rate, in whole cycles."""
+
+    macs_per_ns: float  # for f16
+    clock_ghz: float = 1.0
+
+    def product_ns(self, m: int, k: int, n: int, dtype: str) -> float:
+        return compute_ns(m * k * n, self.macs_per_ns, dtype, self.clock_ghz)
+
+    def product_ns_each(self, m: Ints, k: Ints, n: Ints, dtype: str) -> Floats:
+        return compute_ns_each(m * k * n, self.macs_per_ns, dtype, self.clock_ghz)

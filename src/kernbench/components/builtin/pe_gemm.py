@@ -2,22 +2,20 @@
 half the rate, one-byte types at double.
 
 What counts is the tile actually computed, so an edge tile is cheaper. Operands and result are in registers. Not
-modelled: fill and drain of the array, and the loss on tiles that its geometry does not divide.
+modelled: fill and drain of the array, and the loss on tiles that its geometry does not divide; `builtin.systolic` has
+both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, EngineDeclaration
 from kernbench.components.base import Context
-from kernbench.components.builtin.engine_cycles import CLOCK_GHZ, compute_ns
+from kernbench.components.builtin.engine_cycles import CLOCK_GHZ, MacArray, ProductCost
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.stages import GemmStage, MathStage
 from kernbench.topology.graph import Node
-
-
-def gemm_ns(m: int, k: int, n: int, macs_per_ns: float, dtype: str, clock_ghz: float = 1.0) -> float:
-    """How long a product takes; `macs_per_ns` is for f16."""
-    return compute_ns(m * k * n, macs_per_ns, dtype, clock_ghz)
 
 
 class PeGemmComponent(ComputeEngine):
@@ -35,18 +33,22 @@ class PeGemmComponent(ComputeEngine):
 
     DERIVED = ("_last",)
 
-    __slots__ = ("_clock_ghz", "_last", "_macs_per_ns")
+    __slots__ = ("_cost", "_last")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        self._macs_per_ns = float(node.attrs["macs_per_ns"])
-        self._clock_ghz = float(node.attrs.get("clock_ghz", 1.0))
+        self._cost = self.cost_of(node.attrs)
         self._last: tuple[GemmStage | None, float] = (None, 0.0)  # tiles of one size share their stage
+
+    @classmethod
+    def cost_of(cls, attrs: Mapping[str, float | int | str | bool]) -> ProductCost:
+        """How long products take, for the engine itself and for the model that chooses tiles."""
+        return MacArray(float(attrs["macs_per_ns"]), float(attrs.get("clock_ghz", 1.0)))
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:
         assert isinstance(stage, GemmStage)
         last, ns = self._last
         if stage is not last:
-            ns = gemm_ns(stage.m, stage.k, stage.n, self._macs_per_ns, stage.dtype, self._clock_ghz)
+            ns = self._cost.product_ns(stage.m, stage.k, stage.n, stage.dtype)
             self._last = (stage, ns)
         return ns

@@ -20,7 +20,10 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernelError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
-from kernbench.components.builtin.tile_model import Ints, PeRates, composite_ns
+from kernbench.common.impls import imported
+from kernbench.components.builtin.engine_cycles import Ints, ProductCost
+from kernbench.components.builtin.pe_gemm import PeGemmComponent
+from kernbench.components.builtin.tile_model import PeRates, composite_ns
 from kernbench.components.builtin.tile_plan import PipelinePlan
 from kernbench.components.builtin.tiling import (
     DMA,
@@ -33,7 +36,7 @@ from kernbench.components.builtin.tiling import (
     generate_gemm_plan,
     generate_math_plan,
 )
-from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.graph import Node, TopologyGraph
 
 WHOLE_ROWS = frozenset({"softmax"})  # math ops that need a row of their input at once
 LEAST_GAIN = 0.05  # of a tile that is taken instead of the native one
@@ -70,7 +73,7 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
     dma, move, gemm, math = (graph.node(pe.part(name)) for name in (DMA, FETCH_STORE, GEMM, MATH))
     cube = graph.spec.cube
     return PeRates(
-        macs_per_ns=float(gemm.attrs["macs_per_ns"]),
+        product=_product_cost(gemm),
         lanes_per_ns=float(math.attrs["lanes_per_ns"]),
         fetch_gbs=cube.pe_template.links.tcm_read_bw_gbs,
         store_gbs=cube.pe_template.links.tcm_write_bw_gbs,
@@ -81,9 +84,15 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
         math_overhead_ns=math.overhead_ns,
         register_bytes=int(move.attrs["register_file_bytes"]),
         tcm_bytes=cube.tcm_reserved_bytes,
-        gemm_ghz=float(gemm.attrs.get("clock_ghz", 1.0)),
         math_ghz=float(math.attrs.get("clock_ghz", 1.0)),
     )
+
+
+def _product_cost(gemm: Node) -> ProductCost:
+    """What the class of an engine says; one of the user's that says nothing has the rate of the description."""
+    kind = imported(gemm.impl)
+    asked = kind if isinstance(kind, type) and issubclass(kind, PeGemmComponent) else PeGemmComponent
+    return asked.cost_of(gemm.attrs)
 
 
 @lru_cache(maxsize=64)  # all PEs of a launch ask for the same

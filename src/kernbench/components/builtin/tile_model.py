@@ -19,25 +19,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
-from kernbench.components.builtin.engine_cycles import compute_ns_each
+from kernbench.components.builtin.engine_cycles import Floats, Ints, ProductCost, compute_ns_each
 from kernbench.components.builtin.tiling import LaneOp, as_matrix, in_slowest, math_ops, ops_of, slower
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @frozen
 class PeRates:
     """What the engines of a PE do per ns, and what each charges before it begins."""
 
-    macs_per_ns: float
+    product: ProductCost
     lanes_per_ns: float
     fetch_gbs: float  # of the TCM's read port
     store_gbs: float  # of its write port
@@ -48,7 +44,6 @@ class PeRates:
     math_overhead_ns: float
     register_bytes: int
     tcm_bytes: int  # for tile buffers
-    gemm_ghz: float = 1.0
     math_ghz: float = 1.0
 
 
@@ -193,7 +188,7 @@ class _Tiled:
         fetched = sum((nbytes for _, nbytes in self._inputs(m, k, n, last=False)), np.zeros(len(m)))
         result = m * n * dtype_of(work.out.dtype).itemsize
         out = self._path(work.out)
-        macs = self._macs_ns(m * k * n) if work.mac_dtype else np.zeros(len(m))
+        macs = self._macs_ns(m, k, n) if work.mac_dtype else np.zeros(len(m))
         product = macs + rates.gemm_overhead_ns if work.mac_dtype else macs
         return _Chain(
             read,
@@ -230,8 +225,8 @@ class _Tiled:
     def _path(self, operand: Operand) -> PathTiming | None:
         return None if operand.pinned else self._paths[operand.address]
 
-    def _macs_ns(self, macs: Ints) -> Floats:
-        return compute_ns_each(macs, self._rates.macs_per_ns, self._work.mac_dtype, self._rates.gemm_ghz)
+    def _macs_ns(self, m: Ints, k: Ints, n: Ints) -> Floats:
+        return self._rates.product.product_ns_each(m, k, n, self._work.mac_dtype)
 
     def _lanes_ns(self, ops: tuple[LaneOp, ...], elements: Ints, overhead_ns: float = 0.0) -> Floats:
         total = np.zeros(len(elements))
@@ -326,8 +321,8 @@ class _Tiled:
         for wide, times in self._parts(work.sizes[2], n):
             every, last = self._lanes_ns(work.every_ops, high * wide), self._lanes_ns(work.last_ops, high * wide)
             if work.mac_dtype:
-                every = every + self._macs_ns(high * k * wide)
-                last = last + self._macs_ns(high * self._edges[1] * wide)
+                every = every + self._macs_ns(high, k, wide)
+                last = last + self._macs_ns(high, self._edges[1], wide)
             total = total + times * (steps * every + last)
         return total
 

@@ -36,6 +36,7 @@ from kernbench.report.explain.verdict import Verdict
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
+from kernbench.topology.spec import MachineSpec
 
 FREE: Final = "-free"  # ends the name of the folder beside a run that has its measurements
 FAST_GBS = 1e6  # the largest value that a description may set
@@ -187,8 +188,17 @@ def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -
             )
         chosen = [TARGETS[name] for name in names]
         settings = {key: value for target in chosen for key, value in target.settings.items()}
+        settings |= _systolic_peak(run.graph.spec, settings)
         found.append(WhatIf(" and ".join(names), settings, gains.of(chosen), explanation.scope.total_ns))
     return found
+
+
+def _systolic_peak(spec: MachineSpec, settings: Mapping[str, float]) -> dict[str, float]:
+    """The peak of a systolic array follows from its size and the clock that it is given."""
+    gemm, key = spec.cube.pe_template.components.pe_gemm, f"{_PE}.pe_gemm.attrs.macs_per_ns"
+    if gemm.impl != "builtin.systolic" or key not in settings:
+        return {}
+    return {key: gemm.number_attr("rows") * gemm.number_attr("columns") * FAST_GHZ}
 
 
 def machine_with(run: SavedRun, settings: Mapping[str, float]) -> str:
