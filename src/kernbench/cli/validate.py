@@ -29,7 +29,10 @@ FIGURES = Path("kernbench-out") / "validation"
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--figures", is_flag=True, help=f"Draw simulated against measured values into {FIGURES}.")
 def validate(sets: tuple[str, ...], data: str | None, as_json: bool, figures: bool) -> int:
-    """Simulate what was measured on real hardware, and print the errors. SET: noc_traces, arrays; default: all."""
+    """Simulate what was measured on real hardware, and print the errors.
+
+    SET: noc_traces, memory, arrays; default: all.
+    """
     if data is not None and not Path(data).is_dir():
         raise UsageError(f"--data: there is no folder '{data}'", hint="give the folder that has 1_noc_traces")
     bar = ProgressLine()

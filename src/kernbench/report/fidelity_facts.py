@@ -183,7 +183,8 @@ _APPROXIMATED = (
         "HBM timing",
         "activation, precharge and four-activate windows, tens of ns to the first byte",
         "folded into a steady burst / channel bandwidth, an efficiency (1.0 by default) and the controller's overhead "
-        "(0 ns by default); with `hbm: {model: closed}` a short access takes at least tFAW / 4",
+        "(0 ns by default); with `hbm: {model: closed}` a short access takes at least tFAW / 4: on an "
+        "H200 within 4.4 points of its peak from 128 B on, 2.8 in the mean (`kernbench validate memory`)",
         "approximated",
         "optimistic",
         "latency of small accesses; set efficiency and overhead_ns where they are known",
@@ -261,7 +262,8 @@ _IGNORED = (
     Fact(
         "bank conflicts",
         "two rows of one bank cost a precharge and an activation",
-        "no banks inside a channel: every access is a best case",
+        "no banks inside a channel: every access is a best case. Of 11 patterns of a DRAM simulator the model `closed` "
+        "meets 8 within 5 points; random mixes of reads and writes are 8 to 10 points too fast, streams on one bank 71",
         "ignored",
         "optimistic",
         "random gather and scatter",
