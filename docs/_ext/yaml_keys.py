@@ -158,7 +158,9 @@ def _record_keys(record: type[Record], node: Marked | None, path: str, comments:
         comment = comments.at(child.mark.line) if child is not None else ""
         own = part_of_comment(name, comment) or part_of_comment(name, about)
         inner = record.at_key(name)
-        if inner is ComponentSpec:
+        if inner is ComponentSpec and child is None:  # of a block that is off
+            yield Key(key, "", "as built in", "a mapping with `impl` and `attrs`", own or "the block at each end")
+        elif inner is ComponentSpec:
             yield from _component_keys(key, name, child, comments)
         elif inner is not None and get_origin(annotation) is tuple:
             yield Key(key, "", "as shipped", "a list of mappings", own or comment)

@@ -75,7 +75,8 @@ APPROXIMATED = (
     Fact(
         "vector functions",
         "exp, erf or a division take several passes; a reduction ends in a tree; a sort takes log2(n) passes or more",
-        "one pass over the elements in whole cycles for every function, softmax, gelu, sort, topk and cumsum included",
+        "one pass over the elements in whole cycles for every function, softmax, gelu, sort, topk and cumsum included, "
+        "unless the attrs of pe_math give passes for exp, div and erf, trees for reductions and n log n for sorts",
         "approximated",
         "optimistic",
         "softmax, normalisation, activations and sorting that are not hidden behind memory",

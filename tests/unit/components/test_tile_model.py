@@ -25,6 +25,7 @@ from kernbench.components.builtin.tile_choice import (
     tile_needs,
 )
 from kernbench.components.builtin.tile_model import PeRates, composite_ns
+from kernbench.components.builtin.vector_functions import VectorUnit
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog
@@ -123,7 +124,7 @@ def worst_error(times):
 
 RATES = PeRates(
     product=MacArray(4096.0),
-    lanes_per_ns=256.0,
+    vector=VectorUnit(256.0),
     fetch_gbs=512.0,
     store_gbs=512.0,
     dma_places=1,

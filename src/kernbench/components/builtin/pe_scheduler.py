@@ -208,7 +208,8 @@ class PeSchedulerComponent(PeEngine):
     def _compute_stage(self, cmd: GemmCmd | MathCmd) -> Stage:
         if isinstance(cmd, GemmCmd):
             return GemmStage(StageType.GEMM, GEMM, cmd.batch * cmd.m, cmd.k, cmd.n, cmd.dtype)
-        return self.servers.get(cmd.op, LANES).stage_of(cmd.op, cmd.elements, cmd.dtype)
+        along = 0 if cmd.axis is None or not cmd.inputs else cmd.inputs[0].shape[cmd.axis]
+        return self.servers.get(cmd.op, LANES).stage_of(cmd.op, cmd.elements, cmd.dtype, along=along)
 
     # ---- composites
 

@@ -138,6 +138,7 @@ class MathStage(NamedTuple):
     elements: int
     dtype: str
     registers: int = 0
+    along: int = 0  # elements along the axis of the op; 0: all of them
 
     @property
     def op_kind(self) -> str:

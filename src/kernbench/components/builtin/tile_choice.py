@@ -36,6 +36,7 @@ from kernbench.components.builtin.tiling import (
     generate_gemm_plan,
     generate_math_plan,
 )
+from kernbench.components.builtin.vector_functions import VectorUnit
 from kernbench.topology.graph import Node, TopologyGraph
 
 WHOLE_ROWS = frozenset({"softmax"})  # math ops that need a row of their input at once
@@ -74,7 +75,7 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
     cube = graph.spec.cube
     return PeRates(
         product=_product_cost(gemm),
-        lanes_per_ns=float(math.attrs["lanes_per_ns"]),
+        vector=VectorUnit.of(math.attrs),
         fetch_gbs=cube.pe_template.links.tcm_read_bw_gbs,
         store_gbs=cube.pe_template.links.tcm_write_bw_gbs,
         dma_places=int(dma.attrs.get("engines_per_direction", 1)) * int(dma.attrs.get("outstanding", 1)),
@@ -84,7 +85,6 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
         math_overhead_ns=math.overhead_ns,
         register_bytes=int(move.attrs["register_file_bytes"]),
         tcm_bytes=cube.tcm_reserved_bytes,
-        math_ghz=float(math.attrs.get("clock_ghz", 1.0)),
     )
 
 

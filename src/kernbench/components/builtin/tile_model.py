@@ -25,8 +25,9 @@ from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
-from kernbench.components.builtin.engine_cycles import Floats, Ints, ProductCost, compute_ns_each
+from kernbench.components.builtin.engine_cycles import Floats, Ints, ProductCost
 from kernbench.components.builtin.tiling import LaneOp, as_matrix, in_slowest, math_ops, ops_of, slower
+from kernbench.components.builtin.vector_functions import VectorUnit
 
 
 @frozen
@@ -34,7 +35,7 @@ class PeRates:
     """What the engines of a PE do per ns, and what each charges before it begins."""
 
     product: ProductCost
-    lanes_per_ns: float
+    vector: VectorUnit
     fetch_gbs: float  # of the TCM's read port
     store_gbs: float  # of its write port
     dma_places: int  # transfers under way per direction
@@ -44,7 +45,6 @@ class PeRates:
     math_overhead_ns: float
     register_bytes: int
     tcm_bytes: int  # for tile buffers
-    math_ghz: float = 1.0
 
 
 def composite_ns(cmd: CompositeCmd, tiles: Ints, rates: PeRates, paths: Sequence[PathTiming | None]) -> Floats:
@@ -230,9 +230,8 @@ class _Tiled:
 
     def _lanes_ns(self, ops: tuple[LaneOp, ...], elements: Ints, overhead_ns: float = 0.0) -> Floats:
         total = np.zeros(len(elements))
-        for _, dtype in ops:
-            ns = compute_ns_each(elements, self._rates.lanes_per_ns, dtype, self._rates.math_ghz)
-            total = total + ns + overhead_ns
+        for op, dtype in ops:
+            total = total + self._rates.vector.op_ns_each(op, elements, dtype) + overhead_ns
         return total
 
     # ---- all tiles

@@ -39,8 +39,8 @@ class OpServer(NamedTuple):
     part: str = MATH
     stage: type[MathStage] = MathStage
 
-    def stage_of(self, op: str, elements: int, dtype: str, registers: int = 0) -> MathStage:
-        return self.stage(StageType.MATH, self.part, op, elements, dtype, registers)
+    def stage_of(self, op: str, elements: int, dtype: str, registers: int = 0, along: int = 0) -> MathStage:
+        return self.stage(StageType.MATH, self.part, op, elements, dtype, registers, along)
 
 
 OpServers = Mapping[str, OpServer]  # by op, for those that some part declares
