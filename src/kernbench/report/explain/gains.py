@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
+from typing import NamedTuple
 
 from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER, WORK
 from kernbench.report.explain.launch_delays import LaunchDelays
@@ -164,9 +165,10 @@ def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, direct
     pe = run.lanes[segment.lane].component.rpartition(".")[0]
     accesses = [times.of(pe, memory) for memory in _memories(run, row, route)]
     if len(accesses) < 2:
-        return _delays_ns(run, [(link.src, link.dst) for link in route], nbytes, target, directions)
+        hops = [_Hop(link.dst, link.link_class, link.gbs) for link in route]
+        return _delays_ns(run, hops, nbytes, target, directions)
     before = [
-        (one.latency_ns, _delays_ns(run, list(pairwise(one.path)), nbytes, target, directions))
+        (one.latency_ns, _delays_ns(run, _hops(run, one.path), nbytes, target, directions))
         for one in accesses
         if one is not None
     ]
@@ -183,18 +185,25 @@ def _memories(run: SavedRun, row: int, route: Sequence[SavedPlace]) -> list[str]
     return list(dict.fromkeys(link.src if kind == "R" else link.dst for link in at_memory))
 
 
-def _delays_ns(run: SavedRun, hops: Sequence[tuple[str, str]], nbytes: int, target: Target, directions: int) -> float:
-    spec, graph = run.graph.spec, run.graph
-    edges = [graph.edge(src, dst) for src, dst in hops]
-    classes = [link_class(edge.kind) for edge in edges]
-    delays = sum(graph.nodes[edge.dst].overhead_ns for edge in edges if graph.nodes[edge.dst].kind in target.nodes)
+class _Hop(NamedTuple):
+    """A link of a route: where it leads, its class and its bandwidth."""
+
+    dst: str
+    link_class: str
+    gbs: float
+
+
+def _hops(run: SavedRun, path: Sequence[str]) -> list[_Hop]:
+    edges = [run.graph.edge(src, dst) for src, dst in pairwise(path)]
+    return [_Hop(edge.dst, link_class(edge.kind), edge.bw_gbs or 0.0) for edge in edges]
+
+
+def _delays_ns(run: SavedRun, hops: Sequence[_Hop], nbytes: int, target: Target, directions: int) -> float:
+    spec, nodes = run.graph.spec, run.graph.nodes
+    delays = sum(nodes[hop.dst].overhead_ns for hop in hops if nodes[hop.dst].kind in target.nodes)
     first_bytes = min(spec.system.flit_bytes, nbytes)
-    first = sum(
-        first_bytes / edge.bw_gbs
-        for edge, cls in zip(edges, classes, strict=True)
-        if cls in target.links and edge.bw_gbs
-    )
-    if "hbm channel" in target.links and "hbm port" in classes:
+    first = sum(first_bytes / hop.gbs for hop in hops if hop.link_class in target.links and hop.gbs)
+    if "hbm channel" in target.links and any(hop.link_class == "hbm port" for hop in hops):
         first += spec.system.flit_bytes / spec.cube.memory_map.hbm_channel_bw_gbs
     return directions * delays + first
 
