@@ -38,7 +38,7 @@ def streamed(block: int, order: str, kind: str) -> Iterator[Access]:
     """What a kernel does that touches each block once: `kind` is read, write or copy."""
     size = min(block, WARP_BYTES) if order == "random" else WARP_BYTES
     parts = max(block // size, 1) if order == "random" else 1
-    blocks = REQUESTS // parts
+    blocks = max(REQUESTS // parts, 1)
     for i in range(blocks):
         place = i * SPREAD % blocks if order == "random" else i
         for part in range(parts):
@@ -49,10 +49,12 @@ def streamed(block: int, order: str, kind: str) -> Iterator[Access]:
                 yield Access(APART + address, size, True)
 
 
-def random_blocks(block: int, write_share: float) -> Iterator[Access]:
-    """Blocks in a pseudo-random order, of which a share is written, evenly among the others."""
+def mixed(block: int, order: str, write_share: float) -> Iterator[Access]:
+    """Blocks in sequence or in a pseudo-random order, of which a share is written, evenly among the others."""
+    size = block if order == "random" else WARP_BYTES
     for i in range(REQUESTS):
-        yield Access(i * SPREAD % REQUESTS * block, block, int((i + 1) * write_share) > int(i * write_share))
+        place = i * SPREAD % REQUESTS if order == "random" else i
+        yield Access(place * size, size, int((i + 1) * write_share) > int(i * write_share))
 
 
 def streams_that_meet(block: int, write_share: float, streams: int, rows_apart: int) -> Iterator[Access]:
@@ -101,10 +103,8 @@ def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
 
 def _pattern(row: Mapping[str, str]) -> Iterator[Access]:
     block, write_share = int(row["block_bytes"]), float(row["write_share"])
-    if row["kind"] == "sequential":
-        return streamed(block, "sequential", "write" if write_share else "read")
-    if row["kind"] == "random blocks":
-        return random_blocks(block, write_share)
+    if row["kind"] in ("sequential", "random blocks"):
+        return mixed(block, row["kind"].split()[0], write_share)
     return streams_that_meet(block, write_share, int(row["streams"]), int(row["row_offset_between_streams"]))
 
 

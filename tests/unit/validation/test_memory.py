@@ -7,7 +7,7 @@ import pytest
 from kernbench.validation import memory
 from kernbench.validation.contract import judge
 from kernbench.validation.data import DataFolder
-from kernbench.validation.memory import H200, HBM2, SET, Access, random_blocks, streamed, streams_that_meet
+from kernbench.validation.memory import H200, HBM2, SET, Access, mixed, streamed, streams_that_meet
 
 ROOT = Path(__file__).parents[3]
 
@@ -39,9 +39,10 @@ def test_a_large_block_is_as_many_requests_as_warps_make():
     assert [access.address for access in first[::2]] == [0, 512, 1024, 1536]
 
 
-def test_a_share_of_random_blocks_is_written():
-    assert [access.is_write for access in random_blocks(64, 0.25)][:8] == [False, False, False, True] * 2
-    assert sum(access.is_write for access in random_blocks(64, 0.5)) == memory.REQUESTS / 2
+def test_a_share_of_blocks_is_written():
+    assert [access.is_write for access in mixed(64, "random", 0.25)][:8] == [False, False, False, True] * 2
+    assert sum(access.is_write for access in mixed(64, "random", 0.5)) == memory.REQUESTS / 2
+    assert list(mixed(64, "sequential", 0.0))[:2] == [Access(0, 512, False), Access(512, 512, False)]
 
 
 def test_streams_take_turns_a_few_rows_apart():
