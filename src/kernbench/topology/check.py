@@ -23,7 +23,7 @@ from kernbench.topology.ports import resolve_chiplets, shoreline, wrap_links
 from kernbench.topology.readers import closest
 from kernbench.topology.record import InvalidValue
 from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
-from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES_PER_CUBE
+from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES, MAX_PES_PER_CUBE
 from kernbench.topology.spec_cube import PE_PARTS_KEY
 
 _MEMORY = "cube.memory_map"
@@ -49,6 +49,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
         *check_fit(spec.cube),
         *_check_coefficients(spec),
         *(check_buffers(spec.fabric.buffers) if spec.fabric.buffers is not None else ()),
+        *_check_size(spec),
     ]
 
 
@@ -81,6 +82,14 @@ def _check_sips(spec: MachineSpec) -> Iterator[Finding]:
     key = "system.sips.w" if sips.w is not None else "system.sips.h"
     what = f"a grid of {w} x {h} does not hold {sips.count} SIPs"
     yield Finding(key, what, f"set w and h so that w x h = {sips.count}, or count to {w * h}", uses)
+
+
+def _check_size(spec: MachineSpec) -> Iterator[Finding]:
+    """A machine is built node by node, so all counts together have a limit."""
+    if spec.n_pes > MAX_PES:
+        what = f"{spec.n_sips} SIPs of {spec.sip.n_cubes} cubes of {spec.cube.n_pes} PEs are {spec.n_pes:,} PEs"
+        hint = f"keep the product at {MAX_PES:,} or less"
+        yield Finding("system.sips.count", what, hint, ("system.sips", "sip.cube_mesh", _LAYOUT))
 
 
 def _check_cube_mesh(spec: MachineSpec) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from kernbench.topology.record import Read, Record
 MAX_SIPS = 1024
 MAX_CUBES_PER_SIP = 1024
 MAX_PES_PER_CUBE = 256
+MAX_PES = 32768  # of a machine: some half a million nodes, which take 20 s and 2 GB to build
 MAX_IO_CHIPLETS = 4
 MAX_HBM_GB = 4096
 MAX_SRAM_MB = 65536

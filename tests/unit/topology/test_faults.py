@@ -154,6 +154,7 @@ def test_a_value_out_of_place_is_a_fault_of_its_key(key: str, value: object) -> 
         ({"system.sips.h": 5}, "does not hold 2 SIPs"),
         ({"sip.cube_mesh": {"w": 64, "h": 32}}, "2048 cubes are too many for one SIP"),
         ({"system.sips.count": 17, "system.address_map.sip_bits": 4}, "17 SIPs need 5 bits, the field has 4"),
+        ({"system.sips.count": 300}, "300 SIPs of 16 cubes of 8 PEs are 38,400 PEs"),
         ({"system.address_map.tcm_bits": 20}, "2 MB of TCM per PE need 21 bits, the field has 20"),
         ({"system.address_map": {"sip_bits": 16, "hbm_bits": 48}}, "has 70 bits, more than 63"),
         ({"cube.pe_layout.rows_per_corner": 3}, "2 PEs do not fill 3 rows of a corner"),
