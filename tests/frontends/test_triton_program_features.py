@@ -470,6 +470,14 @@ def test_a_block_that_does_not_fit_tcm_says_so():
         pages[(1,)](torch.zeros(1 << 20), torch.zeros(1 << 20), B=1 << 20)
 
 
-def test_a_wrong_option_names_the_choices():
-    with pytest.raises(UsageError, match="schedule is 'random'"), simulated():
-        pages[(1,)](torch.zeros(64), torch.zeros(64), B=64, schedule="random")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "random"}, "schedule is 'random'"),
+        ({"placement": "nowhere"}, "placement is 'nowhere'"),
+        ({"BLOCKS": 4}, "kernel 'pages' has no parameter 'BLOCKS'"),
+    ],
+)
+def test_a_wrong_option_names_the_choices(options, message):
+    with pytest.raises(UsageError, match=message), simulated():
+        pages[(1,)](torch.zeros(64), torch.zeros(64), B=64, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class KernelCall:
         names = list(inspect.signature(fn).parameters)
         given = {name: value for name, value in kwargs.items() if name in names}
         options = {name: value for name, value in kwargs.items() if name not in names}
+        _refuse_misspelt(fn.__name__, options, names)
         if "num_stages" in given:
             options["num_stages"] = given["num_stages"]
         arguments = inspect.getcallargs(fn, *args, **given)
@@ -70,6 +71,13 @@ class KernelCall:
         """The tensors among the arguments, with the names of their parameters."""
         for name, value in self.arguments.items():
             yield from _tensors_in(name, value)
+
+
+def _refuse_misspelt(kernel: str, options: Iterable[str], names: Sequence[str]) -> None:
+    """Raise UsageError for a keyword that is no parameter and can be no option: those have small letters."""
+    for option in options:
+        if option != option.lower():
+            raise UsageError(f"kernel '{kernel}' has no parameter '{option}'", hint=f"it has {', '.join(names)}")
 
 
 def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

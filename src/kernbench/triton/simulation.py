@@ -208,6 +208,7 @@ class Simulation:
         schedule = call.options.get("schedule", self._schedule)
         placement = call.options.get("placement", self._placement)
         _check_choice("schedule", schedule, SCHEDULES)
+        _check_choice("placement", placement, PLACEMENTS)
         with self._patches:
             bound = call.converted()
             body = rewritten(call.fn)
