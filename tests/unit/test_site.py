@@ -52,7 +52,7 @@ def test_every_key_of_the_shipped_machine_has_a_row_with_default_and_range(made:
 @pytest.mark.parametrize(
     ("key", "unit", "default", "accepted"),
     [
-        ("system.sips.count", "", "2", "whole number from 1 to 16"),
+        ("system.sips.count", "", "2", "whole number from 1 to 1024"),
         ("system.flit_bytes", "bytes", "256", "power of two from 16 to 65536"),
         ("sip.links.cube_to_cube.bw_gbs", "GB/s", "512", "number above 0 and up to 1000000"),
         ("cube.memory_map.hbm_pseudo_channels", "", "null", "whole number from 1 to 16384, or null"),
