@@ -8,6 +8,7 @@ not part of the figures.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from kernbench import tp as parallel
 from kernbench.benches._numbers import FloatName, Seed, Size, draw
 from kernbench.benches.registry import AtLeast, bench
+from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.models import reference
@@ -23,10 +25,14 @@ from kernbench.models.bounds import rates_of
 from kernbench.models.figures import LayerRun, Row, copies_of, model_rows, part_rows
 from kernbench.models.judge import expected_rows
 from kernbench.models.layer import DecoderLayer, LayerPart
-from kernbench.models.mapping import MAPPINGS, Mapping, choose_mapping
+from kernbench.models.machine_model import machine_model
+from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
+from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
+from kernbench.models.pinned import read_choice, report_rows, uses_blocks, write_choice
+from kernbench.models.plans import SipShape
 from kernbench.models.shapes import ModelShape, load_model
-from kernbench.models.tensors import LayerJob, LayerTensors, sip_shape
+from kernbench.models.tensors import LayerJob, LayerTensors
 from kernbench.report.energy import launches_energy
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
@@ -36,25 +42,100 @@ from kernbench.tp.parallel_state import model_parallel
 from kernbench.values.graph import Value, ValueGraph
 
 TOKENS, TOKENS_TO_VALIDATE = 2048, 32
+ALONE = {"ring_bytes": 33_024, "work_bytes": 4_096}  # of TCM, for a barrier: one SIP has no collectives
 ROUNDINGS = 16  # of the tensors' type, between input and output; each adds its tolerance
 
 
-def mapping_of(name: str, torch: RuntimeContext, model: ModelShape, rows: int, itemsize: int, tp: int) -> Mapping:
-    """A mapping by name, `auto`, or a user's FILE.py:NAME; raises UsageError when there is none."""
+@dataclass(frozen=True)
+class LayerRequest:
+    """What a mapping is chosen for: `tp` SIPs share the layer, of `world`."""
+
+    model: ModelShape
+    phase: str
+    batch: int
+    tokens: int
+    itemsize: int
+    tp: int
+    world: int
+    is_alone: bool = True  # whether nothing but the layer runs
+
+    @property
+    def routed(self) -> int:
+        """Rows of the products of experts."""
+        return self.batch * self.tokens * self.model.experts_per_token
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all layers, on one SIP."""
+        return self.model.layers * self.model.layer_parameters * self.itemsize // self.tp
+
+    @property
+    def size(self) -> LayerSize:
+        """The products of a SIP, and its causal attention at prefill."""
+        m, rows, tp = self.model, self.batch * self.tokens, self.tp
+        heads, kv_heads, ffn = m.heads // tp, max(1, m.kv_heads // tp), m.ffn // tp
+        gates = 2 if m.is_gated else 1
+        shapes: tuple[tuple[str, int, int, int, int, InputOrder, int], ...] = (
+            ("qkv", rows, m.hidden, (heads + 2 * kv_heads) * m.head_dim, 1, "rows", 1),
+            ("out_proj", rows, heads * m.head_dim, m.hidden, 1, "columns", 1),
+            ("mlp_up", self.routed, m.hidden, ffn, gates, "rows", m.experts),
+            ("mlp_down", self.routed, ffn, m.hidden, 1, "columns", m.experts),
+        )
+        attention = (self.batch, self.tokens, heads, kv_heads, m.head_dim) if self.phase == "prefill" else None
+        return LayerSize(tuple(ProductSize(*shape, itemsize=self.itemsize) for shape in shapes), attention)
+
+    @property
+    def has_no_collectives(self) -> bool:
+        """Whether kernels may have the TCM of collectives: decode sends messages within a SIP."""
+        return self.is_alone and self.world == 1 and self.phase == "prefill"
+
+
+def mapping_of(name: str, torch: RuntimeContext, request: LayerRequest, sip: SipShape) -> LayerChoice | Mapping:
+    """A mapping by name, the choice of `auto`, what a file pins, or a user's FILE.py:NAME; raises UsageError when there
+    is none.
+    """
+    spec = torch.spec
+    memory = spec.sip.n_cubes * spec.cube.hbm_bytes
+    usual = choose_mapping(sip, request.routed, request.weights_bytes, memory)
+    if name == "auto" and sip.tcm_bytes <= 0:
+        return usual
     if name == "auto":
-        spec = torch.spec
-        weights = model.layers * model.layer_parameters * itemsize // tp
-        return choose_mapping(sip_shape(torch), rows, weights, spec.sip.n_cubes * spec.cube.hbm_bytes)
+        copies = max(1, int(COPIED_SHARE * memory // max(1, request.weights_bytes)))
+        return choose_layer(machine_model(torch.engine.graph, sip), request.size, usual, copies)
     if name in MAPPINGS:
         return MAPPINGS[name]
+    if name.endswith((".yaml", ".yml")):
+        return read_choice(name, sip, request.itemsize, usual)
     if not any(mark in name for mark in ".:/\\"):
-        raise UsageError(f"no mapping '{name}'", hint=f"use auto, {', '.join(MAPPINGS)}, or FILE.py:NAME")
+        raise UsageError(
+            f"no mapping '{name}'",
+            hint=f"use auto, {', '.join(MAPPINGS)}, FILE.yaml that --mapping-report wrote, or FILE.py:NAME",
+        )
     place, inside = split_identifier(name)
     found = getattr(load_user_module(place), inside or "mapping", None)
     mapping = found() if isinstance(found, type) else found
     if not isinstance(mapping, Mapping):
         raise UsageError(f"{place} has no mapping '{inside or 'mapping'}'", hint="see docs/guides/time-a-layer.md")
     return mapping
+
+
+def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> tuple[LayerChoice | Mapping, CclSource]:
+    """The mapping, and the configuration of collectives: products by blocks get their TCM where there are none."""
+    if request.has_no_collectives and (name == "auto" or name.endswith((".yaml", ".yml"))):
+        sip = _sip(torch, sum(ALONE.values()))
+        is_pinned = name != "auto" and uses_blocks(name)
+        if sip.tcm_bytes > 0 and (name == "auto" or is_pinned):
+            found = mapping_of(name, torch, request, sip)
+            if is_pinned or (isinstance(found, LayerChoice) and found.mapping.has_blocks):
+                return found, {"defaults": ALONE}
+    config = resolve_algorithm_config(load_ccl_config())
+    return mapping_of(name, torch, request, _sip(torch, config.ring_bytes + config.work_bytes)), None
+
+
+def _sip(torch: RuntimeContext, kept_bytes: int) -> SipShape:
+    """A SIP whose collectives keep some TCM; too little for kernels is refused when tensors are made."""
+    mesh, cube = torch.spec.sip.cube_mesh, torch.spec.cube
+    return SipShape(mesh.w, mesh.h, cube.n_pes, cube.tcm_allocatable_bytes - kept_bytes)
 
 
 @bench(
@@ -72,7 +153,8 @@ def llm_layer(
     context: Annotated[int, AtLeast(0), "tokens in the cache at decode; 0 for 2048, or 32 of a model to validate"] = 0,
     tp: Annotated[int, AtLeast(0), "SIPs that share the layer; 0 for all"] = 0,
     sequence_parallel: Annotated[bool, "norms on a rank's own tokens: reduce-scatter and all-gather"] = False,
-    mapping: Annotated[str, "auto, columns, tokens, decode, or FILE.py:NAME"] = "auto",
+    mapping: Annotated[str, "auto, columns, tokens, decode, FILE.yaml (pinned), or FILE.py:NAME"] = "auto",
+    mapping_report: Annotated[str, "also report what auto chose from; a FILE.yaml gets the choice, - none"] = "",
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> list[Row]:
@@ -87,18 +169,34 @@ def llm_layer(
         raise UsageError(
             f"{tp} SIPs do not share a tray of {world}", where="parameter 'tp'", hint=f"use one of {fitting}"
         )
-    routed = batch * now * shape.experts_per_token
+    request = LayerRequest(shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world)
     with faults_of_param("mapping"):
-        chosen = mapping_of(mapping, torch, shape, routed, dtype_of(dtype).itemsize, tp or world)
+        found, ccl = chosen_mapping(mapping, torch, request)
+    report = choice_rows(found, mapping_report)
+    chosen = found.mapping if isinstance(found, LayerChoice) else found
     weights = layer_weights(torch, shape, batch, before, dtype, seed)
     job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation)
-    run = run_layer(torch, job, tp, seed)
-    return [*part_rows(run), *model_rows(run), _energy_row(run, torch)]
+    run = run_layer(torch, job, tp, seed, ccl)
+    return [*part_rows(run), *model_rows(run), _energy_row(run, torch), *report]
 
 
-def run_layer(torch: RuntimeContext, job: LayerJob, tp: int, seed: int = 0) -> LayerRun:
-    """Run a layer on every group of `tp` SIPs of the tray; 0: on all together."""
-    torch.distributed.init_process_group(backend="ahbm")
+def choice_rows(found: LayerChoice | Mapping, report: str) -> list[Row]:
+    """What a choice was made from, if a report is asked for; also writes it to a file that is named. Raises UsageError
+    where there was no choice.
+    """
+    if not report:
+        return []
+    with faults_of_param("mapping_report"):
+        if not isinstance(found, LayerChoice):
+            raise UsageError(f"mapping '{found.name}' is no choice", hint="use mapping=auto")
+        if report != "-":
+            write_choice(report, found)
+    return report_rows(found)
+
+
+def run_layer(torch: RuntimeContext, job: LayerJob, tp: int, seed: int = 0, ccl: CclSource = None) -> LayerRun:
+    """Run a layer on every group of `tp` SIPs of the tray; 0: on all together. `ccl` configures the collectives."""
+    torch.distributed.init_process_group(backend="ahbm", ccl=ccl)
     ranks: list[RankRun] = []
     rows = JobRows(torch.engine.values, job, seed)
     torch.multiprocessing.spawn(work, (torch, job, tp, rows, ranks), nprocs=torch.ahbm.device_count())

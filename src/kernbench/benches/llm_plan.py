@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from kernbench.benches._numbers import FloatName, Size
-from kernbench.benches.llm_layer import mapping_of, run_layer, sequence_lengths
+from kernbench.benches.llm_layer import LayerRequest, chosen_mapping, run_layer, sequence_lengths
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.figures import Row, memory_there
+from kernbench.models.mapper import LayerChoice
 from kernbench.models.parallel_plans import StageTimes, Workload, plan_rows, plans_of
 from kernbench.models.shapes import load_model
 from kernbench.models.tensors import LayerJob
@@ -54,8 +55,12 @@ def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str) 
     world, rows = torch.ahbm.device_count(), work.batch * work.tokens
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
     for tp in degrees:
+        request = LayerRequest(
+            work.model, work.phase, work.batch, work.tokens, work.itemsize, tp, world, is_alone=False
+        )
         with faults_of_param("mapping"):
-            chosen = mapping_of(mapping, torch, work.model, rows * work.model.experts_per_token, work.itemsize, tp)
+            found, _ = chosen_mapping(mapping, torch, request)
+        chosen = found.mapping if isinstance(found, LayerChoice) else found
         for shared in (False, True) if tp > 1 and rows % tp == 0 else (False,):
             job = LayerJob(
                 work.model, work.phase, work.batch, work.tokens, work.context, dtype, chosen, shared, None, preset=True

@@ -117,6 +117,14 @@ BINS = 4096
     "--stats", is_flag=True, help="Print what was replayed, what was simulated and why, and how long it took."
 )
 @click.option(
+    "--mapping-report",
+    is_flag=False,
+    flag_value="-",
+    metavar="[=FILE]",
+    help="Print what a layer's mapping was chosen from; with =FILE, also write the choice there: --param mapping=FILE "
+    "takes it again.",
+)
+@click.option(
     "--max-time",
     metavar="TIME",
     default=None,
@@ -172,6 +180,7 @@ def run(
     check_races: bool,
     check_fast: Literal["all", "each"] | None,
     stats: bool,
+    mapping_report: str | None,
     max_time: str | None,
     oplog: str | None,
     out: str | None,
@@ -212,6 +221,8 @@ def run(
     of_runs |= {"--check-fast": check_fast is not None, "--stats": stats}
     of_runs |= {"--oplog": oplog is not None, "--save": save is not None, "--backend": backend != "numpy"}
     of_runs |= {"--max-time": max_time is not None}
+    if mapping_report is not None:
+        settings_of_bench = (*settings_of_bench, f"mapping_report={mapping_report}")
     if bins is not None and save is None:
         raise UsageError("--bins without --save", hint="give --save DIR: bins are for the link activity of a saved run")
     if is_evaluated(spec, of_evaluations, of_runs):

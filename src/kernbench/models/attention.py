@@ -15,20 +15,26 @@ from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 
-class _Running:
-    """An online softmax over blocks of keys: for every row its largest score, the sum, and the weighted values."""
+class OnlineSoftmax:
+    """An online softmax over blocks of keys: for every row its largest score, the sum, and the weighted values. Scores
+    are multiplied by `scale`, unless the queries have been.
+    """
 
-    def __init__(self, queries: TensorHandle, tl: TLContext) -> None:
+    def __init__(self, queries: TensorHandle, tl: TLContext, scale: float | None = None) -> None:
         rows, d = queries.shape
-        self._tl, self._queries = tl, queries
+        self._tl, self._queries, self._scale = tl, queries, scale
         self.best = tl.full((rows, 1), FAR_BELOW, "f32")
         self.total = tl.zeros((rows, 1), "f32")
         self.result = tl.zeros((rows, d), "f32")
 
-    def take(self, keys: TensorHandle, values: TensorHandle) -> None:
-        """Process one block of keys and values."""
+    def take(self, keys: TensorHandle, values: TensorHandle, mask: TensorHandle | None = None) -> None:
+        """Process one block of keys and values; a mask is added to its scores."""
         tl = self._tl
-        scores = tl.dot(self._queries, keys.T, out_dtype="f32") * keys.shape[1] ** -0.5
+        scores = tl.dot(self._queries, keys.T, out_dtype="f32")
+        if self._scale is not None:
+            scores = scores * self._scale
+        if mask is not None:
+            scores = scores + mask
         best = tl.maximum(self.best, tl.max(scores, axis=1))
         scores = tl.exp(scores - best)
         fade = tl.exp(self.best - best)
@@ -62,7 +68,7 @@ def attend_decode(
         sequence, kv_head, split = plan.unit(unit)
         row = sequence * width
         queries = tl.load(qkv + (row + kv_head * shared * d) * qkv.itemsize, (shared, d))
-        running = _Running(queries, tl)
+        running = OnlineSoftmax(queries, tl, d**-0.5)
         own = at * plan.room * row_bytes
         count = plan.keys_of(split)
         spans = [(first, min(plan.block_keys, count - first)) for first in range(0, count, plan.block_keys)]

@@ -9,6 +9,7 @@ in which PEs of a cube do not share links; products access the PE's own memory o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from kernbench.models.layouts import ByHead, KParts, Layout
@@ -229,13 +230,13 @@ def take_shares(shares: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLC
     top, bottom = plan.sip.rows_at(plan.rows, cube, pe)
 
     def wanted() -> Iterator[tuple[int, list[StridedBlock]]]:
-        for other in range(plan.sip.pes):
+        for other in range(plan.k_parts):
             share = plan.share_of(cube, other)
             for first, end in evenly(max(top, share[0]), min(bottom, share[1]), rows_joined(plan.n * item, plan.sip)):
                 pieces: list[StridedBlock] = []
-                for source in plan.cubes_of(cube):
-                    left, right = plan.columns_of(source, other)
-                    at = (source * plan.sip.pes + other) * shares.shape[1] + (first - share[0]) * (right - left)
+                for source, by in product(plan.cubes_of(cube), range(other, plan.sip.pes, plan.k_parts)):
+                    left, right = plan.columns_of(source, by)
+                    at = (source * plan.sip.pes + by) * shares.shape[1] + (first - share[0]) * (right - left)
                     pieces.append(StridedBlock(shares + at * item, (end - first, right - left), right - left))
                 yield out + first * plan.n * item, pieces
 
@@ -260,7 +261,7 @@ def join_columns(wanted: Iterable[tuple[int, Sequence[StridedBlock]]], tl: TLCon
     stored: TransferHandle | None = None
     for place, pieces in wanted:
         asked = [tl.load_async(piece.place, piece.shape, strides=(piece.stride, 1)) for piece in pieces]
-        parts = [_arrived(handle, tl) for handle in asked]
+        parts = [arrived(handle, tl) for handle in asked]
         if stored is not None:
             tl.wait(stored)
         joined = parts[0] if len(parts) == 1 else tl.cat(parts, axis=1)
@@ -269,7 +270,8 @@ def join_columns(wanted: Iterable[tuple[int, Sequence[StridedBlock]]], tl: TLCon
     tl.wait()
 
 
-def _arrived(handle: TransferHandle, tl: TLContext) -> TensorHandle:
+def arrived(handle: TransferHandle, tl: TLContext) -> TensorHandle:
+    """The tensor of a load that is waited for."""
     found = tl.wait(handle)
     assert found is not None
     return found
@@ -344,11 +346,9 @@ def put(
 
 
 def _sources(plan: ColumnsPlan, pe: int) -> list[int]:
-    """The PEs whose results a PE reads: all PEs of its cube that have a part of K, or itself."""
-    if not plan.splits_k:
-        return [pe]
+    """The PEs whose results a PE reads: those of its cube with the same columns that have a part of K."""
     order = [sources[pe] for sources in exchange_rounds(plan.sip.pes)]
-    return [other for other in order if plan.k_of(other)[0] < plan.k_of(other)[1]]
+    return [other for other in order if other in plan.sharing(pe) and plan.k_of(other)[0] < plan.k_of(other)[1]]
 
 
 class _Prefetch:
@@ -370,7 +370,7 @@ class _Prefetch:
 
     def _take(self) -> TensorHandle:
         assert self._next is not None
-        here = _arrived(self._next, self._tl)
+        here = arrived(self._next, self._tl)
         for handle in self.leaving:
             self._tl.wait(handle)
         self.leaving = []

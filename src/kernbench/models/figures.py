@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.bounds import SipRates
 from kernbench.models.layer import LayerPart
-from kernbench.models.plans import ColumnsPlan
 from kernbench.models.tensors import LayerJob, LayerTensors
 from kernbench.topology.spec import MachineSpec
 
@@ -112,4 +111,4 @@ def memory_there(spec: MachineSpec) -> int:
 
 def copies_of(tensors: LayerTensors) -> int:
     plans = [tensors.qkv_product.plan, tensors.up_product.plan]
-    return max(plan.copies if isinstance(plan, ColumnsPlan) else 1 for plan in plans)
+    return max(plan.copies for plan in plans)

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.models import attention, column_kernels, kernels, prefill_attention
+from kernbench.models import attention, block_kernels, column_kernels, kernels, online_attention, prefill_attention
+from kernbench.models.block_plans import BlocksPlan, Chunks
 from kernbench.models.bounds import CENTRE_PASSES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
 from kernbench.models.layouts import KParts, RowMajor
 from kernbench.models.mapping import ProductPlan, SplitKPlan
@@ -74,7 +75,7 @@ class DecoderLayer:
         self._norm("norm1", None)
         self._gather()
         self._product(t.qkv_product)
-        if t.by_head and not isinstance(t.qkv_product.plan, ColumnsPlan):
+        if t.by_head and isinstance(t.qkv_product.plan, SplitKPlan):
             split = partial(kernels.split_heads, layout=t.head_layout)
             self._launch(split, t.qkv, *t.by_head, self._at_once(t.qkv.shape[1], 2))
         if t.angles is not None:
@@ -176,6 +177,11 @@ class DecoderLayer:
             self._begin(product.name, need, mapped)
             self._by_columns(product, plan, work, activation)
             return
+        if isinstance(plan, BlocksPlan):
+            self._deal(product, plan)
+            self._begin(product.name, need, mapped)
+            self._by_blocks(product, plan, activation)
+            return
         given: dict[str, object] = {"up": product.weights[1]} if len(product.weights) > 1 else {}
         if product.copies is not None:
             self._relay(product, plan)
@@ -205,6 +211,24 @@ class DecoderLayer:
             self._launch(partial(column_kernels.take_shares, plan=plan), product.shares, **outs)
         else:
             self._launch(partial(column_kernels.hand_out, plan=plan, layout=product.layout), product.shares, **outs)
+
+    def _deal(self, product: Product, plan: BlocksPlan) -> None:
+        """Copy a product's input to the layout that its blocks read, unless the previous part has stored it so."""
+        if product.x is None:
+            return
+        nbytes = plan.rows * plan.k * self.t.item
+        self._begin(f"spread {product.name}", Need(), Need(read_bytes=nbytes, written_bytes=nbytes))
+        self.parts[-1].is_communication = plan.cubes_per_group > 1
+        deal = partial(block_kernels.deal_rows, layout=Chunks(plan))
+        self._launch(deal, product.x, product.copies, self._at_once(plan.k, 2))
+
+    def _by_blocks(self, product: Product, plan: BlocksPlan, activation: str | None) -> None:
+        assert product.layout is not None
+        source = Chunks(plan)
+        kernel = partial(block_kernels.multiply_blocks, source=source, layout=product.layout, activation=activation)
+        outs = dict(zip(("out", "keys", "values"), product.outs, strict=False))
+        given = {"up": product.weights[1]} if len(product.weights) > 1 else {}
+        self._launch(kernel, product.copies, product.weights[0], **outs, **given)
 
     def _relay(self, product: Product, plan: SplitKPlan) -> None:
         """Copy each PE's K part of a product's input to its own slice."""
@@ -243,11 +267,14 @@ class DecoderLayer:
         self._begin("attention", _attention_need(scores, m.head_dim, read, written))
         plan, (queries, *heads) = t.prefill, t.by_head
         width = t.head_layout.width
-        if plan.cubes_per_team > 1:
-            self._launch(partial(prefill_attention.take_heads, plan=plan), *heads, *t.head_copies)
-        self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
-        attend = partial(prefill_attention.attend_blocks, plan=plan)
-        self._launch(attend, queries, *t.head_copies, *t.scores, t.masks, width)
+        if plan.keys_at_once:
+            self._launch(partial(online_attention.attend_online, plan=plan), queries, *heads, width)
+        else:
+            if plan.cubes_per_team > 1:
+                self._launch(partial(prefill_attention.take_heads, plan=plan), *heads, *t.head_copies)
+            self._launch(partial(prefill_attention.share_heads, plan=plan), *heads, *t.head_copies)
+            attend = partial(prefill_attention.attend_blocks, plan=plan)
+            self._launch(attend, queries, *t.head_copies, *t.scores, t.masks, width)
         if isinstance(t.attended_layout, KParts):
             hand_over = partial(prefill_attention.take_results, plan=plan, layout=t.attended_layout)
         else:
@@ -320,7 +347,7 @@ def _product_needs(plan: ProductPlan, jobs: Sequence[Job], weights: int, item: i
     has rows of that expert.
     """
     rows = sum(job.rows for job in jobs)
-    groups = [plan.rows_of(first) for first in plan.first_cubes] if isinstance(plan, ColumnsPlan) else [(0, plan.rows)]
+    groups = [(0, plan.rows)] if isinstance(plan, SplitKPlan) else plan.group_rows
     readers = sum(job.first < end and first < job.first + job.rows for job in jobs for first, end in groups)
     of_weights, of_rows = weights * plan.k * plan.n * item, rows * plan.k * item
     need = Need(
@@ -338,7 +365,7 @@ def _spread_need(plan: ColumnsPlan, item: int, *, from_rows: bool) -> Need:
     row_bytes, cubes = plan.k * item, plan.cubes_per_group
     corners = zip(_corners(plan.sip), _corner_rows(plan.sip, plan.rows), strict=True)
     received = max(end - first - own for (first, end), own in ((plan.rows_of(cube), own) for cube, own in corners))
-    copies = cubes * (1 if plan.splits_k else plan.sip.pes) if from_rows else cubes - 1
+    copies = plan.column_parts * (cubes if from_rows else cubes - 1)
     copied = copies * plan.rows * row_bytes
     return Need(cube_bytes=received * row_bytes, read_bytes=copied, written_bytes=copied)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kernbench.models.plans import ColumnsPlan
 from kernbench.models.query_blocks import PrefillAttention
@@ -105,4 +105,8 @@ class ByHead:
                 yield Destination(rows, (left, right), tensor, (pair * tokens + token) * d + left - begin, d)
 
 
-Layout = RowMajor | KParts | ByHead
+class Layout(Protocol):
+    """Where results go."""
+
+    def pieces(self, rows: Range, columns: Range) -> Iterator[Destination]:
+        """The destinations of a block of results, piece by piece."""

@@ -30,6 +30,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_bytes
+from kernbench.models.block_plans import BlocksPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
 from kernbench.models.query_blocks import PrefillAttention, prefill_attention
 from kernbench.policy.placement.dp import Range, parts_of
@@ -128,9 +129,12 @@ class SplitKPlan:
             for at in range(a, b, self.relayed_columns)
         ]
 
-    def relayed_blocks(self, columns: int, itemsize: int) -> int:
-        """In how many blocks the pieces of `columns` columns are joined: TCM holds the pieces and one block."""
-        return 1 if 2 * self.rows * columns * itemsize <= self.sip.tcm_bytes * 15 // 16 else RELAYED_BLOCKS
+    def relayed_blocks(self, columns: int, itemsize: int) -> list[Range]:
+        """The cubes whose pieces of `columns` columns are joined together: TCM holds all pieces and one block of them.
+        Of fewer rows than cubes, the first cubes have one each.
+        """
+        count = 1 if 2 * self.rows * columns * itemsize <= self.sip.tcm_bytes * 15 // 16 else RELAYED_BLOCKS
+        return relay_blocks(self.sip, self.rows, count)
 
     @property
     def part_elements(self) -> int:
@@ -140,6 +144,17 @@ class SplitKPlan:
     def part_at(self, cube: int, pe: int) -> int:
         """Where a PE's part begins among those of all PEs."""
         return (cube * self.sip.pes + pe) * self.part_elements
+
+
+def relay_blocks(sip: SipShape, rows: int, count: int) -> list[Range]:
+    """Cubes that have rows, in at most `count` blocks."""
+    return [block for block in parts_of(min(rows, sip.cubes), count) if block[0] < block[1]]
+
+
+def _largest_join(sip: SipShape, rows: int) -> int:
+    """The most rows that are joined at a time, in blocks: a single piece is none."""
+    shares, blocks = parts_of(rows, sip.cubes), relay_blocks(sip, rows, RELAYED_BLOCKS)
+    return max((shares[end - 1][1] - shares[first][0] for first, end in blocks if end - first > 1), default=0)
 
 
 @cache
@@ -156,7 +171,7 @@ def stages_of(pes: int) -> list[tuple[int, int]]:
     return digits[:1] + digits[:0:-1]
 
 
-ProductPlan = ColumnsPlan | SplitKPlan
+ProductPlan = ColumnsPlan | SplitKPlan | BlocksPlan
 InputOrder = Literal["rows", "columns"]
 
 
@@ -209,6 +224,8 @@ class Mapping(Protocol):
     @property
     def name(self) -> str: ...
 
+    def __hash__(self) -> int: ...
+
     def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int, *, x_by: InputOrder) -> ProductPlan:
         """How a product is divided; `rows` are all rows, of all experts if there are several. `x_by`: whether x is
         produced by rows, as by a norm, or by columns, as by heads or another product's columns.
@@ -230,7 +247,7 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
     """As few blocks of columns as TCM allows, for one weight."""
     columns = -(-n // sip.cubes)
     is_relayed = sip.cubes >= RELAYED_CUBES and rows * k * itemsize >= RELAYED_BYTES
-    at_once = max(1, sip.tcm_bytes * 15 // 16 * RELAYED_BLOCKS // (RELAYED_BLOCKS + 1) // (rows * itemsize))
+    at_once = max(1, sip.tcm_bytes * 15 // 16 // ((rows + _largest_join(sip, rows)) * itemsize))
     plan = SplitKPlan(sip, rows, k, n, columns, is_relayed, at_once).for_weights(1, itemsize)
     if plan.block_columns < min(columns, sip.pes):
         raise UsageError(
@@ -254,8 +271,8 @@ class StudiedMapping:
         if rows <= self.split_k_rows:
             return split_k_plan(sip, rows, k, n, itemsize)
         groups = self.groups or sip.cubes
-        splits_k = x_by == "columns" or groups < sip.cubes
-        return columns_plan(sip, rows, k, n, itemsize, groups, splits_k=splits_k)
+        k_parts = sip.pes if x_by == "columns" or groups < sip.cubes else 1
+        return columns_plan(sip, rows, k, n, itemsize, groups, k_parts=k_parts)
 
     def prefill_attention(
         self, sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int

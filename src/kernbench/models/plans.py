@@ -1,13 +1,14 @@
 """Products by columns: which PE has which rows, columns and part of K. Pure functions of sizes.
 
 Cubes form `groups` of neighbours. The rows of a product are split over groups, its columns over the cubes of a group.
-Within a cube, PEs split one of two dimensions:
+Within a cube, PEs split K into `k_parts`, and the cube's columns over the PEs that have the same part of K:
 
-columns   Every PE has a copy of all the group's rows, and its own columns of the weights.
-K         Every PE has its part of K of the group's rows, and of all the cube's columns of the weights. The partial sums
-          are then reduced: each PE reads its share of the rows from all other PEs' memories.
+1         Every PE has a copy of all the group's rows, and its own columns of the weights.
+all       Every PE has its part of K of the group's rows, and of all the cube's columns of the weights.
+between   Neighbouring PEs have the same columns and different parts of K.
 
-Either way a PE multiplies matrices in its own HBM slice, without interference from other PEs.
+Partial sums are reduced: each PE reads its share of the rows from the memories of the PEs with the same columns. In all
+cases a PE multiplies matrices in its own HBM slice, without interference from other PEs.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnsPlan:
-    """A product by columns. `splits_k`: PEs of a cube split K, else columns. `block_rows` of x are in TCM while the
-    weights are streamed; 0 if they do not fit, and x is streamed too.
+    """A product by columns. `block_rows` of x are in TCM while the weights are streamed; 0 if they do not fit, and x is
+    streamed too.
     """
 
     sip: SipShape
@@ -67,8 +68,23 @@ class ColumnsPlan:
     k: int
     n: int
     groups: int
-    splits_k: bool
+    k_parts: int
     block_rows: int
+
+    @property
+    def splits_k(self) -> bool:
+        """Whether there are partial sums."""
+        return self.k_parts > 1
+
+    @property
+    def column_parts(self) -> int:
+        """Parts of a cube's columns."""
+        return self.sip.pes // self.k_parts
+
+    def sharing(self, pe: int) -> range:
+        """The PEs of a cube with the same columns as this one."""
+        first = pe - pe % self.k_parts
+        return range(first, first + self.k_parts)
 
     @property
     def cubes_per_group(self) -> int:
@@ -100,13 +116,18 @@ class ColumnsPlan:
         cubes, parts = self.cubes_of(cube), parts_of(self.rows, self.sip.cubes)
         return parts[cubes[0]][0], parts[cubes[-1]][1]
 
+    @property
+    def group_rows(self) -> list[Range]:
+        """The rows of each group."""
+        return [self.rows_of(first) for first in self.first_cubes]
+
     @cached_property
     def most_rows(self) -> int:
         """The most rows of a group."""
-        return max(b - a for a, b in map(self.rows_of, self.first_cubes))
+        return max(b - a for a, b in self.group_rows)
 
     def k_of(self, pe: int) -> Range:
-        return parts_of(self.k, self.sip.pes)[pe] if self.splits_k else (0, self.k)
+        return parts_of(self.k, self.k_parts)[pe % self.k_parts]
 
     @cached_property
     def most_k(self) -> int:
@@ -117,7 +138,7 @@ class ColumnsPlan:
         """The columns whose weights a PE has."""
         cubes = self.cubes_per_group
         first, end = parts_of(self.n, cubes)[cube % cubes]
-        a, b = (0, end - first) if self.splits_k else parts_of(end - first, self.sip.pes)[pe]
+        a, b = parts_of(end - first, self.column_parts)[pe // self.k_parts]
         return first + a, first + b
 
     @cached_property
@@ -129,9 +150,7 @@ class ColumnsPlan:
     def share_of(self, cube: int, pe: int) -> Range:
         """The rows that a PE reduces and stores."""
         top, bottom = self.rows_of(cube)
-        if not self.splits_k:
-            return top, bottom
-        a, b = parts_of(bottom - top, self.sip.pes)[pe]
+        a, b = parts_of(bottom - top, self.k_parts)[pe % self.k_parts]
         return top + a, top + b
 
     def blocks_of(self, cube: int, pe: int) -> list[tuple[Range, Range]]:
@@ -140,17 +159,28 @@ class ColumnsPlan:
 
 
 def columns_plan(
-    sip: SipShape, rows: int, k: int, n: int, itemsize: int, groups: int, *, splits_k: bool | None = None
+    sip: SipShape,
+    rows: int,
+    k: int,
+    n: int,
+    itemsize: int,
+    groups: int,
+    *,
+    k_parts: int | None = None,
+    block_rows: int = PINNED_ROWS,
 ) -> ColumnsPlan:
-    """By default PEs split K, unless a group is one cube and its copies of x are smaller than the sums."""
+    """At most `block_rows` at a time, as TCM allows. By default every PE has a part of K, unless a group is one cube
+    and its copies of x are smaller than the sums.
+    """
     if groups < 1 or sip.cubes % groups:
         raise UsageError(f"{groups} groups of {sip.cubes} cubes", hint="use a divisor of the number of cubes")
-    if splits_k is None:
-        splits_k = groups < sip.cubes or k > 2 * n
-    width = -(-k // sip.pes) if splits_k else k
-    fitting = sip.tcm_bytes // (width * itemsize)
-    block_rows = PINNED_ROWS if fitting >= PINNED_ROWS else fitting // 32 * 32
-    return ColumnsPlan(sip, rows, k, n, groups, splits_k, block_rows)
+    if k_parts is None:
+        k_parts = sip.pes if groups < sip.cubes or k > 2 * n else 1
+    if k_parts < 1 or sip.pes % k_parts:
+        raise UsageError(f"{k_parts} parts of K for {sip.pes} PEs", hint="use a divisor of the number of PEs of a cube")
+    fitting = sip.tcm_bytes // (-(-k // k_parts) * itemsize)
+    pinned = block_rows if fitting >= block_rows else fitting // 32 * 32
+    return ColumnsPlan(sip, rows, k, n, groups, k_parts, pinned)
 
 
 @cache

@@ -18,6 +18,9 @@ from kernbench.policy.placement.dp import Range, parts_of
 
 FAR_BELOW = -1e30  # a masked score: its exponential is 0
 MOST_QUERIES = 128  # of a block: half of the scores of its own keys are masked, but computed
+ONLINE_QUERIES = (256, 192, 128, 96, 64, 48, 32, 16, 8, 4, 2, 1)  # tokens of a block whose scores stay in TCM
+MOST_ONLINE_ROWS = 256  # queries of a block, of all heads: keys are read once for each block
+LEAST_ONLINE_KEYS = 96  # at a time: fewer take more time for the results than for scores
 MOST_COLUMNS = 512  # tokens times heads that share a key head
 
 
@@ -33,7 +36,7 @@ class QueryBlock(NamedTuple):
 @dataclass(frozen=True)
 class PrefillAttention:
     """Blocks of queries by PE, cube by cube. Cubes form teams with equally many (sequence, key head) pairs; a PE has
-    blocks of its team's pairs, and copies of all their keys and values.
+    blocks of its team's pairs. With scores in HBM it also has copies of all their keys and values.
     """
 
     sip: SipShape
@@ -41,6 +44,7 @@ class PrefillAttention:
     tokens: int
     kv_heads: int
     blocks: tuple[tuple[QueryBlock, ...], ...]
+    keys_at_once: int = 0  # whose scores stay in TCM; 0: scores of all keys are in HBM
 
     @property
     def teams(self) -> int:
@@ -176,3 +180,27 @@ def prefill_attention(
     room = sip.tcm_bytes // (shared * max(8 * F32_BYTES, 2 * head_dim * max(itemsize, F32_BYTES)))
     count = max(1, min(MOST_QUERIES, MOST_COLUMNS // shared, room))
     return PrefillAttention(sip, batch, seq, kv_heads, deal_queries(sip, batch, seq, kv_heads, count))
+
+
+def online_attention(
+    sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
+) -> PrefillAttention:
+    """Scores stay in TCM: as many queries at a time as leave room for those of `LEAST_ONLINE_KEYS` keys."""
+    shared = heads // kv_heads
+    found = [(tokens, online_keys(sip, tokens, shared, head_dim, itemsize)) for tokens in ONLINE_QUERIES]
+    found = [(tokens, keys) for tokens, keys in found if keys] or [(1, 1)]
+    enough = [each for each in found if each[1] >= LEAST_ONLINE_KEYS and each[0] * shared <= MOST_ONLINE_ROWS]
+    tokens, keys = max(enough) if enough else max(found, key=lambda each: each[1])
+    blocks = deal_queries(sip, batch, seq, kv_heads, tokens)
+    return PrefillAttention(sip, batch, seq, kv_heads, blocks, min(keys, seq))
+
+
+def online_keys(sip: SipShape, tokens: int, shared: int, head_dim: int, itemsize: int) -> int:
+    """How many keys of a block fit TCM beside `tokens` queries: scores three times, and two blocks of keys and values;
+    besides them queries, results three times, and the mask of the block's own keys.
+    """
+    rows = tokens * shared
+    held = rows * (2 * head_dim * itemsize + 3 * head_dim * F32_BYTES + 2 * tokens * F32_BYTES)
+    per_key = 3 * rows * F32_BYTES + rows * itemsize + 4 * head_dim * itemsize
+    keys = (sip.tcm_bytes * 15 // 16 - held) // per_key
+    return max(0, keys if keys < 32 else keys // 32 * 32)

@@ -71,7 +71,7 @@ def _passed_round(x: TensorPtr, a: int, b: int, plan: SplitKPlan, tl: TLContext)
     for handle in sent:
         tl.wait(handle)
     sent.clear()
-    for begin, end in parts_of(sip.cubes, plan.relayed_blocks(b - a, x.itemsize)):
+    for begin, end in plan.relayed_blocks(b - a, x.itemsize):
         found = [pieces.pop(source) for source in range(begin, end) if source in pieces]
         if not found:
             continue

@@ -20,6 +20,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
+from kernbench.models.block_plans import BlocksPlan, Chunks
 from kernbench.models.layouts import ByHead, KParts, Layout, RowMajor
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, stages_of
 from kernbench.models.mapping import Mapping as Strategy
@@ -82,8 +83,10 @@ class Product:
         return [*self.weights, *own, *self.outs, *self.room]
 
     @property
-    def k_parts(self) -> KParts | None:
+    def input_layout(self) -> KParts | Chunks | None:
         """The layout in which the previous part may store this product's input, if the plan supports it."""
+        if isinstance(self.plan, BlocksPlan):
+            return Chunks(self.plan)
         return KParts(self.plan) if isinstance(self.plan, ColumnsPlan) and self.plan.splits_k else None
 
     @property
@@ -92,7 +95,8 @@ class Product:
         own, layout = self.plan, self.layout
         if not isinstance(own, ColumnsPlan) or not isinstance(layout, KParts):
             return False
-        return not own.splits_k and own.cubes_per_group == layout.plan.cubes_per_group == 1
+        is_split_alike = own.k_parts == 1 and layout.plan.k_parts == own.sip.pes
+        return is_split_alike and own.cubes_per_group == layout.plan.cubes_per_group == 1
 
 
 def sip_shape(torch: RuntimeContext) -> SipShape:
@@ -244,7 +248,7 @@ class LayerTensors:
     ) -> Product:  # fmt: skip
         """A product of (rows, K) by (K, N), with its weights placed."""
         plan = self.job.mapping.product(self.sip, *sizes, self.item, x_by=x_by)
-        if isinstance(plan, SplitKPlan):
+        if not isinstance(plan, ColumnsPlan):
             plan = plan.for_weights(len(weights), self.item)
         shape = packed_shape(plan, experts)
         placed = [
@@ -254,6 +258,8 @@ class LayerTensors:
         product = Product(name, plan, experts, placed)
         if isinstance(plan, ColumnsPlan):
             product.copies = self._empty(f"{name}.copies", (self.sip.size, KParts(plan).room))
+        elif isinstance(plan, BlocksPlan):
+            product.copies = self._empty(f"{name}.chunks", (self.sip.size, Chunks(plan).room))
         elif plan.is_relayed:
             product.copies = self._empty(f"{name}.parts", (self.sip.size, plan.part_elements))
         return product
@@ -269,7 +275,7 @@ class LayerTensors:
             product.room = [self._empty(f"{product.name}.room{at}", room, dtype) for at in given]
             is_cut = isinstance(layout, ByHead) or (isinstance(layout, RowMajor) and plan.cubes_per_group > 1)
             if plan.splits_k and is_cut:
-                shares = self.sip.size, -(-plan.most_rows // self.sip.pes) * plan.most_columns
+                shares = self.sip.size, -(-plan.most_rows // plan.k_parts) * plan.most_columns
                 product.shares = self._empty(f"{product.name}.shares", shares)
 
     def _allocate_qkv(self) -> None:
@@ -287,7 +293,7 @@ class LayerTensors:
             layout = self.head_layout = ByHead(plan, self.heads // self.kv_heads, m.head_dim)
             queries = self._empty("queries", (self.sip.size, plan.most_tokens * layout.width))
             self.by_head = [queries, *(self._rows(name, plan.all_keys, m.head_dim) for name in ("keys", "values"))]
-            if isinstance(self.qkv_product.plan, ColumnsPlan):
+            if not isinstance(self.qkv_product.plan, SplitKPlan):
                 self._lead_to(self.qkv_product, self.by_head, self.head_layout)
                 return
         self.qkv = self._rows("qkv", job.rows, width)
@@ -295,7 +301,7 @@ class LayerTensors:
 
     def _result_of_heads(self) -> tuple[Tensor, Layout]:
         """The destination of attention's results: the next product's input, or a row-major matrix."""
-        product, parts = self.out_product, self.out_product.k_parts
+        product, parts = self.out_product, self.out_product.input_layout
         if parts is not None and self.job.phase == "prefill":
             assert product.copies is not None
             return product.copies, parts
@@ -310,6 +316,8 @@ class LayerTensors:
         self.caches: list[Tensor] = []
         if job.phase == "prefill":
             plan = self.prefill
+            if plan.keys_at_once:
+                return
             copies = self.sip.size, plan.team_rows * m.head_dim
             self.head_copies = [self._empty(name, copies) for name in ("key_copies", "value_copies")]
             scores = self.sip.size, plan.most_queries * self.head_layout.shared * job.tokens
@@ -358,7 +366,7 @@ class LayerTensors:
             "mlp_down", (rows, self.ffn, m.hidden), [self._own("down", 1)], m.experts
         )
         up.x = self.gathered if x is None else x
-        parts = down.k_parts if isinstance(up.plan, ColumnsPlan) else None
+        parts = None if isinstance(up.plan, SplitKPlan) else down.input_layout
         if parts is not None:
             assert down.copies is not None
             self._lead_to(up, [down.copies], parts)

@@ -22,7 +22,7 @@ from kernbench.models.mapping import (
 from kernbench.models.packing import packed, packed_shape
 from kernbench.models.plans import ColumnsPlan, Job, SipShape, columns_plan, exchange_rounds
 from kernbench.models.query_blocks import deal_queries
-from kernbench.policy.placement.dp import ShardSpec
+from kernbench.policy.placement.dp import ShardSpec, parts_of
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import ValueGraph
 
@@ -32,14 +32,19 @@ ODD = SipShape(3, 1, 3, 64 * KIB)
 GB = 10**9
 
 
+def k_parts_of(sip: SipShape, share: str) -> int:
+    """Of 3 PEs there is nothing between 1 and all."""
+    return {"none": 1, "some": sip.pes // 2 if sip.pes % 2 == 0 else 1, "all": sip.pes}[share]
+
+
 @pytest.mark.parametrize("sip", [DEFAULT, ODD])
-@pytest.mark.parametrize("splits_k", [False, True])
+@pytest.mark.parametrize("share", ["none", "some", "all"])  # of a cube's PEs that K is split over
 @pytest.mark.parametrize(("rows", "k", "n", "groups"), [(128, 64, 160, 1), (70, 130, 50, 3), (5, 7, 3, 1)])
 def test_columns_are_done_once_in_every_group(
-    sip: SipShape, rows: int, k: int, n: int, groups: int, splits_k: bool
+    sip: SipShape, rows: int, k: int, n: int, groups: int, share: str
 ) -> None:
     groups = groups if sip.cubes % groups == 0 else 1
-    plan = columns_plan(sip, rows, k, n, 2, groups, splits_k=splits_k)
+    plan = columns_plan(sip, rows, k, n, 2, groups, k_parts=k_parts_of(sip, share))
     done, delivered = np.zeros((rows, k, n), np.int8), np.zeros((rows, n), int)
     for cube in range(sip.cubes):
         assert cube in plan.cubes_of(cube)
@@ -71,14 +76,14 @@ def test_rows_of_gpt3s_perceptron_are_pinned_where_they_fit_tcm() -> None:
     assert plan.splits_k
     assert plan.most_columns == 24576 // 8
     assert plan.block_rows == 64  # of 1536 elements: 192 KiB of 512
-    assert columns_plan(DEFAULT, 4096, 14336, 4096, 2, 16, splits_k=False).block_rows == 0  # 32 rows are 896 KiB
+    assert columns_plan(DEFAULT, 4096, 14336, 4096, 2, 16, k_parts=1).block_rows == 0  # 32 rows are 896 KiB
 
 
 @pytest.mark.parametrize("sip", [DEFAULT, ODD])
 @pytest.mark.parametrize("groups", [1, 0])
 def test_layouts_give_every_result_one_place(sip: SipShape, groups: int) -> None:
     rows, k = 24, 40
-    plan = columns_plan(sip, rows, k, 8, 2, groups or sip.cubes, splits_k=True)
+    plan = columns_plan(sip, rows, k, 8, 2, groups or sip.cubes, k_parts=sip.pes)
     by_head = ByHead(COLUMNS.prefill_attention(sip, 3, 8, 6, 2, 4, 2), shared=3, head_dim=4)
     for layout, columns in ((KParts(plan), k), (by_head, 40), (RowMajor(k), k)):
         places: set[tuple[int, int]] = set()
@@ -136,6 +141,22 @@ def test_rows_that_do_not_fit_tcm_are_refused() -> None:
         split_k_plan(DEFAULT, 512, 12288, 36864, 2)
     with pytest.raises(UsageError, match="3 groups of 16 cubes"):
         columns_plan(DEFAULT, 512, 128, 128, 2, 3)
+    with pytest.raises(UsageError, match="3 parts of K for 8 PEs"):
+        columns_plan(DEFAULT, 512, 128, 128, 2, 1, k_parts=3)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8, 15, 16, 17])
+def test_relayed_rows_fit_tcm_with_what_is_joined_of_them(rows: int) -> None:
+    """8 rows over 16 cubes are in the first 8: a quarter of the cubes has half of the rows."""
+    sip = SipShape(4, 4, 4, 512 * KIB)
+    plan = split_k_plan(sip, rows, 49152, 12288, 2)
+    shares = parts_of(rows, sip.cubes)
+    for spans in plan.relayed_by(0):
+        columns = spans[-1][1][1] - spans[0][1][0]
+        blocks = plan.relayed_blocks(columns, 2)
+        assert [cube for first, end in blocks for cube in range(first, end)] == list(range(min(rows, 16)))
+        joined = max(shares[end - 1][1] - shares[first][0] if end - first > 1 else 0 for first, end in blocks)
+        assert (rows + joined) * columns * 2 <= sip.tcm_bytes
 
 
 @pytest.mark.parametrize("make", [columns_plan, split_k_plan])

@@ -1,0 +1,205 @@
+"""Products by blocks: which PE computes which block of the result, and where operands lie. Pure functions of sizes.
+
+Cubes form `groups`; the rows of a product are split over groups, and each group has a copy of the weights. The PEs of a
+group form a grid: its rows of PEs split the rows of the group, its columns of PEs the columns of the weights. A PE
+computes blocks of `block_rows` x `block_columns`: their sums stay in TCM while K passes in chunks of `block_k`, of
+which the next one is loaded meanwhile. So a weight is read once for every block of rows, a row once for every block of
+columns, and no partial sum leaves TCM.
+
+Chunks of x and of the weights are contiguous in memory. Those of x are dealt over the PEs of a grid row, those of the
+weights over the PEs of a grid column, and PEs begin with different chunks: so at any time each memory serves one PE of
+its row and one of its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from kernbench.models.layouts import Destination
+from kernbench.models.plans import F32_BYTES, SipShape
+from kernbench.policy.placement.dp import Range, parts_of
+
+LEAVING = 2  # strips of results that are being stored
+
+
+@dataclass(frozen=True)
+class BlocksPlan:
+    """A product by blocks. A group's PEs form a grid of `row_parts` rows."""
+
+    sip: SipShape
+    rows: int
+    k: int
+    n: int
+    groups: int
+    row_parts: int
+    block_rows: int
+    block_columns: int
+    block_k: int
+    strips: int = 2  # of the sums of a block: one at a time is replaced by a new one
+
+    @property
+    def copies(self) -> int:
+        """Copies of each weight on a SIP."""
+        return self.groups
+
+    @property
+    def cubes_per_group(self) -> int:
+        return self.sip.cubes // self.groups
+
+    @property
+    def group_size(self) -> int:
+        """PEs of a group."""
+        return self.cubes_per_group * self.sip.pes
+
+    @property
+    def column_parts(self) -> int:
+        return self.group_size // self.row_parts
+
+    def place_of(self, cube: int, pe: int) -> tuple[int, int, int]:
+        """Group of a PE, and its row and column in the group's grid: PEs of a column are neighbours."""
+        group, inside = divmod(cube, self.cubes_per_group)
+        column, row = divmod(inside * self.sip.pes + pe, self.row_parts)
+        return group, row, column
+
+    def number_of(self, group: int, row: int, column: int) -> int:
+        """The number on the SIP of a PE in a group's grid."""
+        return group * self.group_size + column * self.row_parts + row
+
+    # ---- blocks
+
+    @property
+    def group_rows(self) -> tuple[Range, ...]:
+        """The rows of each group."""
+        return parts_of(self.rows, self.groups)
+
+    def row_blocks(self, group: int, row: int) -> list[Range]:
+        """The blocks of rows of a grid row."""
+        top, bottom = self.group_rows[group]
+        first, end = parts_of(bottom - top, self.row_parts)[row]
+        return evenly(top + first, top + end, self.block_rows)
+
+    def column_blocks(self, column: int) -> list[Range]:
+        """The blocks of columns of a grid column."""
+        return evenly(*parts_of(self.n, self.column_parts)[column], self.block_columns)
+
+    @cached_property
+    def chunks(self) -> list[Range]:
+        """The chunks of K."""
+        return evenly(0, self.k, self.block_k)
+
+    def order_of(self, row: int, column: int) -> list[int]:
+        """The order in which a PE uses chunks: PEs of a grid row, and of a grid column, begin with different ones."""
+        count = len(self.chunks)
+        return [(step + row + column) % count for step in range(count)]
+
+    # ---- weights
+
+    def weight_at(self, column: int, block: int, chunk: int) -> tuple[int, int]:
+        """The grid row of the PE that has a chunk of a block of columns, and its place among what that PE has."""
+        return self._weights[column][block, chunk]
+
+    @cached_property
+    def _weights(self) -> list[dict[tuple[int, int], tuple[int, int]]]:
+        found: list[dict[tuple[int, int], tuple[int, int]]] = []
+        for column in range(self.column_parts):
+            used, places = [0] * self.row_parts, dict[tuple[int, int], tuple[int, int]]()
+            for block, (left, right) in enumerate(self.column_blocks(column)):
+                for chunk, (a, b) in enumerate(self.chunks):
+                    owner = (block + chunk) % self.row_parts
+                    places[block, chunk] = owner, used[owner]
+                    used[owner] += (right - left) * (b - a)
+            found.append(places)
+        return found
+
+    def blocks_of(self, cube: int, pe: int) -> list[tuple[Range, Range]]:
+        """The blocks of a weight that a PE has, in order: rows and columns of each."""
+        _, row, column = self.place_of(cube, pe)
+        return [
+            (self.chunks[chunk], columns)
+            for block, columns in enumerate(self.column_blocks(column))
+            for chunk in range(len(self.chunks))
+            if (block + chunk) % self.row_parts == row
+        ]
+
+    def for_weights(self, count: int, itemsize: int) -> BlocksPlan:
+        """A copy for `count` weights of a gated product: blocks of all of them together have as many columns."""
+        del itemsize
+        return self if count == 1 else replace(self, block_columns=max(1, self.block_columns // count))
+
+
+def most_columns(sip: SipShape, rows: int, k: int, itemsize: int, strips: int = 2) -> int:
+    """The most columns of a block of `rows` rows and chunks of `k` that fit TCM: its sums, one strip more, results that
+    are being stored, and two chunks. A sixteenth is left for gaps.
+    """
+    room = sip.tcm_bytes * 15 // 16 - 2 * rows * k * itemsize
+    strip = -(-rows // strips)
+    per_column = (strips + 1) * strip * F32_BYTES + LEAVING * strip * itemsize + 2 * k * itemsize
+    return max(0, room // per_column)
+
+
+def evenly(first: int, end: int, most: int) -> list[Range]:
+    """A range in the fewest pieces of at most `most`, of about one size; none if it is empty."""
+    if first == end:
+        return []
+    return [(first + a, first + b) for a, b in parts_of(end - first, -(-(end - first) // most))]
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The layout of a product's input: chunks of blocks of rows, each contiguous, dealt over the memories of the PEs of
+    the grid row that reads them.
+    """
+
+    plan: BlocksPlan
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int, int, int], tuple[int, int]]:
+        """By group, grid row, block and chunk: the PE that has it, and where it begins among what that PE has."""
+        plan, found = self.plan, dict[tuple[int, int, int, int], tuple[int, int]]()
+        for group in range(plan.groups):
+            for row in range(plan.row_parts):
+                used = [0] * plan.column_parts
+                for block, (first, end) in enumerate(plan.row_blocks(group, row)):
+                    for chunk, (a, b) in enumerate(plan.chunks):
+                        column = (block + chunk) % plan.column_parts
+                        found[group, row, block, chunk] = plan.number_of(group, row, column), used[column]
+                        used[column] += (end - first) * (b - a)
+        return found
+
+    @cached_property
+    def room(self) -> int:
+        """Elements of the PE that has most."""
+        plan = self.plan
+        per_column = -(-len(plan.chunks) // plan.column_parts) * max(b - a for a, b in plan.chunks)
+        of_rows = ([b - a for a, b in plan.row_blocks(g, r)] for g in range(plan.groups) for r in range(plan.row_parts))
+        return max(1, *(sum(sizes) * per_column for sizes in of_rows))
+
+    def place(self, group: int, row: int, block: int, chunk: int) -> int:
+        """Where a chunk of a block of rows begins."""
+        number, at = self._places[group, row, block, chunk]
+        return number * self.room + at
+
+    @cached_property
+    def _blocks(self) -> list[tuple[Range, int, int, int]]:
+        """All blocks of rows, with their group, grid row and number in that row."""
+        plan = self.plan
+        return [
+            (rows, group, row, number)
+            for group in range(plan.groups)
+            for row in range(plan.row_parts)
+            for number, rows in enumerate(plan.row_blocks(group, row))
+        ]
+
+    def pieces(self, rows: Range, columns: Range) -> Iterator[Destination]:
+        """The destinations of a block of results, chunk by chunk."""
+        for (top, bottom), group, row, block in self._blocks:
+            first, end = max(rows[0], top), min(rows[1], bottom)
+            if first >= end:
+                continue
+            for chunk, (a, b) in enumerate(self.plan.chunks):
+                left, right = max(columns[0], a), min(columns[1], b)
+                if left < right:
+                    at = self.place(group, row, block, chunk) + (first - top) * (b - a) + left - a
+                    yield Destination((first, end), (left, right), 0, at, b - a)

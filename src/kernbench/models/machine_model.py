@@ -1,0 +1,105 @@
+"""A closed model of one SIP, from which mappings are chosen: rates of engines, memories and links, latencies, TCM.
+
+No clock and no events: the time of a candidate mapping is a few sums over these rates (`mapper.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.common.commands import CompositeCmd, Operand
+from kernbench.common.composite_use import PathTiming
+from kernbench.common.ids import PeId
+from kernbench.components.builtin.hbm_ctrl import burst_ns
+from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, rates_of
+from kernbench.components.builtin.tile_model import PeRates, composite_ns
+from kernbench.models.bounds import F32_LANES
+from kernbench.models.plans import SipShape
+from kernbench.topology.graph import TopologyGraph
+
+LAUNCH_NS = 200.0  # between the end of one launch and the start of the next: host, PCIe and control path
+FAR_SHARE = 0.5  # of the links' bandwidth: routes along x first do not use all links alike
+EVEN_SHARE = 0.8  # of a memory's bandwidth that PEs get which take turns at it
+
+
+@dataclass(frozen=True)
+class MachineModel:
+    """A SIP: rates are per PE and ns, unless they are of a cube."""
+
+    sip: SipShape
+    macs: float
+    lanes: float  # f32 elements of MATH
+    hbm: float  # bytes of a slice, reads and writes together
+    port: float  # bytes of the DMA, each way
+    cube_link: float  # bytes that a cube receives from its neighbours
+    far_link: float  # bytes that a cube receives from all others alike
+    latency_ns: float  # of a read within the cube
+    places: int  # transfers under way per direction
+    memory_bytes: int  # of the SIP
+    limits: TileLimits
+    engines: PeRates
+    own_slice: PathTiming
+
+    def load_ns(self, requests: int, nbytes: float) -> float:
+        """Loads by one PE, as many at a time as its DMA has places."""
+        one_by_one = requests * self.latency_ns + nbytes / min(self.port, self.hbm)
+        return max(nbytes / self.port, one_by_one / self.places)
+
+    def stream_ns(self, rows: int, k: int, n: int, dtype: str, out_dtype: str, *, x_in_tcm: bool) -> float:
+        """A composite product of x, in TCM or streamed, by weights that are streamed from the PE's own slice; that gets
+        the result too.
+        """
+        if not rows or not k or not n:
+            return 0.0
+        x = Operand(0, (rows, k), dtype, "hbm", pinned=x_in_tcm)
+        cmd = CompositeCmd(
+            "gemm",
+            (x, Operand(1, (k, n), dtype, "hbm")),
+            Operand(2, (rows, n), out_dtype, "hbm"),
+            "auto",
+            "",
+            "f32",
+            (),
+            (),
+        )
+        paths = (None if x_in_tcm else self.own_slice, self.own_slice, self.own_slice)
+        tile = np.array([fastest_tile(cmd, self.limits, self.engines, paths)])
+        return float(composite_ns(cmd, tile, self.engines, paths)[0])
+
+
+def machine_model(graph: TopologyGraph, sip: SipShape) -> MachineModel:
+    """The model of a SIP whose kernels have the TCM of `sip`."""
+    spec, first = graph.spec, PeId(0, 0, 0)
+    cube, parts = spec.cube, spec.cube.pe_template.components
+    ucie, mesh = cube.ucie, spec.sip.cube_mesh
+    neighbours = min(mesh.w - 1, 1) + min(mesh.h - 1, 1)
+    link = min(spec.sip.links.cube_to_cube.bw_gbs, ucie.n_connections * ucie.per_connection_bw_gbs)
+    wires = max(1, 2 * (mesh.w * (mesh.h - 1) + mesh.h * (mesh.w - 1)))  # in both directions
+    engines = rates_of(graph, first)
+    router = cube.components.router.number_attr("overhead_ns")
+    memory = cube.components.hbm_ctrl.number_attr("overhead_ns")
+    channels, burst = cube.hbm_channels_per_pe, int(cube.components.hbm_ctrl.number_attr("burst_bytes"))
+    round_ns = burst_ns(channels, burst, cube.hbm_channel_bw_gbs)
+    flit_ns = spec.system.flit_bytes / cube.links.pe_dma_to_router_bw_gbs
+    near = 2 * router + memory + round_ns + flit_ns
+    own = PathTiming(
+        near, min(cube.hbm_link_bw_gbs, cube.links.pe_dma_to_router_bw_gbs), "own", channels * burst, round_ns
+    )
+    hops = 2 * (cube.n_pes / 2) ** 0.5  # between two PEs of a cube, about
+    return MachineModel(
+        sip,
+        macs=parts.pe_gemm.number_attr("macs_per_ns"),
+        lanes=parts.pe_math.number_attr("lanes_per_ns") * F32_LANES,
+        hbm=cube.hbm_link_bw_gbs,
+        port=cube.links.pe_dma_to_router_bw_gbs,
+        cube_link=max(neighbours, 1) * link,
+        far_link=FAR_SHARE * wires * link / (sip.cubes * (mesh.w + mesh.h) / 3),
+        latency_ns=near + 2 * hops * (router + flit_ns),
+        places=engines.dma_places,
+        memory_bytes=spec.sip.n_cubes * cube.hbm_bytes,
+        limits=limits_of(graph, first),
+        engines=engines,
+        own_slice=own,
+    )

@@ -1,0 +1,290 @@
+"""Chooses how the products and the attention of a layer are mapped, from a closed model of the machine.
+
+For each product the candidates are (`candidates_of`)
+
+blocks    sums of a block stay in TCM while K passes in chunks (`block_plans.py`): groups of cubes, the grid of PEs, the
+          rows, columns and K of a block;
+columns   weights are streamed past rows in TCM (`plans.py`): groups of cubes, parts of K, rows at a time;
+
+besides the plan of a mapping by rules (`mapping.choose_mapping`). Each has an estimate: copies of the input, the
+product, moving the results, launches. The least is chosen, if it is less than that of the usual plan by more than the
+model's accuracy. Everything is a function of sizes and of the model, so a choice is the same in every run, and it is
+kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+
+from kernbench.common.errors import UsageError
+from kernbench.models.block_plans import BlocksPlan, most_columns
+from kernbench.models.bounds import SOFTMAX_PASSES
+from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
+from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
+from kernbench.models.query_blocks import PrefillAttention, online_attention
+
+BLOCK_ROWS = (1024, 768, 512, 384, 256, 192, 128, 64)
+BLOCK_K = (512, 256, 128, 64)
+COLUMN_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+STREAMED_ROWS = (64, 128, 256)
+FAR_EXTRA = 0.5  # of bytes from other cubes: they take turns at links too
+STEP_NS = 20.0  # for the commands of a chunk, which PE_CPU and the scheduler pass on
+KEPT = 5  # candidates of a report besides the usual plan
+LEAST_MACS = 1 << 32  # of a product for which others than the usual plan are considered
+ACCURACY = 0.25  # of the model: what is faster by less is not taken instead of the usual plan
+ATTENTION_ACCURACY = 0.4
+
+
+@dataclass(frozen=True)
+class ProductSize:
+    """A product (rows, k) by `weights` matrices (k, n) of each of `experts`. `x_by`: whether x is produced by rows, as
+    by a norm, or by columns, as by heads or another product.
+    """
+
+    name: str
+    rows: int
+    k: int
+    n: int
+    weights: int = 1
+    x_by: InputOrder = "rows"
+    experts: int = 1
+    itemsize: int = 2
+
+    @property
+    def macs(self) -> int:
+        return self.rows * self.k * self.n * self.weights
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan and its estimated time, in ns by cause."""
+
+    plan: ProductPlan
+    times_ns: dict[str, float] = field(hash=False)
+
+    @property
+    def total_ns(self) -> float:
+        return sum(self.times_ns.values())
+
+
+@lru_cache(maxsize=256)
+def candidates_of(machine: MachineModel, size: ProductSize, most_copies: int) -> tuple[Candidate, ...]:
+    """All candidates for many rows, the fastest first; blocks that do not fit TCM are none."""
+    found: list[Candidate] = []
+    groups = [g for g in range(1, machine.sip.cubes + 1) if machine.sip.cubes % g == 0 and g <= max(1, most_copies)]
+    for count in groups:
+        plans: list[ProductPlan] = [*_column_plans(machine.sip, size, count)]
+        if size.experts == 1:
+            plans += _block_plans(machine.sip, size, count)
+        found += [Candidate(plan, estimate(machine, plan, size)) for plan in plans]
+    return tuple(sorted(found, key=lambda each: each.total_ns))
+
+
+def estimate(machine: MachineModel, plan: ProductPlan, size: ProductSize) -> dict[str, float]:
+    """The time of a plan, in ns by cause."""
+    if isinstance(plan, BlocksPlan):
+        return _blocks_ns(machine, plan, size)
+    return _split_k_ns(machine, plan, size) if isinstance(plan, SplitKPlan) else _columns_ns(machine, plan, size)
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+# ---- blocks
+
+
+def _block_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[BlocksPlan]:
+    """For each grid and chunk, blocks of a few numbers of rows and of columns, those that fit."""
+    pes = sip.size // groups
+    for row_parts in _divisors(pes):
+        own_rows = -(-size.rows // groups // row_parts)
+        own_columns = -(-size.n // (pes // row_parts)) * size.weights
+        if own_rows < 16 or own_columns < 16:
+            continue
+        sizes = sorted({-(-own_rows // -(-own_rows // most)) for most in BLOCK_ROWS})
+        for rows, k in product(sizes, [k for k in BLOCK_K if k < 2 * size.k]):
+            depth = min(k, size.k)
+            most = most_columns(sip, rows, depth, size.itemsize)
+            for parts in COLUMN_PARTS:  # the same for every TCM: a larger one has all candidates of a smaller one
+                columns = -(-own_columns // parts)
+                if 16 <= columns <= most:
+                    yield BlocksPlan(sip, size.rows, size.k, size.n, groups, row_parts, rows, columns, depth)
+
+
+def _blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> dict[str, float]:
+    """A PE's blocks, one after the other, and the copy of the rows if they come by rows. A plan's columns are those of
+    all weights together.
+    """
+    item, chunks = size.itemsize, -(-size.k // plan.block_k)
+    own_rows = -(-size.rows // plan.groups // plan.row_parts)
+    own_columns = -(-size.n // plan.column_parts) * size.weights
+    blocks = -(-own_rows // plan.block_rows) * -(-own_columns // plan.block_columns)
+    rows, columns, k = plan.block_rows, plan.block_columns, -(-size.k // chunks)
+    x_bytes, w_bytes = rows * k * item, columns * k * item
+    x_turns, w_turns = max(1.0, plan.column_parts / chunks), max(1.0, plan.row_parts / chunks)  # at one memory
+    compute = rows * columns * k / machine.macs
+    away = 1 - 1 / plan.cubes_per_group
+    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * away
+    hbm = (x_bytes * x_turns + w_bytes * w_turns + FAR_EXTRA * far_bytes) / machine.hbm / EVEN_SHARE
+    dma = machine.load_ns(1 + size.weights, x_bytes + w_bytes)
+    link = machine.sip.pes * far_bytes / machine.far_link
+    step = max(compute, hbm, dma, link) + STEP_NS
+    passes = 1 + size.weights
+    finish = rows * columns / size.weights * passes / machine.lanes
+    spread = 0.0
+    if size.x_by == "rows":
+        spread = 4 * size.rows * size.k * item / machine.sip.size / machine.hbm + LAUNCH_NS
+    return {"copies": spread, "product": blocks * (chunks * step + finish) + step, "launches": LAUNCH_NS}
+
+
+# ---- columns
+
+
+def _column_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[ColumnsPlan]:
+    rows = -(-size.rows // groups)
+    for k_parts in _divisors(sip.pes):
+        seen: dict[int, ColumnsPlan] = {}
+        for most in STREAMED_ROWS:
+            plan = columns_plan(sip, size.rows, size.k, size.n, size.itemsize, groups, k_parts=k_parts, block_rows=most)
+            if most <= 64 or plan.block_rows <= rows:
+                seen.setdefault(plan.block_rows, plan)
+        yield from seen.values()
+
+
+def _columns_ns(machine: MachineModel, plan: ColumnsPlan, size: ProductSize) -> dict[str, float]:
+    """Copies of the rows to every PE, the streamed product, and moving its results."""
+    item, rows, k, n = size.itemsize, plan.most_rows, plan.most_k, plan.most_columns
+    dtype, out = ("f16", "f32" if plan.splits_k else "f16") if item == 2 else ("f32", "f32")
+    block = plan.block_rows or rows
+    blocks = -(-rows // block)
+    one = machine.stream_ns(min(block, rows), k, n, dtype, out, x_in_tcm=bool(plan.block_rows))
+    streamed = blocks * size.weights * one + (rows * k * item / machine.hbm if plan.block_rows else 0.0)
+    own_rows = -(-size.rows // machine.sip.cubes)
+    others = plan.cubes_per_group - 1
+    from_rows = size.x_by == "rows" or not plan.splits_k
+    copied = (own_rows if from_rows else 0) + others * own_rows
+    received = machine.sip.pes * own_rows * k * item / machine.cube_link
+    copies = max(2 * copied * k * item / machine.hbm, others * received) + LAUNCH_NS * (from_rows + others)
+    sums = rows * n * size.weights
+    if plan.splits_k:
+        moved = sums * F32_BYTES / machine.hbm / EVEN_SHARE + 2 * sums / machine.lanes
+    else:
+        moved = 2 * rows * n * item / machine.hbm
+    return {"copies": copies, "product": streamed, "results": moved + LAUNCH_NS, "launches": LAUNCH_NS}
+
+
+def _split_k_ns(machine: MachineModel, plan: SplitKPlan, size: ProductSize) -> dict[str, float]:
+    """Weights once, sums of the cube's PEs in stages, rows from where they are or relayed."""
+    k, n = -(-size.k // plan.sip.pes), -(-size.n // plan.sip.cubes)
+    experts = min(size.experts, size.rows)
+    one = machine.stream_ns(size.rows, k, n, "f16", "f32", x_in_tcm=True)
+    streamed = size.weights * max(one, k * n * size.itemsize / machine.hbm) * experts
+    stages = sum(count - 1 for _, count in plan.stages)
+    sums = size.rows * n * size.weights * F32_BYTES / machine.port + stages * machine.latency_ns
+    copies = size.rows * size.k * size.itemsize / machine.cube_link + LAUNCH_NS if plan.is_relayed else 0.0
+    return {"copies": copies, "product": streamed, "results": sums, "launches": LAUNCH_NS}
+
+
+# ---- a layer
+
+
+@dataclass(frozen=True)
+class MappedLayer:
+    """A mapping with a plan for each product, by its sizes, and a kind of attention; the rest is as `base` has it."""
+
+    base: Mapping
+    plans: tuple[tuple[ProductSize, ProductPlan], ...] = ()
+    is_online: bool = False
+    name: str = "auto"
+
+    def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int, *, x_by: InputOrder) -> ProductPlan:
+        for size, plan in self.plans:
+            if (size.rows, size.k, size.n, size.x_by) == (rows, k, n, x_by) and plan.sip == sip:
+                return plan
+        return self.base.product(sip, rows, k, n, itemsize, x_by=x_by)
+
+    def prefill_attention(
+        self, sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
+    ) -> PrefillAttention:
+        make = online_attention if self.is_online else self.base.prefill_attention
+        return make(sip, batch, seq, heads, kv_heads, head_dim, itemsize)
+
+    def decode_attention(
+        self, sip: SipShape, batch: int, context: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
+    ) -> DecodeAttention:
+        return self.base.decode_attention(sip, batch, context, heads, kv_heads, head_dim, itemsize)
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a product is computed by blocks, which use all TCM that there is."""
+        return any(isinstance(plan, BlocksPlan) for _, plan in self.plans)
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """The products of a layer, and its causal attention if it has one: sequences, tokens, heads, key heads and the size
+    of a head.
+    """
+
+    products: tuple[ProductSize, ...]
+    attention: tuple[int, int, int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """The chosen mapping, and what it was chosen from: for each product its candidates, the chosen one first, and the
+    estimates of both kinds of attention.
+    """
+
+    mapping: MappedLayer
+    products: tuple[tuple[ProductSize, tuple[Candidate, ...]], ...]
+    attention_ns: dict[str, float] = field(hash=False)
+
+
+@lru_cache(maxsize=64)
+def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_copies: int) -> LayerChoice:
+    """For each product the fastest candidate, if it is faster than the plan of `base` by more than the model's
+    accuracy; there are at most `most_copies` of the weights.
+    """
+    ranked = [(one, _ranked(machine, one, base, most_copies)) for one in size.products]
+    found = tuple((one, candidates) for one, candidates in ranked if candidates)
+    times = _attention_ns(machine, *size.attention) if size.attention else {}
+    is_online = bool(times) and times["online"] < (1 - ATTENTION_ACCURACY) * times["stored"]
+    plans = tuple((one, candidates[0].plan) for one, candidates in found)
+    return LayerChoice(MappedLayer(base, plans, is_online), found, times)
+
+
+def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies: int) -> tuple[Candidate, ...]:
+    """The candidates of a product, the chosen one first; none if the plan of `base` does not fit, and there is no
+    other: the layer refuses it when its tensors are made.
+    """
+    usual: tuple[Candidate, ...] = ()
+    with suppress(UsageError):
+        plan = base.product(machine.sip, size.rows, size.k, size.n, size.itemsize, x_by=size.x_by)
+        usual = (Candidate(plan, estimate(machine, plan, size)),)
+    if size.macs < LEAST_MACS:
+        return usual
+    best = candidates_of(machine, size, most_copies)[:KEPT]
+    others = tuple(each for each in best if all(each.plan != one.plan for one in usual))
+    is_better = not usual or (others and others[0].total_ns < (1 - ACCURACY) * usual[0].total_ns)
+    return (*others, *usual) if is_better else (*usual, *others)
+
+
+def _attention_ns(
+    machine: MachineModel, batch: int, tokens: int, heads: int, kv_heads: int, head_dim: int
+) -> dict[str, float]:
+    """Scores in HBM, `stored`, take a write and three reads of f32; in TCM, `online`, each block of queries reads its
+    keys and values, and its results fade with every block of keys.
+    """
+    scores = batch * heads * tokens * (tokens + 1) / 2 / machine.sip.size
+    compute = 2 * scores * head_dim / machine.macs + SOFTMAX_PASSES * scores / machine.lanes
+    plan = online_attention(machine.sip, batch, tokens, heads, kv_heads, head_dim, 2)
+    keys = scores / (plan.most_queries * heads // kv_heads) * 4 * head_dim / machine.hbm / EVEN_SHARE
+    fading = 3 * scores / plan.keys_at_once * head_dim / machine.lanes
+    return {"online": max(compute + fading, keys), "stored": compute + 18 * scores / machine.hbm}

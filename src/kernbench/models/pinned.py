@@ -1,0 +1,130 @@
+"""The choice of a mapper as rows to read, and as a file that pins it: `mapping=FILE.yaml` takes it again.
+
+sip: {mesh_w: 2, mesh_h: 2, pes: 16, tcm_bytes: 1011456}
+attention: online
+products:
+  qkv: {kind: blocks, rows: 2048, k: 4096, n: 6144, x_by: rows, groups: 4, row_parts: 2, ...}
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kernbench.common.errors import UsageError
+from kernbench.models.block_plans import BlocksPlan
+from kernbench.models.mapper import Candidate, LayerChoice, MappedLayer, ProductSize
+from kernbench.models.mapping import Mapping, ProductPlan, SplitKPlan, split_k_plan
+from kernbench.models.plans import ColumnsPlan, SipShape
+
+KINDS: dict[str, type[BlocksPlan] | type[ColumnsPlan]] = {"blocks": BlocksPlan, "columns": ColumnsPlan}
+SIZES = ("sip", "rows", "k", "n")
+
+
+def kind_of(plan: ProductPlan) -> str:
+    """The name of a kind of plan."""
+    if isinstance(plan, SplitKPlan):
+        return "split_k"
+    return "blocks" if isinstance(plan, BlocksPlan) else "columns"
+
+
+def numbers_of(plan: ProductPlan) -> dict[str, int]:
+    """What defines a plan besides its sizes; one by `split_k` follows from them."""
+    if isinstance(plan, SplitKPlan):
+        return {}
+    return {each.name: int(getattr(plan, each.name)) for each in fields(plan) if each.name not in SIZES}
+
+
+def report_rows(choice: LayerChoice) -> list[dict[str, object]]:
+    """A row for each candidate: its estimate by cause in us, whether it is taken."""
+    rows: list[dict[str, object]] = []
+    for size, candidates in choice.products:
+        rows += [_row(size.name, each, is_chosen=at == 0) for at, each in enumerate(candidates)]
+    for name, ns in choice.attention_ns.items():
+        is_chosen = (name == "online") == choice.mapping.is_online
+        rows.append(_of("attention", name, f"scores in {'TCM' if name == 'online' else 'HBM'}", is_chosen, ns, {}))
+    return rows
+
+
+def _row(name: str, candidate: Candidate, *, is_chosen: bool) -> dict[str, object]:
+    text = " ".join(f"{key}={value}" for key, value in numbers_of(candidate.plan).items())
+    return _of(name, kind_of(candidate.plan), text, is_chosen, candidate.total_ns, candidate.times_ns)
+
+
+def _of(
+    name: str, kind: str, text: str, is_chosen: bool, total_ns: float, times_ns: dict[str, float]
+) -> dict[str, object]:
+    causes = {f"{cause}_us": times_ns.get(cause, 0.0) / 1000 for cause in ("copies", "product", "results")}
+    chosen = "yes" if is_chosen else "-"
+    return {
+        "choice of": name,
+        "kind": kind,
+        "chosen": chosen,
+        "estimate_us": total_ns / 1000,
+        **causes,
+        "blocking": text,
+    }
+
+
+def write_choice(path: str, choice: LayerChoice) -> None:
+    """Write the chosen plans to a file; raises UsageError where that fails."""
+    chosen = choice.mapping.plans
+    if not chosen:
+        raise UsageError("there is no choice to write", hint="use mapping=auto")
+    sip = chosen[0][1].sip
+    pinned: dict[str, Any] = {
+        "sip": {each.name: getattr(sip, each.name) for each in fields(sip)},
+        "attention": "online" if choice.mapping.is_online else "stored",
+        "products": {
+            size.name: {"kind": kind_of(plan), "rows": size.rows, "k": size.k, "n": size.n, "x_by": size.x_by}
+            | numbers_of(plan)
+            for size, plan in chosen
+        },
+    }
+    try:
+        Path(path).write_text(yaml.safe_dump(pinned, sort_keys=False))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="give a file in a folder that exists") from None
+
+
+def read_choice(path: str, sip: SipShape, itemsize: int, base: Mapping) -> MappedLayer:
+    """The mapping that a file pins, for a SIP of that shape; raises UsageError for one that is not for it."""
+    given = _read(path)
+    there = {each.name: getattr(sip, each.name) for each in fields(sip)}
+    if given.get("sip") != there:
+        raise UsageError(
+            f"{path} is for a SIP of {given.get('sip')}, this one is {there}", hint="let mapping=auto choose again"
+        )
+    plans: list[tuple[ProductSize, ProductPlan]] = []
+    for name, found in given["products"].items():
+        try:
+            numbers = dict(found)
+            kind, x_by = numbers.pop("kind"), numbers.pop("x_by")
+            rows, k, n = (int(numbers.pop(key)) for key in ("rows", "k", "n"))
+            plan: ProductPlan
+            if kind == "split_k":
+                plan = split_k_plan(sip, rows, k, n, itemsize)
+            else:
+                plan = KINDS[kind](sip, rows, k, n, **{key: int(value) for key, value in numbers.items()})
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path}: product '{name}': {error}", hint="see docs/guides/time-a-layer.md") from None
+        plans.append((ProductSize(str(name), rows, k, n, x_by=x_by), plan))
+    return MappedLayer(base, tuple(plans), given.get("attention") == "online", name=path)
+
+
+def uses_blocks(path: str) -> bool:
+    """Whether a file pins a product by blocks."""
+    return any(isinstance(each, dict) and each.get("kind") == "blocks" for each in _read(path)["products"].values())
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        given = yaml.safe_load(Path(path).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise UsageError(f"cannot read {path}: {error}"[:300], hint="give a file that --mapping-report wrote") from None
+    if not isinstance(given, dict) or not isinstance(given.get("products"), dict):
+        raise UsageError(f"{path} pins no products", hint="give a file that --mapping-report wrote")
+    return given

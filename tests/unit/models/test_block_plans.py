@@ -1,0 +1,135 @@
+"""Products by blocks: every weight and every input has one place in a group, every result is computed once, and a
+layer with such products and with scores in TCM has numpy's numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.models.test_layer import PUBLIC, names, verified
+
+from kernbench.models import mapper
+from kernbench.models.block_plans import BlocksPlan, Chunks, most_columns
+from kernbench.models.plans import SipShape
+from kernbench.models.query_blocks import online_attention, online_keys
+
+KIB = 1024
+SIP = SipShape(2, 2, 8, 512 * KIB)
+
+
+def plan_of(sip: SipShape = SIP, groups: int = 2, row_parts: int = 4) -> BlocksPlan:
+    return BlocksPlan(
+        sip, rows=70, k=50, n=45, groups=groups, row_parts=row_parts, block_rows=5, block_columns=4, block_k=7
+    )
+
+
+@pytest.mark.parametrize(("groups", "row_parts"), [(1, 1), (1, 32), (2, 4), (4, 2)])
+def test_every_result_is_computed_once_and_every_weight_lies_once_in_a_group(groups: int, row_parts: int) -> None:
+    plan = plan_of(groups=groups, row_parts=row_parts)
+    results, weights = np.zeros((70, 45), int), np.zeros((groups, 50, 45), int)
+    for cube in range(4):
+        for pe in range(8):
+            group, row, column = plan.place_of(cube, pe)
+            assert plan.number_of(group, row, column) == cube * 8 + pe
+            for rows in plan.row_blocks(group, row):
+                assert rows[1] - rows[0] <= 5
+                for columns in plan.column_blocks(column):
+                    results[slice(*rows), slice(*columns)] += 1
+            for k, columns in plan.blocks_of(cube, pe):
+                weights[group, slice(*k), slice(*columns)] += 1
+    assert (results == 1).all()
+    assert (weights == 1).all()
+
+
+def test_weights_are_where_the_plan_says() -> None:
+    plan = plan_of()
+    for cube in range(4):
+        for pe in range(8):
+            _, row, column = plan.place_of(cube, pe)
+            at, places = 0, dict[tuple[object, object], int]()
+            for k, columns in plan.blocks_of(cube, pe):
+                places[k, columns] = at
+                at += (k[1] - k[0]) * (columns[1] - columns[0])
+            for block, columns in enumerate(plan.column_blocks(column)):
+                for chunk, k in enumerate(plan.chunks):
+                    owner, offset = plan.weight_at(column, block, chunk)
+                    assert owner != row or places[k, columns] == offset
+
+
+@pytest.mark.parametrize(("groups", "row_parts"), [(1, 1), (1, 32), (2, 4), (4, 2)])
+def test_chunks_give_every_input_one_place_in_the_memory_of_its_grid_row(groups: int, row_parts: int) -> None:
+    plan = plan_of(groups=groups, row_parts=row_parts)
+    layout = Chunks(plan)
+    places: dict[int, tuple[int, int]] = {}
+    for piece in layout.pieces((0, 70), (0, 50)):
+        for at, row in enumerate(range(*piece.rows)):
+            for offset, column in enumerate(range(*piece.columns)):
+                place = piece.at + at * piece.stride + offset
+                assert place not in places
+                places[place] = row, column
+                group, grid_row, _ = plan.place_of(*divmod(place // layout.room, 8))
+                assert any(first <= row < end for first, end in plan.row_blocks(group, grid_row))
+    assert sorted(places.values()) == [(row, column) for row in range(70) for column in range(50)]
+
+
+def test_pes_of_a_grid_row_or_column_use_different_chunks_at_a_time() -> None:
+    plan = plan_of()  # 8 chunks, 4 by 4 PEs
+    for fixed in range(4):
+        for orders in ([plan.order_of(fixed, at) for at in range(4)], [plan.order_of(at, fixed) for at in range(4)]):
+            assert all(sorted(order) == list(range(8)) for order in orders)
+            assert all(len(set(step)) == 4 for step in zip(*orders, strict=True))
+
+
+def test_the_most_columns_fill_tcm() -> None:
+    """256 rows, chunks of 128: two of x are 128 KiB. A column: 3 strips of 128 sums in f32, 2 in f16, 2 chunks."""
+    per_column = 3 * 128 * 4 + 2 * 128 * 2 + 2 * 128 * 2
+    assert most_columns(SIP, 256, 128, 2) == (480 * KIB - 128 * KIB) // per_column
+
+
+def test_scores_in_tcm_leave_room_for_keys() -> None:
+    plan = online_attention(SIP, 1, 2048, 32, 8, 128, 2)
+    assert plan.most_queries * 4 <= 256
+    assert plan.keys_at_once == online_keys(SIP, plan.most_queries, 4, 128, 2) >= 96
+    tiny = online_attention(replace(SIP, tcm_bytes=16 * KIB), 1, 64, 4, 2, 16, 2)
+    assert 0 < tiny.keys_at_once <= 64
+
+
+@pytest.fixture
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and scores in TCM for products of all sizes."""
+    monkeypatch.setattr(mapper, "LEAST_MACS", 0)
+    monkeypatch.setattr(mapper, "ACCURACY", -1e9)
+    monkeypatch.setattr(mapper, "ATTENTION_ACCURACY", -1e9)
+    monkeypatch.setattr(mapper, "_column_plans", lambda *_: iter(()))
+    mapper.candidates_of.cache_clear()
+    mapper.choose_layer.cache_clear()
+    yield
+    mapper.candidates_of.cache_clear()
+    mapper.choose_layer.cache_clear()
+
+
+@pytest.mark.usefixtures("_always")
+@pytest.mark.parametrize(
+    ("model", "sips", "sizes"), [("tiny-gpt", 1, {"batch": 3, "tokens": 43}), ("tiny-llama", 2, {"tokens": 144})]
+)
+def test_numbers_are_right_by_blocks(model: str, sips: int, sizes: dict[str, object]) -> None:
+    result = verified(sips, model=model, **sizes)
+    found = [launch.name for launch in result.launches]
+    assert found.count("mlp_down") == sips  # one launch: no partial sums to move
+    assert found.count("attention") == 2 * sips  # and its results are stored as chunks
+    assert "spread qkv" in names(result)
+    assert "spread mlp_down" not in names(result)  # mlp_up has stored its results as chunks
+
+
+@pytest.mark.usefixtures("_always")
+def test_blocks_of_odd_sizes_keep_to_their_tcm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for where in ("kernbench.models.tensors", "kernbench.tp.launches"):
+        monkeypatch.setattr(f"{where}.tcm_budget", lambda _: 16 * KIB)
+    file = tmp_path / "odd.yaml"
+    file.write_text(PUBLIC.replace("heads: 4", "heads: 6").replace("hidden: 64", "hidden: 72"))
+    result = verified(1, model=f"{file}:mine", tokens=77, tp=1)
+    peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
+    assert 8 * KIB < max(peaks) <= 16 * KIB

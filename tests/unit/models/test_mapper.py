@@ -1,0 +1,168 @@
+"""The choice of mappings: a function of the machine and of sizes, which more hardware never makes slower."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.unit.models.test_layer import llm_layer, machine, names, run
+
+from kernbench.common.errors import UsageError
+from kernbench.models import mapper
+from kernbench.models.block_plans import BlocksPlan
+from kernbench.models.machine_model import MachineModel, machine_model
+from kernbench.models.mapper import LayerSize, ProductSize, candidates_of, choose_layer
+from kernbench.models.mapping import SplitKPlan, choose_mapping
+from kernbench.models.pinned import read_choice, report_rows, uses_blocks, write_choice
+from kernbench.models.plans import SipShape
+from kernbench.topology import TopologyGraph, load_topology
+
+MACHINES = Path(__file__).parents[3] / "examples/machines"
+DIE, GPU, SHIPPED = "one-die-64.yaml", "gpu-like.yaml", None
+
+
+def graph_of(file: str | None, changed: tuple[tuple[str, float], ...] = ()) -> TopologyGraph:
+    return load_topology(None if file is None else str(MACHINES / file), {"system.sips.count": 1, **dict(changed)})
+
+
+@cache
+def model_of(file: str | None, changed: tuple[tuple[str, float], ...] = ()) -> MachineModel:
+    graph = graph_of(file, changed)
+    mesh, cube = graph.spec.sip.cube_mesh, graph.spec.cube
+    return machine_model(graph, SipShape(mesh.w, mesh.h, cube.n_pes, cube.tcm_allocatable_bytes - 64 * 1024))
+
+
+def products(rows: int, hidden: int, ffn: int) -> LayerSize:
+    """Those of a layer with as many columns of heads as `hidden`, a quarter of them of keys and values."""
+    found = (
+        ProductSize("qkv", rows, hidden, hidden * 3 // 2, 1, "rows"),
+        ProductSize("out_proj", rows, hidden, hidden, 1, "columns"),
+        ProductSize("mlp_up", rows, hidden, ffn, 2, "rows"),
+        ProductSize("mlp_down", rows, ffn, hidden, 1, "columns"),
+    )
+    return LayerSize(found, (1, rows, hidden // 128, hidden // 512, 128))
+
+
+LLAMA_8B, LLAMA_70B = products(2048, 4096, 14336), products(2048, 8192, 28672)
+
+
+def choice_of(model: MachineModel, size: LayerSize) -> mapper.LayerChoice:
+    usual = choose_mapping(model.sip, size.products[0].rows, 16 << 30, model.memory_bytes)
+    return choose_layer(model, size, usual, 4)
+
+
+@pytest.mark.parametrize("file", [SHIPPED, DIE, GPU])
+@pytest.mark.parametrize("size", [LLAMA_8B.products[1:3], products(512, 1024, 3584).products[3:]], ids=["8b", "small"])
+def test_twice_the_hardware_is_never_slower_and_nothing_beats_compute(
+    file: str | None, size: tuple[ProductSize, ...]
+) -> None:
+    """Twice the MACs, HBM, links or TCM of every candidate: the best one stays as fast or gets faster."""
+    base = model_of(file)
+    wider = replace(base.sip, tcm_bytes=2 * base.sip.tcm_bytes)
+    models = (*(model_of(file, keys) for keys in doubled(file)), replace(base, sip=wider))
+    for product in size:
+        best = candidates_of(base, product, 4)[0].total_ns
+        assert best >= product.macs / base.macs / base.sip.size
+        for changed in models:
+            assert candidates_of(changed, product, 4)[0].total_ns <= best * 1.0001
+
+
+def doubled(file: str | None) -> list[tuple[tuple[str, float], ...]]:
+    """Twice the MACs; twice the HBM; twice the links between cubes."""
+    spec = graph_of(file).spec
+    ucie = spec.cube.ucie
+    gemm = "cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
+    return [
+        ((gemm, 2 * spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")),),
+        (("cube.memory_map.hbm_channel_bw_gbs", 2 * spec.cube.memory_map.hbm_channel_bw_gbs),),
+        (
+            ("sip.links.cube_to_cube.bw_gbs", 2 * spec.sip.links.cube_to_cube.bw_gbs),
+            ("cube.ucie.per_connection_bw_gbs", 2 * ucie.per_connection_bw_gbs),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("file", "percent"), [(DIE, 75), (GPU, 40)])
+def test_products_of_prefill_are_estimated_near_the_machines_bound(file: str, percent: float) -> None:
+    model = model_of(file)
+    for size in (LLAMA_8B, LLAMA_70B):
+        choice = choice_of(model, size)
+        bound = sum(product.macs for product in size.products) / model.macs / model.sip.size
+        assert 100 * bound / sum(ranked[0].total_ns for _, ranked in choice.products) > percent
+        assert choice.mapping.has_blocks
+        assert choice.mapping.is_online
+
+
+def test_the_shipped_machine_keeps_the_mapping_by_rules() -> None:
+    choice = choice_of(model_of(SHIPPED), LLAMA_8B)
+    assert not choice.mapping.has_blocks
+    assert not choice.mapping.is_online
+
+
+def test_small_products_and_experts_are_not_computed_by_blocks() -> None:
+    model = model_of(DIE)
+    assert not choice_of(model, products(64, 512, 1024)).mapping.has_blocks
+    expert = replace(LLAMA_8B.products[2], experts=8)
+    assert not any(isinstance(each.plan, BlocksPlan) for each in candidates_of(model, expert, 4))
+
+
+def test_rows_that_one_kind_has_no_tcm_for_are_done_by_another() -> None:
+    """33 rows of 49,152 elements over 4 PEs: sums and rows of `split_k` take more than 512 KiB."""
+    sip = SipShape(4, 4, 4, 512 * 1024)
+    model, size = replace(model_of(SHIPPED), sip=sip), ProductSize("mlp_down", 33, 49152, 12288, 1, "columns")
+    usual = choose_mapping(sip, 33, 1, 1)
+    with pytest.raises(UsageError, match="do not fit"):
+        usual.product(sip, 33, 49152, 12288, 2, x_by="columns")
+    ((_, found),) = choose_layer(model, LayerSize((size,)), usual, 1).products
+    assert not isinstance(found[0].plan, SplitKPlan)
+    small = replace(size, k=256, n=256)
+    assert choose_layer(replace(model, sip=replace(sip, tcm_bytes=1024)), LayerSize((small,)), usual, 1).products == ()
+
+
+def test_a_report_names_one_choice_of_each_product_and_its_file_pins_it(tmp_path: Path) -> None:
+    model = model_of(DIE)
+    choice = choice_of(model, LLAMA_8B)
+    rows = report_rows(choice)
+    assert [row["choice of"] for row in rows if row["chosen"] == "yes"] == [
+        "qkv",
+        "out_proj",
+        "mlp_up",
+        "mlp_down",
+        "attention",
+    ]
+    assert len(rows) > 10
+    file = str(tmp_path / "choice.yaml")
+    write_choice(file, choice)
+    assert uses_blocks(file)
+    pinned = read_choice(file, model.sip, 2, choice.mapping.base)
+    assert [plan for _, plan in pinned.plans] == [plan for _, plan in choice.mapping.plans]
+    assert pinned.is_online == choice.mapping.is_online
+    with pytest.raises(UsageError, match="is for a SIP of"):
+        read_choice(file, replace(model.sip, pes=8), 2, choice.mapping.base)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[]", "pins no products"), ("products: {qkv: {kind: blocks}}\nsip: S", "product 'qkv'"), (None, "cannot read")],
+)
+def test_a_file_that_pins_nothing_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    file, sip = tmp_path / "choice.yaml", SipShape(1, 1, 4, 1024)
+    if text is not None:
+        file.write_text(text.replace("S", "{mesh_w: 1, mesh_h: 1, pes: 4, tcm_bytes: 1024}"))
+    with pytest.raises(UsageError, match=message):
+        read_choice(str(file), sip, 2, choose_mapping(sip, 8, 1, 1))
+
+
+def test_a_pinned_layer_has_the_time_of_its_choice(tmp_path: Path) -> None:
+    """Two ranks; the report's rows follow those of the parts."""
+    file = str(tmp_path / "choice.yaml")
+    params: dict[str, object] = {"model": "tiny-llama", "tokens": 16, "mapping_report": file}
+    chosen = run(llm_layer, machine(2), device="whole", params=params)
+    assert "choice of" in chosen.returned[0][-1]
+    pinned = run(llm_layer, machine(2), device="whole", params={"model": "tiny-llama", "tokens": 16, "mapping": file})
+    assert pinned.total_ns == chosen.total_ns
+    assert names(pinned) == names(chosen)
+    with pytest.raises(UsageError, match="is no choice"):
+        run(llm_layer, machine(2), device="whole", params={**params, "mapping": "columns"})
