@@ -16,6 +16,9 @@ _LATER = ("power", "cost", "limits")
 _LATER_AREA = ("um2_per_mac", "um2_per_lane", "mm2_per_gbs", "mm_per_gbs", "unattributed_share", "hbm_place")
 
 
+ONE_PASS = {"exp_passes": 1, "div_passes": 1, "erf_passes": 1, "reduction": "pass", "sorting": "pass"}  # of pe_math
+
+
 def machine_hash(spec: MachineSpec) -> str:
     """SHA-256 of every value of the checked description, the name included, cut to 16 hex digits."""
     values = spec.model_dump(mode="json")
@@ -41,5 +44,9 @@ def machine_hash(spec: MachineSpec) -> str:
             del link["header_bytes"], link["payload_bytes"]
     if spec.sip.cube_mesh.wrap == "none":  # as before there were rings of cubes
         del values["sip"]["cube_mesh"]["wrap"], values["sip"]["links"]["wrap"]
+    attrs = values["cube"]["pe_template"]["components"]["pe_math"]["attrs"]
+    for name, default in ONE_PASS.items():
+        if attrs.get(name) == default:
+            del attrs[name]  # as before functions had costs
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16]
