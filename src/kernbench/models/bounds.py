@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kernbench.topology.sip_links import port_sides
 from kernbench.topology.spec import MachineSpec
 
 BoundName = Literal["compute", "HBM", "link", "collective"]
@@ -84,5 +85,13 @@ def rates_of(spec: MachineSpec) -> SipRates:
         hbm_bytes=pes * spec.cube.hbm_link_bw_gbs,
         port_bytes=pes * spec.cube.links.pe_dma_to_router_bw_gbs,
         cube_bytes=max(neighbours, 1) * link,
-        sip_bytes=spec.system.links.io_ep_to_switch.bw_gbs * len(spec.sip.io_chiplets),
+        sip_bytes=_sip_bytes(spec),
     )
+
+
+def _sip_bytes(spec: MachineSpec) -> float:
+    """What leaves a SIP per ns: over the switch, or over all of its direct links."""
+    sips = spec.system.sips
+    if sips.links is not None:
+        return sips.links.bw_gbs * len(port_sides(sips))
+    return spec.system.links.io_ep_to_switch.bw_gbs * len(spec.sip.io_chiplets)

@@ -13,6 +13,7 @@ from kernbench.report.worst_paths import WorstPath, worst_paths
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.mesh import Mesh, build_mesh
 from kernbench.topology.ports import resolve_chiplets, wrap_links
+from kernbench.topology.sip_links import neighbours
 from kernbench.topology.spec import MachineSpec
 
 SCHEMA = 1
@@ -108,8 +109,17 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
         "host": spec.system.links.host_to_switch.bw_gbs,
         "noc_bisection": _noc_bisection_gbs(spec, mesh),
         "sip_bisection": _sip_bisection_gbs(spec, cube_port),
-        "tray_bisection": spec.n_sips // 2 * pcie if spec.n_sips > 1 else None,
+        "tray_bisection": _tray_bisection_gbs(spec, pcie),
     }
+
+
+def _tray_bisection_gbs(spec: MachineSpec, pcie_gbs: float) -> float | None:
+    """Between the lower and the upper half of the SIPs, each way: over the switch, or over direct links."""
+    sips = spec.system.sips
+    half = sips.count // 2
+    if sips.links is None:
+        return half * pcie_gbs if sips.count > 1 else None
+    return sips.links.bw_gbs * sum(count for a, b, count in neighbours(sips) if a < half <= b)
 
 
 def _noc_bisection_gbs(spec: MachineSpec, mesh: Mesh) -> float | None:

@@ -18,7 +18,7 @@ def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
     lines = [f"machine {summary.name}", "", "Counts"]
     lines += _rows(
         [
-            ("SIPs", f"{counts['sips']}", f"logical {spec.system.sips.topology}; every SIP is on one switch"),
+            ("SIPs", f"{counts['sips']}", _joined_by(spec)),
             ("cubes", f"{counts['cubes']}", f"{grid.w} x {grid.h} per SIP"),
             ("PEs", f"{counts['pes']}", f"{spec.cube.n_pes} per cube"),
             ("routers", f"{counts['routers']}", f"{counts['routers'] // counts['cubes']} per cube"),
@@ -72,6 +72,14 @@ def _path_lines(paths: tuple[WorstPath, ...]) -> list[str]:
         for path in paths
     ]
     return [*_table(heads, rows, text_columns=(0, 4, 5)), "  ns is one way for a message of no bytes, uncontended"]
+
+
+def _joined_by(spec: MachineSpec) -> str:
+    """How SIPs are joined."""
+    topology = spec.system.sips.topology
+    if spec.system.sips.links is None:
+        return f"logical {topology}; every SIP is on one switch"
+    return f"{topology} of direct links"
 
 
 def _rows(rows: list[tuple[str, str, str]]) -> list[str]:

@@ -100,8 +100,8 @@ def _plain(record: Regime | Peer | Row) -> dict[str, object]:
 
 def machine(name: str, overrides: Mapping[str, object] | None = None) -> TopologyGraph:
     """A machine of this package, built as any other, with values that a case gives."""
-    with as_file(files("kernbench.validation") / "machines" / name) as path:
-        return load_topology(path, overrides)
+    with as_file(files("kernbench.validation") / "machines") as folder:  # one may be the base of another
+        return load_topology(folder / name, overrides)
 
 
 def judge(chosen: ValidationSet, data: DataFolder, show: Progress) -> Verdict:

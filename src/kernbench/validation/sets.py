@@ -9,7 +9,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.validation.contract import ValidationSet
 
-SETS = ("noc_traces", "memory", "arrays")  # names of modules of this package, in the order of the data's folders
+SETS = ("noc_traces", "collectives", "memory", "arrays")  # modules of this package, in the order of the data's folders
 
 
 def load_set(name: str) -> ValidationSet:

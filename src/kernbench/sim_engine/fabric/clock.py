@@ -21,6 +21,7 @@ from kernbench.common.errors import KernBenchError
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.fabric import Fabric
+from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.rewind import RewoundFabric, rewound
 from kernbench.sim_engine.fabric.transfers import Transfer
 
@@ -53,7 +54,7 @@ class FabricEnvironment(simpy.Environment):
         """SimPy's time-out, rounded to the grid: the clock never stands between two grid times."""
         return Timeout(self, on_grid(delay), value)
 
-    def transfer(self, path: Sequence[Hashable], nbytes: int, **options: Any) -> Event:
+    def transfer(self, path: Sequence[Hashable] | Route, nbytes: int, **options: Any) -> Event:
         """Inject now; the event's value is the finished `Transfer`. Options are those of `Fabric.inject`."""
         event = Event(self)
         self.fabric.inject(path, nbytes, self._now, on_done=partial(self._complete, event), **options)
