@@ -224,6 +224,7 @@ def ccl_keys() -> list[Key]:
             meaning = comments.at(child.mark.line) or comments.above(child.mark.line)
             found.append(Key(f"{section}.{name}", unit_of(name), _shown(child.plain()), takes, meaning))
     found += [
+        Key("auto.COLLECTIVE[].up_to_ranks", "", "none", "whole number", "the row holds up to this number of ranks"),
         Key("auto.COLLECTIVE[].up_to_bytes", "bytes", "none", "whole number", "the row holds up to this size"),
         Key("auto.COLLECTIVE[].algorithm", "", "required", "an algorithm's name", ""),
         Key("auto.COLLECTIVE[].chunk_bytes", "bytes", "defaults.chunk_bytes", "as `defaults.chunk_bytes`", ""),

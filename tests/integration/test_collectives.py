@@ -379,7 +379,15 @@ def test_auto_refuses_an_algorithm_of_its_table_that_cannot_be_loaded_instead_of
 
 @pytest.mark.parametrize(
     ("nbytes", "n_sips", "n_pes", "whole"),
-    [(512, 2, 128, True), (1024, 2, 128, False), (256, 4, 128, True), (512, 4, 128, False), (1024, 16, 8, True)],
+    # 24 KiB x n >= nbytes x PEs x (n - 1) x (n - 2); two SIPs send as many bytes either way
+    [
+        (1024, 2, 128, True),
+        (1025, 2, 1, False),
+        (128, 4, 128, True),
+        (129, 4, 128, False),
+        (128, 8, 32, True),
+        (512, 8, 32, False),
+    ],
 )
 def test_few_bytes_go_to_all_sips_whole_as_long_as_their_links_take_no_longer_than_a_round(
     nbytes: int, n_sips: int, n_pes: int, whole: bool

@@ -12,13 +12,17 @@ from typing import NamedTuple
 from kernbench.benches._ccl_runs import measure_alone, per_cube_ns
 from kernbench.benches._collectives import Wanted
 from kernbench.ccl.config import choose, resolve_algorithm_config
-from kernbench.ccl.config_spec import PER_CUBE, AutoRow, CclConfig
+from kernbench.ccl.config_spec import AUTO, PER_CUBE, AutoRow, CclConfig
+from kernbench.ccl.measured import machine_key
 from kernbench.ccl.modules import load_algorithm
 from kernbench.ccl.tuned import Measurement, choose_rows
 from kernbench.common.errors import UsageError
 from kernbench.topology.graph import TopologyGraph
 
-TABLES = ("all_reduce", PER_CUBE, "reduce", "broadcast")
+TABLES = (
+    *("all_reduce", PER_CUBE, "reduce", "broadcast"),
+    *("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"),
+)
 DTYPE = "f16"
 CHUNKS_FROM_BYTES = 128 * 1024  # of a message, before other chunks are tried
 FASTEST = 2  # of the algorithms, that are tried with other chunks
@@ -100,7 +104,15 @@ class _Machine:
     def present(self, nbytes: int, here: Sequence[Measurement]) -> Measurement:
         """What the configuration takes at this size as it is."""
         per = "cube" if self._table == PER_CUBE else "rank"
-        now = choose(self._config, self._collective, nbytes, per=per)  # type: ignore[arg-type]  # names of TABLES
+        now = choose(
+            self._config,
+            self._collective,  # type: ignore[arg-type]  # names of TABLES
+            nbytes,
+            per=per,  # type: ignore[arg-type]
+            algorithm=AUTO,
+            ranks=self._graph.spec.n_sips,
+            machine=machine_key(self._graph.spec),
+        )
         own = resolve_algorithm_config(self._config, now.algorithm).chunk_bytes
         chunk_bytes = None if now.chunk_bytes == own else now.chunk_bytes
         same = [trial for trial in here if trial[1:3] == (now.algorithm, chunk_bytes)]

@@ -107,11 +107,17 @@ class CollectiveCall:
     per: Per = "rank"  # of all_reduce: with "cube", each cube's part is a separate addend
     input_splits: tuple[int, ...] = ()  # of all_to_all: how many rows of the input go to each rank
     output_splits: tuple[int, ...] = ()  # and how many of the output come from each
+    has_equal_splits: bool = False  # whether they follow from the sizes, and so are equal on all ranks
 
     @property
     def sip(self) -> int:
         """The SIP of this rank."""
         return self.group.sips[self.rank]
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether blocks may differ in size, so that a rank does not know those between other ranks."""
+        return bool(self.input_splits or self.output_splits) and not self.has_equal_splits
 
     @property
     def tensors(self) -> tuple[TensorArg, ...]:

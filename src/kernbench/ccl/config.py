@@ -73,9 +73,18 @@ def resolve_algorithm_config(cfg: CclConfig, name: str | None = None, *, is_auto
 
 
 def choose(
-    cfg: CclConfig, collective: CollectiveName, nbytes: int, *, per: Per = "rank", algorithm: str | None = None
+    cfg: CclConfig,
+    collective: CollectiveName,
+    nbytes: int,
+    *,
+    per: Per = "rank",
+    algorithm: str | None = None,
+    ranks: int = 2,
+    machine: str | None = None,
 ) -> AlgorithmConfig:
-    """The algorithm for a call: the one requested, or the configured one, or by size from the table of `auto`."""
+    """The algorithm for a call: the one requested, or the configured one, or by size and number of ranks from the table
+    of `auto`: that measured on this `machine` (`machine_key`) as far as it goes, or else the one for all machines.
+    """
     name = algorithm or cfg.collectives[collective]
     if name != AUTO:
         return resolve_algorithm_config(cfg, name)
@@ -83,7 +92,8 @@ def choose(
     rows = cfg.auto.get(key)
     if rows is None:
         raise UsageError(f"{collective} is 'auto', and there is no table auto.{key}", hint=f"add one to {FILE}")
-    row = next(row for row in rows if row.up_to_bytes is None or nbytes <= row.up_to_bytes)
+    measured = cfg.measured.get(machine or "", {}).get(key, ())
+    row = next(row for row in (*measured, *rows) if row.applies(nbytes, ranks))
     found = resolve_algorithm_config(cfg, row.algorithm, is_auto=True)
     return found if row.chunk_bytes is None else replace(found, chunk_bytes=row.chunk_bytes)
 

@@ -8,6 +8,7 @@ from typing import Final, cast, get_args
 
 from kernbench.ccl.config_layers import SECTIONS, SHIPPED, beside, shipped
 from kernbench.ccl.config_spec import AUTO, COLLECTIVE_NAMES, PER_CUBE, AutoRow, CclConfig, Root, two_rings_fit
+from kernbench.ccl.measured import measured_tables
 from kernbench.common.errors import CclConfigError, Fault, KernBenchWarning
 from kernbench.common.ipcq import BACKPRESSURES, BUFFER_KINDS
 from kernbench.topology.readers import (
@@ -83,13 +84,21 @@ class _Checked:
         settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in SETTINGS.items()}
         tables = self._mapping(sections["auto"], "auto", (*COLLECTIVE_NAMES, PER_CUBE))
         auto = {name: self._table(name, node, tuple(algorithms)) for name, node in tables.items()}
+        measured = {
+            machine: {
+                name: self._table(name, rows, tuple(algorithms), is_whole=False)
+                for name, rows in self._mapping(table, "", (*COLLECTIVE_NAMES, PER_CUBE)).items()
+                if name in tables and tables[name].mark.source == SHIPPED
+            }
+            for machine, table in measured_tables()
+        }
         if not self._faults:
             self._check_rings(settings, algorithms, defaults, entries)
         if self._faults:
             raise CclConfigError(self._faults)
         if self._replaced:
             warnings.warn("keys that are not used: " + "; ".join(self._replaced), KernBenchWarning, stacklevel=4)
-        return CclConfig(settings, collectives, auto, algorithms, self._tree)
+        return CclConfig(settings, collectives, auto, algorithms, self._tree, measured)
 
     def _check_rings(
         self,
@@ -194,7 +203,10 @@ class _Checked:
             **{each: self._value(child, f"{key}.{each}", SETTINGS[each]) for each, child in children.items()},
         }
 
-    def _table(self, name: str, node: Marked, algorithms: tuple[str, ...]) -> tuple[AutoRow, ...]:
+    def _table(
+        self, name: str, node: Marked, algorithms: tuple[str, ...], *, is_whole: bool = True
+    ) -> tuple[AutoRow, ...]:
+        """The rows of a table; one that `is_whole` ends with a row for all that is larger."""
         key, rows = f"auto.{name}", node.value
         if not isinstance(rows, list) or not rows:
             self._fault(node, key, f"expected a list of rows, got {show(node.plain())}", "- { algorithm: tree }")
@@ -203,27 +215,37 @@ class _Checked:
         for at, row in enumerate(rows):
             here = f"{key}[{at}]"
             children, before = self._open(row, here), len(self._faults)
-            known = ("up_to_bytes", "algorithm", "chunk_bytes")
+            known = ("up_to_ranks", "up_to_bytes", "algorithm", "chunk_bytes")
             for other in [other for other in children if other not in known]:
                 hint = f"known keys here: {', '.join(known)}"
                 self._fault(children.pop(other), f"{here}.{other}", f"unknown key '{other[:60]}'", hint)
             which = self._known(children.get("algorithm", Marked(None, row.mark)), f"{here}.algorithm", algorithms)
-            limit = self._limit(children.get("up_to_bytes"), here, found, row)
+            ranks = self._whole(children.get("up_to_ranks"), f"{here}.up_to_ranks", 1 << 20)
+            limit = self._whole(children.get("up_to_bytes"), f"{here}.up_to_bytes", 1 << 50)
             chunk = children.get("chunk_bytes")
             chunk_bytes = None if chunk is None else self._value(chunk, f"{here}.chunk_bytes", SETTINGS["chunk_bytes"])
-            if len(self._faults) == before and (limit is None) != (at == len(rows) - 1):
-                what = "only the last row has no up_to_bytes, and it must not have one"
-                self._fault(row, here, what, "order rows by size; the last one is for all that is larger")
-            found.append(AutoRow(which, limit, cast("int | None", chunk_bytes)))
+            made = AutoRow(which, limit, cast("int | None", chunk_bytes), ranks)
+            if len(self._faults) == before:
+                self._check_order(row, here, made, found[-1] if found else None)
+            found.append(made)
+        if is_whole and (found[-1].up_to_bytes is not None or found[-1].up_to_ranks is not None):
+            what = "the last row has no up_to_bytes and no up_to_ranks: it is for all that is larger"
+            self._fault(rows[-1], f"{key}[{len(rows) - 1}]", what, "add a row with an algorithm alone")
         return tuple(found)
 
-    def _limit(self, node: Marked | None, here: str, before: list[AutoRow], row: Marked) -> int | None:
-        if node is None:
-            return None
-        limit = self._value(node, f"{here}.up_to_bytes", lambda value: read_whole(value, 0, 1 << 50))
-        last = before[-1].up_to_bytes if before else None
-        if isinstance(limit, int) and last is not None and limit <= last:
-            self._fault(
-                row, f"{here}.up_to_bytes", f"{limit} is not above {last}, the row before", "order rows by size"
-            )
-        return cast("int | None", limit)
+    def _whole(self, node: Marked | None, key: str, high: int) -> int | None:
+        return None if node is None else cast("int | None", self._value(node, key, lambda x: read_whole(x, 0, high)))
+
+    def _check_order(self, node: Marked, here: str, row: AutoRow, before: AutoRow | None) -> None:
+        """Rows are ordered by ranks, and those of one number of ranks by size."""
+        if before is None:
+            return
+        hint = "order rows by ranks, and those of one number of ranks by size"
+        if row.up_to_ranks == before.up_to_ranks:
+            if before.up_to_bytes is None or (row.up_to_bytes is not None and row.up_to_bytes <= before.up_to_bytes):
+                what = f"{row.up_to_bytes} is not above {before.up_to_bytes}, the row before"
+                if before.up_to_bytes is None:
+                    what = "the row before has no up_to_bytes, so this one is never used"
+                self._fault(node, f"{here}.up_to_bytes", what, hint)
+        elif before.up_to_ranks is None or (row.up_to_ranks is not None and row.up_to_ranks <= before.up_to_ranks):
+            self._fault(node, f"{here}.up_to_ranks", f"{row.up_to_ranks} is not above {before.up_to_ranks}", hint)

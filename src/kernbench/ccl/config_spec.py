@@ -20,11 +20,17 @@ PER_CUBE: Final = "all_reduce_per_cube"
 
 @dataclass(frozen=True, slots=True)
 class AutoRow:
-    """The algorithm for messages of up to `up_to_bytes`; None: for all larger ones."""
+    """The algorithm for messages of up to `up_to_bytes` in groups of up to `up_to_ranks`; None: for all larger ones."""
 
     algorithm: str
     up_to_bytes: int | None = None
     chunk_bytes: int | None = None
+    up_to_ranks: int | None = None
+
+    def applies(self, nbytes: int, ranks: int) -> bool:
+        return (self.up_to_ranks is None or ranks <= self.up_to_ranks) and (
+            self.up_to_bytes is None or nbytes <= self.up_to_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +74,13 @@ def two_rings_fit(settings: Mapping[str, object]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CclConfig:
-    """A whole configuration. `collectives` has every collective, including all_reduce."""
+    """A whole configuration. `collectives` has every collective, including all_reduce; `measured` has the package's
+    tables of the machines that were measured, for the collectives whose table in `auto` is the package's too.
+    """
 
     settings: Mapping[str, object]
     collectives: Mapping[str, str]
     auto: Mapping[str, tuple[AutoRow, ...]]
     algorithms: Mapping[str, Mapping[str, object]]
     tree: Marked = field(repr=False, compare=False)
+    measured: Mapping[str, Mapping[str, tuple[AutoRow, ...]]] = field(default_factory=dict)  # by machine and collective

@@ -10,6 +10,8 @@ A kernel gets by position the arguments that `modules.py` lists, and by name tho
     part_0, ...     a tensor per rank, for collectives with a list of tensors (the kernel has **parts)
     cubes, pes      the numbers of the participating cubes and PEs, in order
     spread          None: every PE works on the part that it holds; else (over PEs, over cubes): they split the tensor
+    shards          None, or the shards of the input and of the output, each with its cube, PE, first element and number
+                    of elements: every PE then loads and stores what it holds
     replicas        (over PEs, over cubes): which hold the same part; without it each replica does all the work
     input_splits, output_splits   of all_to_all, in elements
     mesh_root       "center" or "corner" of the cube mesh
@@ -62,12 +64,22 @@ class LaunchPlan:
     signature: Mapping[str, object] = field(repr=False)  # must be equal on every rank
 
 
-def plan(call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None) -> LaunchPlan:
-    """The launch of a collective. If the algorithm that `auto` chooses does not support the call, the first one that
-    does is used. Raises UsageError if no algorithm, or not the requested one, supports it, or if the module cannot be
-    loaded.
+def plan(
+    call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None, machine: str | None = None
+) -> LaunchPlan:
+    """The launch of a collective; with `machine`, a `machine_key`, `auto` finds that machine's own table. If the
+    algorithm that `auto` chooses does not support the call, the first one that does is used. Raises UsageError if no
+    algorithm, or not the requested one, supports it, or if the module cannot be loaded.
     """
-    config = choose(cfg, call.name, message_bytes(call), per=call.per, algorithm=algorithm)
+    config = choose(
+        cfg,
+        call.name,
+        message_bytes(call),
+        per=call.per,
+        algorithm=algorithm,
+        ranks=call.group.size,
+        machine=machine,
+    )
     load_algorithm(config)
     try:
         return _plan(call, spec, config)
@@ -155,13 +167,23 @@ def stream_of(call: CollectiveCall) -> LaunchStream:
 
 
 def message_bytes(call: CollectiveCall) -> int:
-    """The size that `auto` uses: of a rank's tensor or a cube's addend; lists and blocks of all
-    ranks count in total.
+    """The size that `auto` uses: of a rank's tensor or a cube's addend; of blocks of all ranks, all of them. It is the
+    same on all ranks: 0 where blocks differ in size.
     """
+    if call.is_uneven:
+        return 0
+    if call.name in ("all_gather", "gather", "scatter"):  # where only the root, or not every rank, has all blocks
+        return _own_tensor(call) * call.group.size
     nbytes = call.numel * dtype_of(call.dtype).itemsize if call.dtype is not None else 0
     if call.per != "cube":
         return nbytes
     return nbytes // max(len({shard.cube for shard in call.inputs[0].shards}), 1)
+
+
+def _own_tensor(call: CollectiveCall) -> int:
+    """The bytes of the one tensor that every rank has."""
+    own = call.outputs[0] if call.name == "scatter" else call.inputs[0]
+    return prod(own.shape) * dtype_of(own.dtype).itemsize
 
 
 def _check_can(call: CollectiveCall, module: Algorithm) -> None:
@@ -200,6 +222,7 @@ def _facts(call: CollectiveCall, work: Assignment, config: AlgorithmConfig) -> d
         "pes": work.pes,
         "spread": work.spread,
         "replicas": work.replicas,
+        "shards": work.shards,
         "mesh_root": config.root,
         "chunk_bytes": config.chunk_bytes,
         "work_bytes": lease_of(config.work_bytes, stream_of(call)).nbytes,

@@ -59,7 +59,8 @@ def table_text(tables: Mapping[str, Sequence[AutoRow]], about: Sequence[str]) ->
     for name, rows in tables.items():
         lines.append(f"  {name}:")
         for row in rows:
-            limit = "" if row.up_to_bytes is None else f"up_to_bytes: {row.up_to_bytes}, "
+            limit = "" if row.up_to_ranks is None else f"up_to_ranks: {row.up_to_ranks}, "
+            limit += "" if row.up_to_bytes is None else f"up_to_bytes: {row.up_to_bytes}, "
             chunk = "" if row.chunk_bytes is None else f", chunk_bytes: {row.chunk_bytes}"
             lines.append(f"    - {{ {limit}algorithm: {row.algorithm}{chunk} }}")
     return "\n".join(lines) + "\n"

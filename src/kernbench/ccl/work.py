@@ -19,6 +19,8 @@ from kernbench.common.launch import Cut, TensorArg
 from kernbench.topology.spec import MachineSpec
 
 Columns = tuple[tuple[int, ...], tuple[Cut, Cut]]  # a shape, and how it is split over cubes and over PEs
+Shard = tuple[int, int, int, int]  # cube and PE that hold it, its first element in the tensor and how many there are
+Shards = tuple[tuple[Shard, ...], tuple[Shard, ...]]  # of the input and of the output
 Spread = tuple[bool, bool]  # whether the tensor is split over PEs, and over cubes
 SPREAD_FROM_BYTES = 16 * 1024  # splitting a smaller tensor costs more than it saves
 SPREAD_CUBE_FROM_BYTES = 2 * 1024  # of a cube's part, which is transferred several times
@@ -61,6 +63,7 @@ class PlacementSignature(NamedTuple):
     n_elem: int
     spread: Spread | None
     replicas: Spread
+    shards: Shards | None
     parts: tuple[tuple[int, int, int], ...]  # cube, PE and bytes, where each PE works on the part that it holds
     columns: Columns | None
 
@@ -91,13 +94,16 @@ class Assignment:
     is_rectangle: bool = True
     spread: Spread | None = None
     replicas: Spread = (False, False)
+    shards: Shards | None = None  # set if every PE loads and stores the shards that it holds, of blocks of all ranks
 
     @property
     def signature(self) -> PlacementSignature:
         at = Placement.of(self.tensor) if self.tensor is not None else None
         own = tuple((cube, pe, nbytes) for cube, pe, _, nbytes in at.shards) if at and self.spread is None else ()
         columns = at.columns if at else None
-        return PlacementSignature(self.cubes, self.pes, self.n_elem, self.spread, self.replicas, own, columns)
+        return PlacementSignature(
+            self.cubes, self.pes, self.n_elem, self.spread, self.replicas, self.shards, own, columns
+        )
 
 
 def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
@@ -113,7 +119,8 @@ def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> As
     if len(many) == call.group.size == 1:  # a list of one, or one block
         by_blocks = Placement.of(call.inputs[0]) != Placement.of(call.outputs[0])
     if by_blocks and "spread" in takes:
-        return _by_blocks(call, spec)
+        found = _by_shards(call, spec) if "shards" in takes else None
+        return found if found is not None else _by_blocks(call, spec)
     tensor = _tensor(call)
     if many:
         _check_alike(call, tensor, many)
@@ -158,7 +165,7 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
                 hint="set system.address_model to va, do not split it, or give a list of tensors",
             )
     at = Placement.of(source if _is_within(target, source) else target)
-    is_uneven = call.name == "all_to_all"  # sizes differ between ranks: the assignment must not depend on them
+    is_uneven = call.name == "all_to_all"  # sizes may differ between ranks: the assignment must not depend on them
     n_elem = 0 if is_uneven else prod((source if call.name == "all_gather" else target).shape)
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
         _check_covers(call, source, at)
@@ -176,6 +183,37 @@ def _is_within(part: TensorArg, whole: TensorArg) -> bool:
     if part.va_base is None or whole.va_base is None:
         return False
     return whole.va_base <= part.va_base and part.va_base + part.span_bytes <= whole.va_base + whole.span_bytes
+
+
+def _by_shards(call: CollectiveCall, spec: MachineSpec) -> Assignment | None:
+    """As `_by_blocks`, where the same PEs hold the input and the output, each a part of its own: a PE loads and stores
+    what it holds. None where that is not so, where few PEs would move many bytes, or where blocks differ in size, so
+    that no rank knows where the others hold them.
+    """
+    source, target = call.inputs[0], call.outputs[0]
+    at, to = Placement.of(source), Placement.of(target)
+    if any(source.split_axes) or any(target.split_axes) or call.is_uneven:
+        return None
+    if len(source.shards) != at.distinct or len(target.shards) != to.distinct:
+        return None  # replicas
+    if source.va_base is None or target.va_base is None:
+        return None  # a PE also moves elements within its SIP, from where other PEs hold them
+    if _is_within(source, target) or _is_within(target, source):
+        return None  # the block of each rank lies on other PEs
+    holders = [shard[:2] for shard in at.shards]
+    larger = max(source.span_bytes, target.span_bytes)
+    is_on_all = len(holders) == spec.sip.n_cubes * spec.cube.n_pes
+    if holders != [shard[:2] for shard in to.shards] or not (is_on_all or larger < SPREAD_FROM_BYTES):
+        return None
+    item = dtype_of(source.dtype).itemsize
+    shards = tuple(
+        tuple((cube, pe, offset // item, nbytes // item) for cube, pe, offset, nbytes in each.shards)
+        for each in (at, to)
+    )
+    n_elem = prod((source if call.name == "all_gather" else target).shape)
+    if call.name == "all_to_all":
+        n_elem //= call.group.size
+    return Assignment(target, to.cubes, to.pes, n_elem, shards=(shards[0], shards[1]))
 
 
 def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:

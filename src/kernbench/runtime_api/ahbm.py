@@ -18,6 +18,7 @@ from kernbench.ccl.calls import CallGroup, CollectiveCall
 from kernbench.ccl.config import resolve_algorithm_config
 from kernbench.ccl.config_spec import CclConfig
 from kernbench.ccl.install import WORLD, Communicators
+from kernbench.ccl.measured import machine_key
 from kernbench.ccl.plans import LaunchPlan, plan
 from kernbench.ccl.topologies import group_of
 from kernbench.common.ipcq import RingConfig, Unreceived
@@ -44,6 +45,7 @@ class AhbmBackend:
         self._spec = spec
         self._communicators = communicators
         self._config = config
+        self._machine = machine_key(spec)
         self._installed: dict[tuple[str, RingConfig, bool], str] = {}  # by group, rings, and whether for messages
         self._ended: dict[tuple[str, int], int] = {}  # ranks that are done, by communicator and call number
 
@@ -65,7 +67,9 @@ class AhbmBackend:
         return [message for name in names for message in self._communicators.unreceived(name)]
 
     def plan(self, call: CollectiveCall, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PlannedLaunch:
-        return PlannedLaunch(self, call, plan(call, self._spec, self._config), (*inputs, *outputs))
+        return PlannedLaunch(
+            self, call, plan(call, self._spec, self._config, machine=self._machine), (*inputs, *outputs)
+        )
 
     def part_ended(self, communicator: str, number: int, ranks: int, launch: Launch) -> None:
         """One rank's part of a call has ended. When the last one has, messages left in rings cannot be received any

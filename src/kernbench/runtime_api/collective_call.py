@@ -55,6 +55,7 @@ class CollectiveRequest:
     per: Per = "rank"
     input_splits: tuple[int, ...] = ()  # rows for each rank
     output_splits: tuple[int, ...] = ()  # rows from each rank
+    has_equal_splits: bool = False  # whether no sizes were given
     title: str = ""
     more: str = ""  # further arguments, as text
 
@@ -76,6 +77,7 @@ class CollectiveRequest:
             per=self.per,
             input_splits=self.input_splits,
             output_splits=self.output_splits,
+            has_equal_splits=self.has_equal_splits,
         )
 
     def signature(self, call: CollectiveCall, member: Member, planned: Mapping[str, object]) -> CallSignature:

@@ -135,7 +135,7 @@ class Collectives(ProcessGroups):
     ) -> Work | None:
         """Part i of every rank's input goes to rank i, whose output becomes the parts, in the order of ranks.
 
-        Parts are rows along axis 0, equally many without split sizes.
+        Parts are rows along axis 0, equally many without split sizes. Split sizes are given on all ranks or on none.
         """
         into, whole = args.one_tensor(output, "output"), args.one_tensor(input, "input")
         size = self._member(group).group.size()
@@ -159,6 +159,7 @@ class Collectives(ProcessGroups):
             title="all_to_all_single",
             input_splits=sends,
             output_splits=receives,
+            has_equal_splits=not text,
             more=text,
         )
         return self._collective(call, group, async_op)

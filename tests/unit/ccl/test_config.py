@@ -78,7 +78,7 @@ def test_all_faults_of_a_file_are_reported_together_with_line_and_key() -> None:
         ("ccl.yaml:7", "algorithms.mine"),
         ("ccl.yaml:5", "collectives.gather"),
         ("ccl.yaml:3", "defaults.n_slots"),
-        ("ccl.yaml:10", "auto.all_reduce[0]"),
+        ("ccl.yaml:11", "auto.all_reduce[1].up_to_bytes"),
         ("ccl.yaml:11", "auto.all_reduce[1]"),
     ]
     assert str(caught.value).startswith("7 faults in the configuration of collectives")
@@ -127,6 +127,36 @@ def test_auto_takes_the_first_row_that_is_large_enough(nbytes: int, name: str) -
     cfg = load_ccl_config({"auto": {"broadcast": rows}})
     found = choose(cfg, "broadcast", nbytes)
     assert (found.algorithm, found.chunk_bytes) == (name, 512 if name == "tree" else 16384)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nbytes", "name"),
+    [(2, 100, "tree"), (2, 101, "chain"), (4, 100, "tree"), (5, 100, "direct"), (5, 101, "chain")],
+)
+def test_rows_may_have_limits_of_ranks_and_of_bytes(ranks: int, nbytes: int, name: str) -> None:
+    rows = [
+        {"up_to_ranks": 4, "up_to_bytes": 100, "algorithm": "tree"},
+        {"up_to_bytes": 100, "algorithm": "direct"},
+        {"algorithm": "chain"},
+    ]
+    assert choose(load_ccl_config({"auto": {"broadcast": rows}}), "broadcast", nbytes, ranks=ranks).algorithm == name
+
+
+@pytest.mark.parametrize(
+    ("rows", "key"),
+    [
+        ([{"algorithm": "tree"}, {"up_to_ranks": 4, "algorithm": "tree"}, {"algorithm": "tree"}], "[1].up_to_ranks"),
+        ([{"up_to_ranks": 4, "algorithm": "tree"}, {"up_to_ranks": 3, "algorithm": "tree"}], "[1].up_to_ranks"),
+        ([{"up_to_ranks": 4, "algorithm": "tree"}], "[0]"),
+        ([{"up_to_bytes": 9, "algorithm": "tree"}, {"up_to_bytes": 9, "algorithm": "tree"}], "[1].up_to_bytes"),
+    ],
+)
+def test_rows_that_are_never_used_or_leave_calls_without_one_are_faults(
+    rows: list[dict[str, object]], key: str
+) -> None:
+    with pytest.raises(CclConfigError) as caught:
+        load_ccl_config({"auto": {"broadcast": rows}})
+    assert caught.value.faults[0].key == f"auto.broadcast{key}"
 
 
 def test_the_table_of_auto_can_lie_in_a_file_of_its_own_beside_the_one_that_names_it() -> None:

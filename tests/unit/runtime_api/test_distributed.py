@@ -469,9 +469,9 @@ def test_a_bench_that_spawns_drives_the_whole_tray() -> None:
 def test_a_call_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[str] = []
 
-    def counted(call: CollectiveCall, *others: Any) -> LaunchPlan:
+    def counted(call: CollectiveCall, *others: Any, **named: Any) -> LaunchPlan:
         planned.append(f"{call.name} of rank {call.rank}")
-        return plan(call, *others)
+        return plan(call, *others, **named)
 
     monkeypatch.setattr(ahbm, "plan", counted)
     with RuntimeContext(GraphEngine(machine(2))) as torch:

@@ -1,17 +1,32 @@
-"""All-to-all, gather and scatter: data is sent directly from the source rank to the destination rank."""
+"""One round in which every rank sends directly to the ranks that need its data: for small and medium messages, and for
+all sizes where each rank has other data for every rank.
+
+Blocks are divided over PEs as `blocks.py` says. In a broadcast the root sends to all others, in a reduce all others
+send to the root.
+"""
 
 from __future__ import annotations
 
-from itertools import accumulate, zip_longest
+from collections.abc import Sequence
+from functools import partial
 
-from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, Span, channel_of, kernel_args, my_part, parts_of
-from kernbench.ccl.work import Spread
+from kernbench.ccl.algorithms import blocks, trees
+from kernbench.ccl.algorithms.blocks import Block, Incoming, Outgoing, Reduced
+from kernbench.ccl.algorithms.parts import (
+    AHEAD,
+    CollectiveChannel,
+    channel_of,
+    kernel_args,
+    my_part,
+)
+from kernbench.ccl.algorithms.shares import Moves, Place, by_distance, by_groups, by_shards
+from kernbench.ccl.work import Shards, Spread
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
 
-COLLECTIVES = ("all_to_all", "gather", "scatter")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")
 
 
 @repeatable
@@ -28,8 +43,10 @@ def kernel(
     *,
     collective: str = "all_to_all",
     out: TensorPtr | None = None,
+    op: str = "sum",
     root: int = 0,
     spread: Spread | None = None,
+    shards: Shards | None = None,
     input_splits: tuple[int, ...] = (),
     output_splits: tuple[int, ...] = (),
     chunk_bytes: int = 16384,
@@ -38,58 +55,104 @@ def kernel(
     tl: TLContext,
     **parts: TensorPtr,
 ) -> None:
-    """Splits are in elements, one for each rank. Only the root has `part_0`, `part_1` and so on."""
-    live = (AHEAD + 1) * (n_sips + 1) + 2 * n_sips + 4 if collective != "all_to_all" else 2 * (AHEAD + 1) + 6
-    channel = CollectiveChannel(
-        tl, t_ptr, chunk_bytes=chunk_bytes, work_bytes=work_bytes, slot_size=slot_size, live=live
-    )
-    if collective == "all_to_all":
-        assert out is not None
-        assert spread is not None
-        all_to_all(channel, t_ptr, out, sip_rank, input_splits, output_splits, spread)
-        return
-    part, n = my_part(t_ptr, tl, spread)
-    places = [my_part(parts[f"part_{rank}"], tl, spread)[0] for rank in range(n_sips)] if parts else []
-    if collective == "gather":
-        gather(channel, part, n, places, sip_rank, root)
-    else:
-        scatter(channel, part, n, places, sip_rank, root)
-
-
-def all_to_all(
-    channel: CollectiveChannel,
-    source: int,
-    target: int,
-    rank: int,
-    input_splits: tuple[int, ...],
-    output_splits: tuple[int, ...],
-    spread: Spread,
-) -> None:
-    """In step d every rank sends to the one d after it, and receives from the one d before. Each PE of a channel has
-    its share of every block.
+    """Splits are in elements, one for each rank, or none where all blocks have one size. `part_0`, `part_1` and so on
+    are the tensors of a list.
     """
-    index, channels = channel_of(channel.tl, spread)
-    starts_in, starts_out = (0, *accumulate(input_splits)), (0, *accumulate(output_splits))
-    n = len(input_splits)
+    make_channel = partial(
+        CollectiveChannel,
+        tl,
+        t_ptr,
+        op=op,
+        chunk_bytes=chunk_bytes,
+        work_bytes=work_bytes,
+        slot_size=slot_size,
+        window=blocks.WINDOW,
+    )
+    listed = [Block(*my_part(parts[f"part_{rank}"], tl, spread)) for rank in range(n_sips)] if parts else []
+    part = Block(*my_part(t_ptr, tl, spread))
+    if collective in ("broadcast", "reduce"):
+        tree = trees.star(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
+        channel = make_channel(live=trees.live(n_sips - 1))
+        if collective == "reduce":
+            trees.reduce(channel, *part, tree, n_sips)
+        else:
+            trees.broadcast(channel, *part, tree)
+        return
+    if collective in ("gather", "scatter"):
+        channel = make_channel(live=(AHEAD + 1) * (n_sips + 1) + 2 * n_sips + 4)
+        (gather if collective == "gather" else scatter)(
+            channel, *part, [each.address for each in listed], sip_rank, root
+        )
+        return
+    others = tuple((sip_rank + distance) % n_sips for distance in range(1, n_sips))
+    here = (tl.physical_id(1), tl.physical_id(0))
+    if listed or (n_sips == 1 and shards is None):  # a list, or a copy by the only rank
+        own = Block(*my_part(out if out is not None else t_ptr, tl, spread))
+        one = [own] if collective != "reduce_scatter" else [part]
+        mine = own if collective == "reduce_scatter" else part
+        sends, gets, reduced = _of_lists(listed or one, mine, sip_rank, others, collective)
+    else:
+        assert out is not None
+        if shards is not None:
+            moves = by_shards(collective, shards, n_elem, sip_rank, n_sips).get(here, Moves())
+        else:
+            assert spread is not None
+            index, channels = channel_of(tl, spread)
+            if collective == "all_to_all":
+                moves = by_distance(input_splits, output_splits, sip_rank, t_ptr.itemsize, index, channels)
+            else:
+                moves = by_groups(collective, n_elem, sip_rank, n_sips, t_ptr.itemsize, index, channels)
+        sends, gets, reduced = _of_moves(moves, t_ptr, out, here, sip_rank, n_sips, collective)
+    if collective == "reduce_scatter":
+        blocks.reduce_scatter(
+            make_channel(live=blocks.live_reduced(n_sips)), n_sips, sends, reduced, together=not listed
+        )
+    else:
+        channel = make_channel(live=blocks.live_exchange(n_sips) + n_sips - 2, stores=n_sips)
+        blocks.exchange(channel, sends, gets, together=not listed)
 
-    def share(count: int, start: int) -> list[Span]:
-        first, mine = parts_of(count, channels, channel.itemsize)[index]
-        return channel.spans(mine, start + first)
 
-    for step in range(n):
-        to, back = (rank + step) % n, (rank - step) % n
-        sent, got = share(input_splits[to], starts_in[to]), share(output_splits[back], starts_out[back])
-        loads = channel.loads((source, span) for span in sent)
-        if step == 0:
-            for span, x in zip(got, loads, strict=True):
-                channel.store(target, span, x)
-            continue
-        arrivals = channel.receives(f"rank_{back}", [count for _, count in got])
-        for leaving, arriving in zip_longest(sent, got):
-            if leaving is not None:
-                channel.send(f"rank_{to}", next(loads))
-            if arriving is not None:
-                channel.store(target, arriving, next(arrivals))
+_Work = tuple[list[Outgoing], list[Incoming], list[Reduced]]
+
+
+def _of_lists(listed: Sequence[Block], own: Block, rank: int, others: Sequence[int], collective: str) -> _Work:
+    """A PE's work with lists of tensors that are all placed alike: it sends and receives what it holds of each."""
+    if collective == "reduce_scatter":
+        sends = [Outgoing(listed[k], (f"rank_{k}",)) for k in others]
+        directions = tuple(None if k == rank else f"rank_{k}" for k in range(len(listed)))
+        return sends, [], [Reduced(listed[rank], directions, own.address)]
+    copied = Outgoing(own, tuple(f"rank_{k}" for k in others), listed[rank].address)
+    return [copied], [Incoming(f"rank_{k}", listed[k]) for k in reversed(others)], []
+
+
+def _of_moves(
+    moves: Moves, source: TensorPtr, target: TensorPtr, here: Place, rank: int, n: int, collective: str
+) -> _Work:
+    """The addresses and directions of a PE's moves."""
+    item, start, into = source.itemsize, source.storage, target.storage
+
+    def direction(k: int, pe: Place | None) -> str:
+        return f"rank_{k}" if pe in (None, here) else f"rank_{k}_cube_{pe[0]}_pe_{pe[1]}"
+
+    sends = [
+        Outgoing(Block(start + each.first * item, each.size), tuple(direction(*to) for to in each.to))
+        for each in moves.sends
+    ]
+    gets = [
+        Incoming(direction(each.rank, each.pe), Block(into + each.first * item, each.size)) for each in moves.receives
+    ]
+    own = [(Block(start + each.source * item, each.size), into + each.first * item, each.pe) for each in moves.own]
+    if collective != "reduce_scatter":
+        copies = [Outgoing(block, (), to) for block, to, _ in own if int(block.address) != int(to)]  # equal: in place
+        return [*sends, *copies], gets, []
+    return (
+        sends,
+        gets,
+        [
+            Reduced(block, tuple(None if k == rank else direction(k, pe) for k in range(n)), address)
+            for block, address, pe in own
+        ],
+    )
 
 
 def gather(channel: CollectiveChannel, part: int, n: int, places: list[int], rank: int, root: int) -> None:

@@ -37,8 +37,8 @@ from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 __all__ = ["kernel", "kernel_args", "refuse"]
 
 COLLECTIVES = ("all_reduce",)
-FEW_BYTES = 1024  # per PE,
-FEW_SIP_BYTES = 40 * 1024  # and per pair of SIPs, over all PEs: takes about as long on the link as one more round
+FEW_BYTES = 1024  # per PE
+ROUND_BYTES = 24 * 1024  # what a SIP's link carries in about the time of one round
 LONG_PIECE_BYTES, MANY_PES = 96 * 1024, 32  # from these on, a PE has one chunk in flight at a time
 
 
@@ -70,8 +70,12 @@ def exchange_plan(n_sips: int, n_rings: int) -> ExchangePlan:
 
 
 def is_sent_whole(nbytes: int, n_sips: int, n_pes: int) -> bool:
-    """Whether chunks are small enough to be sent whole to all SIPs, in one round instead of two."""
-    return nbytes <= FEW_BYTES and nbytes * n_pes * (n_sips - 1) <= FEW_SIP_BYTES * n_sips
+    """Whether chunks are small enough to be sent whole to all SIPs, in one round instead of two.
+
+    A SIP sends n - 1 chunks whole, or in two rounds (n - 1) / n of a chunk each: the difference, (n - 1) (n - 2) / n
+    chunks of all PEs, must take no longer than a round.
+    """
+    return nbytes <= FEW_BYTES and nbytes * n_pes * (n_sips - 1) * (n_sips - 2) <= ROUND_BYTES * n_sips
 
 
 def exchange(

@@ -80,9 +80,9 @@ def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int 
 
 class CollectiveChannel:
     """One PE's transfers and arithmetic. `live` is the largest number of chunks in TCM at a time; `window` is the
-    number of sends per direction that may be in flight. A chunk longer than a slot takes whole slots, since a partly
-    filled slot also costs a message and a credit; unless `is_sparse`: directions then have few chunks in flight, and
-    fewer chunks matter more than full slots.
+    number of sends per direction that may be in flight, and `stores` that of stores. A chunk longer than a slot takes
+    whole slots, since a partly filled slot also costs a message and a credit; unless `is_sparse`: directions then have
+    few chunks in flight, and fewer chunks matter more than full slots.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class CollectiveChannel:
         slot_size: int = BURST_BYTES,
         op: str = "sum",
         is_sparse: bool = False,
+        stores: int = 2,
     ) -> None:
         self.tl = tl
         self.op = op
@@ -110,6 +111,7 @@ class CollectiveChannel:
             nbytes -= nbytes % BURST_BYTES
         self.chunk = max(nbytes // self.itemsize, 1)
         self._window = window
+        self._most_stores = stores
         self._sends: dict[str, deque[TransferHandle]] = {}
         self._stores: deque[TransferHandle] = deque()
 
@@ -135,8 +137,8 @@ class CollectiveChannel:
         in_flight.append(self.tl.send_async(direction, x))
 
     def store(self, ptr: int, span: Span, x: TensorHandle) -> None:
-        """Store without waiting, unless two stores are in flight."""
-        if len(self._stores) == 2:
+        """Store without waiting, unless `stores` stores are in flight."""
+        if len(self._stores) == self._most_stores:
             self.tl.wait(self._stores.popleft())
         self._stores.append(self.tl.store_async(ptr + span[0] * self.itemsize, x))
 

@@ -73,6 +73,13 @@ def chain(position: int, size: int, root: int, direction: Callable[[int], str]) 
     return Neighbours(None if virtual == 0 else direction((position - 1) % size), following)
 
 
+def star(position: int, size: int, root: int, direction: Callable[[int], str]) -> Neighbours:
+    """A tree in which all others are children of the root, by position."""
+    if position != root:
+        return Neighbours(direction(root), ())
+    return Neighbours(None, tuple(direction((root + step) % size) for step in range(1, size)))
+
+
 def cube_mesh(x: int, y: int, w: int, h: int, at: str) -> Neighbours:
     """Along rows to the root's column, and there to the root, from both sides. The root is the center, or the
     south-east corner.

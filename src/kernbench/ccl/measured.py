@@ -1,0 +1,43 @@
+"""The tables of `auto` that come with the package: measured with `kernbench tune-ccl`, each for one kind of machine.
+
+A table is used for machines with the same description but for its name and its number of SIPs: the rows have limits of
+ranks. Other machines use the table `auto` of `ccl.yaml`, and so does a collective whose table there is a user's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+from kernbench.topology.spec import MachineSpec
+from kernbench.topology.yaml_marks import Marked, parse_yaml
+
+PACKAGE: Final = "kernbench.ccl.tables"
+
+
+def machine_key(spec: MachineSpec) -> str:
+    """What times of collectives depend on besides the number of ranks: 16 hex digits."""
+    values = spec.model_dump(mode="json")
+    del values["energy"], values["area"], values["system"]["name"]
+    for key in ("count", "w", "h"):
+        del values["system"]["sips"][key]
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def measured_tables() -> tuple[tuple[str, Marked], ...]:
+    """The machine and the section `auto` of every table of the package."""
+    return tuple(_tables())
+
+
+def _tables() -> Iterator[tuple[str, Marked]]:
+    for file in sorted(files(PACKAGE).iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".yaml"):
+            tree = parse_yaml(file.read_text(encoding="utf-8"), f"kernbench/ccl/tables/{file.name}")
+            assert isinstance(tree.value, dict)
+            yield str(tree.value["machine"].plain()), tree.value["auto"]

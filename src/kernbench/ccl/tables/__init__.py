@@ -1,0 +1,1 @@
+"""Tables of `auto`, measured on machines of the package."""
