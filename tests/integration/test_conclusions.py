@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernbench.benches.milestones.buffers import SCHEMES
+from kernbench.benches.milestones.ccl_auto import machine_of, ratios
 from kernbench.benches.milestones.channel_mapping import MODE, MODES
 from kernbench.benches.milestones.design_space import pareto
 from kernbench.benches.pe2pe import CREDIT
@@ -546,3 +547,11 @@ def test_macs_are_cheap_in_area_and_hbm_bandwidth_is_not() -> None:
     assert number(macs, "layer_us") / number(most, "layer_us") == pytest.approx(1.01, abs=0.005)
     assert number(hbm, "area_mm2") / number(decode, "area_mm2") == pytest.approx(1.60, abs=0.01)
     assert number(decode, "layer_us") / number(hbm, "layer_us") == pytest.approx(1.44, abs=0.01)
+
+
+# ------------------------------------------------------------------------------------------------------------ ccl-auto
+
+
+@concludes("ccl-auto/01-auto")
+def test_auto_is_within_10_percent_of_the_fastest_algorithm() -> None:
+    assert max(ratios(rows("ccl-auto"), machine_of(2)).values()) <= 1.1
