@@ -19,12 +19,14 @@ import re
 import shlex
 import subprocess
 import sys
+import unittest.mock
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from kernbench.cli import terminal
 from kernbench.cli.main import main
 from kernbench.components.table import component_class
 
@@ -84,9 +86,12 @@ def commands_of(text: str) -> list[Command]:
 
 
 def in_process(args: list[str]) -> tuple[int, str]:
-    """`kernbench ARGS`, without starting another interpreter: exit code and output."""
+    """`kernbench ARGS`, without starting another interpreter: exit code and output. How fast this machine is decides
+    nothing: progress is not printed.
+    """
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    silent = unittest.mock.patch.object(terminal, "PIPE_S", float("inf"))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), silent:
         try:
             main(args)
         except SystemExit as stopped:

@@ -248,8 +248,8 @@ _APPROXIMATED = (
         "geometry decides distances only",
         "approximated",
         "either",
-        "absolute mm2: the ends of the range are a factor of four apart. A die like GA100 comes to 512 mm2 (225 to "
-        "990); it has 826",
+        "absolute mm2: the ends of the range are a factor of four apart. A die like GA100 comes to 512 mm2 (203 to "
+        "898); it has 826",
     ),
 )
 

@@ -106,6 +106,7 @@ def test_the_range_of_a_gpu_like_die_holds_the_size_of_ga100() -> None:
         },
     )
     cube, _ = dies_of(ga100)
+    assert (round(cube.area_mm2.low), round(cube.area_mm2.high)) == (203, 898)  # as ADR 86 and the fidelity page state
     assert cube.area_mm2.low < 826 < cube.area_mm2.high
     assert cube.area_mm2.value == pytest.approx(512, abs=1)  # no graphics, no L1 tags, half the control
 
