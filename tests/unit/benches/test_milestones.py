@@ -67,7 +67,7 @@ def test_a_design_space_has_every_machine_once_and_the_one_as_given_among_them()
         2048.0, 8192.0, 16384.0, 2048.0, 8192.0,
     ]  # fmt: skip
     shares = [(each[design_space.TCM], each[design_space.RESERVED]) for each in settings if design_space.TCM in each]
-    assert shares == [(1.5, 0.75), (1.75, 0.875), (4.0, 2.0)]  # the scheduler's is half of each
+    assert shares == [(1.5, 0.75), (1.75, 0.875)]  # the scheduler's is half of each
     links = {each[design_space.UCIE]: each[design_space.DIE_LINK] for each in settings if design_space.UCIE in each}
     assert links == {2: 256.0, 8: 1024.0}  # 128 GB/s each
 

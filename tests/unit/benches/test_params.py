@@ -172,7 +172,11 @@ def test_every_shipped_bench_can_be_run_without_a_parameter_and_has_a_seed() -> 
     for spec in list_all():
         assert all(param.default is not None for param in spec.params), spec.name
         has_seed = "seed" in [param.name for param in spec.params]
-        numberless = spec.is_evaluation or spec.name in ("ccl-bench", "pe2pe")  # whose numbers are not drawn
+        numberless = spec.is_evaluation or spec.name in (
+            "ccl-bench",
+            "llm-plan",
+            "pe2pe",
+        )  # whose numbers are not drawn
         assert has_seed or numberless, spec.name
 
 
