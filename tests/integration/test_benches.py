@@ -41,7 +41,7 @@ MACHINES = {
         "cube.memory_map.hbm_channel_bw_gbs": 64,
     },
 }
-VIRTUAL_ONLY = ("tp-mlp", "tp-transformer-block", "llm-layer")
+VIRTUAL_ONLY = ("tp-mlp", "tp-transformer-block", "llm-layer", "llm-plan")
 UNABLE = {"odd": (*VIRTUAL_ONLY, "va-offset-verify", "pe2pe"), "logical": VIRTUAL_ONLY}
 NAMES = [spec.name for spec in list_all() if not spec.is_evaluation]
 VARIED = [

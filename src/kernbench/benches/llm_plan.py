@@ -1,8 +1,8 @@
 """Which plan serves a whole model best on this tray: tensor, pipeline, data and sequence parallelism.
 
 For every degree of tensor parallelism a layer runs on all groups of SIPs at once, and then each group sends its output
-to the next one, as the stages of a pipeline do. `kernbench.models.parallel_plans` combines the two times. Setting up
-is not part of the figures.
+to the next one, as the stages of a pipeline do. `kernbench.models.parallel_plans` combines the two times. Numbers are
+those of `llm-layer`, and checked where it checks them. Setting up is not part of the figures.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from kernbench.benches._numbers import FloatName, Size
-from kernbench.benches.llm_layer import LayerRequest, chosen_mapping, run_layer, sequence_lengths
+from kernbench.benches._numbers import FloatName, Seed, Size
+from kernbench.benches.llm_layer import LayerRequest, chosen_mapping, layer_weights, run_layer, sequence_lengths
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.figures import Row, memory_there
@@ -40,18 +40,21 @@ def llm_plan(
     max_latency_ms: Annotated[float, AtLeast(0), "of a batch through all layers; 0: no limit"] = 0.0,
     mapping: Annotated[str, "of a layer on its SIPs: as of llm-layer"] = "auto",
     dtype: FloatName = "f16",
+    seed: Seed = 0,
 ) -> list[Row]:
     with faults_of_param("model"):
         shape = load_model(model)
     now, before = sequence_lengths(shape, phase, tokens, context)
     work = Workload(shape, phase, batch, now, before, dtype_of(dtype).itemsize)
-    torch.timing_only()
-    simulated = list(_simulated(torch, work, mapping, dtype))
+    if not shape.validation and not torch.checks.enabled:
+        torch.timing_only()
+    simulated = list(_simulated(torch, work, mapping, dtype, seed))
     limit_ns = max_latency_ms * 1e6 if max_latency_ms else None
     return plan_rows(plans_of(work, simulated, torch.spec.n_sips, memory_there(torch.spec), limit_ns))
 
 
-def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str) -> Iterator[StageTimes]:
+def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str, seed: int) -> Iterator[StageTimes]:
+    weights = layer_weights(torch, work.model, work.batch, work.context, dtype, seed)
     world, rows = torch.ahbm.device_count(), work.batch * work.tokens
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
     for tp in degrees:
@@ -63,9 +66,10 @@ def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str) 
         chosen = found.mapping if isinstance(found, LayerChoice) else found
         for shared in (False, True) if tp > 1 and rows % tp == 0 else (False,):
             job = LayerJob(
-                work.model, work.phase, work.batch, work.tokens, work.context, dtype, chosen, shared, None, preset=True
-            )
-            run = run_layer(torch, job, tp)
+                work.model, work.phase, work.batch, work.tokens, work.context, dtype, chosen, shared, weights,
+                preset=not work.model.validation,
+            )  # fmt: skip
+            run = run_layer(torch, job, tp, seed)
             own = rows // tp if shared else rows  # with sequence parallelism a SIP has its own tokens only
             transfer_ns = _transfer_ns(torch, own, work.model.hidden, dtype, tp) if world > tp else 0.0
             yield StageTimes(tp, shared, run.layer_ns, transfer_ns, run.copies)

@@ -7,16 +7,13 @@ have their reason noted at once; their rows have the whole error.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kernbench.common.errors import TopologyError, UsageError
+from kernbench.sweep.description import SweepRequest
 from kernbench.sweep.points import MACHINE, Point, Value, grid, grid_point, listed, uncoupled, zipped
 from kernbench.sweep.search import random_points
 from kernbench.sweep.sensitivity import check_sensitivity, one_at_a_time
 from kernbench.topology.load import load_spec
-
-if TYPE_CHECKING:
-    from kernbench.sweep.request import SweepRequest
 
 MOST_LOADED_EARLY = 200  # machines; a load takes some 10 ms
 

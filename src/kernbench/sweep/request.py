@@ -7,14 +7,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing import current_process
 from pathlib import Path
-from typing import Literal
 
 from kernbench.common.errors import TopologyError, UsageError
 from kernbench.runtime_api.bench_params import check_names
 from kernbench.runtime_api.bench_runner import devices_of
 from kernbench.sweep.chosen_points import check_further, examples_of, machine_keys_of, points_of, refuse_early
-from kernbench.sweep.conditions import Condition
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
+from kernbench.sweep.description import MODES
+from kernbench.sweep.description import Mode as Mode
+from kernbench.sweep.description import SweepRequest as SweepRequest
 from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Progress, RowStore, SweepPlan, drive
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.importance import importance_of
@@ -27,59 +28,20 @@ from kernbench.sweep.objectives import (
     ranked,
 )
 from kernbench.sweep.plot import draw_sweep, plot_files, prepare
-from kernbench.sweep.points import Axes, Point, Value, zipped
+from kernbench.sweep.points import Point, Value, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
-from kernbench.sweep.scenario import Scenario, ScenarioResults, results_of
-from kernbench.sweep.search import Search
+from kernbench.sweep.scenario import ScenarioResults, results_of
 from kernbench.sweep.sensitivity import Effect, draw_tornado, effects_of, tornado_files
-from kernbench.sweep.target import Target
-from kernbench.topology.graph import TopologyGraph
-from kernbench.topology.layers import Overrides, Source
 from kernbench.topology.load import load_spec
 from kernbench.topology.spec_base import MAX_SIPS
 
-Mode = Literal["grid", "zip"]
-MODES: tuple[Mode, ...] = ("grid", "zip")
 Importance = Mapping[str, Mapping[str, float]]  # objective -> axis -> share of its variance
 MadeWith = Mapping[str, Mapping[str, str]]  # identities by their digests
 BEST = 10
 SCENARIO_OBJECTIVES = (Objective("tokens_per_s", maximize=True), Objective("cost_usd"))
 STUDY = "optuna.db"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRequest:
-    """What to run over what, where, and where to write it. `points` are used instead of `axes` when they are given.
-
-    `workers` is 0 for this process alone, None for as many processes as there are cores. `resume_anyway` keeps rows
-    that were made with another source of the bench or of the simulator.
-    """
-
-    target: Target
-    title: str
-    axes: Axes = field(default_factory=dict)
-    points: Sequence[Mapping[str, Value]] | None = None
-    mode: Mode = "grid"
-    params: Mapping[str, Value] = field(default_factory=dict)
-    topology: Source | TopologyGraph = None
-    overrides: Overrides | None = None
-    device: str = "all"
-    verify_data: bool = False
-    search: Search | None = None
-    objectives: tuple[Objective, ...] = ()
-    cost: Target | None = None
-    workers: int | None = None
-    cluster: str | None = None
-    out: Path | None = None
-    retry_failed: bool = False
-    resume_anyway: bool = False
-    point_timeout_s: float | None = None
-    plot: bool = True
-    scenario: Scenario | None = None
-    where: tuple[Condition, ...] = ()
-    sensitivity: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def test_a_list_names_collectives_and_algorithms(capsys: pytest.CaptureFixture[s
     code, out, _ = ccl(capsys, "--list")
     assert code == 0
     lines = out.splitlines()
-    assert "all_to_all      direct" in lines
+    assert "all_to_all      auto" in lines
     (ring,) = [line for line in lines if line.startswith("ring_allreduce ")]
     assert ring.split(maxsplit=1)[1] == "All-reduce around a ring: reduce-scatter, then all-gather"
     data = json.loads(ccl(capsys, "--list", "--json")[1])
