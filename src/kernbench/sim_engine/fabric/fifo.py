@@ -175,7 +175,7 @@ def pass_paced(pace: Pace, start: int, flit_ns: float, last_ns: float, tail_ns: 
         whole = flits - steady - 1
         if whole:
             append_progression(out, free + flit_ns, flit_ns, whole)
-        append_progression(out, free + whole * flit_ns + last_ns, 0.0, 1)
+        append_progression(out, leave_ns(pace.time(flits - 1), free + whole * flit_ns, last_ns), 0.0, 1)
     return shifted(out, tail_ns), last_time(out), EXAMINE, 0.0
 
 
@@ -183,7 +183,9 @@ def _pass_simultaneous(pace: Pace, flit_ns: float, last_ns: float, tail_ns: floa
     """All channels deliver at once, round by round, and each round keeps the link busy until the next."""
     flits, channels, first = pace.flits, len(pace.firsts), pace.firsts[0]
     leave, free = leave_together(first, free, flit_ns, last_ns, flits - 1)
-    if flit_ns == last_ns:
+    if pace.end is not None:  # the last flit may come later than its round, if packet headers made it long
+        free = leave_ns(pace.end, free - last_ns, last_ns)
+    if flit_ns == last_ns and pace.end is None:
         progressions = [(leave + tail_ns, flit_ns, flits)]
     else:
         progressions = [(leave + tail_ns, flit_ns, flits - 1)] if flits > 1 else []

@@ -15,7 +15,8 @@ Progression = tuple[float, float, int]
 class Pace:
     """Times in rounds, as the flits of a read leave a memory: a first round one by one, then again every burst time.
 
-    The times never go back. `end` is the time of the last flit, where that is shorter than the others.
+    The times never go back. `end` is the time of the last flit, where that is shorter than the others, or longer for
+    its packet headers.
     """
 
     __slots__ = ("burst_ns", "end", "firsts", "flits", "simultaneous")
