@@ -170,9 +170,9 @@ def test_most_tiles_of_a_large_product_are_not_run():
     assert course.plan.total_tiles == 32 * 8 * 32
     assert course.kept_rows < course.plan.total_tiles / 8
     assert course.work["pe_gemm", "macs/f16"][2] == 1024 * 512 * 1024
-    read = sum(256 * flits + last * n for (_, is_read, last), (flits, n) in course.moved.items() if is_read)
+    read = sum(256 * flits + last * n for (_, is_read, last, *_), (flits, n) in course.moved.items() if is_read)
     assert read == 2 * (32 * 1024 * 512 + 32 * 512 * 1024)  # A once per column of tiles, B once per row of them
-    written = sum(256 * flits + last * n for (_, is_read, last), (flits, n) in course.moved.items() if not is_read)
+    written = sum(256 * flits + last * n for (_, is_read, last, *_), (flits, n) in course.moved.items() if not is_read)
     assert written == 2 * 1024 * 1024
 
 
