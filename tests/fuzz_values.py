@@ -55,7 +55,7 @@ PLAUSIBLE: dict[str, list[object]] = {
     "cube.pe_template.components.pe_dma.attrs.outstanding": [1, 2, 64],
 }  # fmt: skip
 BENCHES = [
-    "gemm-single-pe", "qkv-gemm", "layernorm", "matmul-composite", "va-offset-verify", "softmax", "6", "99",
+    "gemm-single-pe", "qkv-gemm", "layernorm", "matmul-composite", "va-offset-verify", "softmax", "7", "99",
     "nothing",
 ]  # fmt: skip
 PARAMS = [

@@ -419,7 +419,7 @@ class PacketDma(PeDmaComponent):
     def locate(self, pa: int):
         port, address = super().locate(pa)
         PacketDma.sent += 1
-        return PacketPort(self.ctx, port.path, port.burst_bytes, port.exit_node), address
+        return PacketPort(self.ctx, port.path, port.exit_node), address
 
 
 @pytest.fixture(autouse=True)

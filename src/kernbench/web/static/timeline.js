@@ -237,6 +237,7 @@ let idle = 0;
 function ahead(k, numbers, lanes) {
   clearTimeout(idle);
   idle = setTimeout(() => {
+    if (!run.a) return; // another view has been opened meanwhile
     const next = [numbers[0] - 1, numbers.at(-1) + 1].filter(i => i >= 0 && i * 1024 * 2 ** k < run.a.total_ns);
     if (next.length && lanes.length) tl.tiles.want(k, next, lanes, true);
   }, 250);
