@@ -225,18 +225,18 @@ class GraphEngine(Machine):
         is_limited = self._max_time_ns < INFINITY
         steps = 0
         with raised_gc_threshold():
-            while not happened:
-                try:
+            try:
+                while not happened:
                     if is_limited and self._max_time_ns < self.env.peek() < INFINITY:
                         raise self._out_of_time()
                     step()
-                except EmptySchedule:
-                    return False
-                except KeyboardInterrupt as stopped:
-                    raise StoppedRun(self.env.now, self.standing_kernels()) from stopped
-                steps += 1
-                if progress is not None and steps % STEPS_PER_REPORT == 0:
-                    progress(self.env.now)
+                    steps += 1
+                    if progress is not None and steps % STEPS_PER_REPORT == 0:
+                        progress(self.env.now)
+            except EmptySchedule:
+                return False
+            except KeyboardInterrupt as stopped:  # wherever it comes between two steps
+                raise StoppedRun(self.env.now, self.standing_kernels()) from stopped
         return True
 
     def _out_of_time(self) -> TimeLimitError:
