@@ -19,8 +19,8 @@ def work_methods(torch: Any, rank: int, world: int) -> Any:
     out += [work.wait(), work.is_completed(), x]
     y = torch.zeros(world * 2, dtype=torch.float32)
     work = dist.all_gather_into_tensor(y, tensor(torch, 2, start=rank), async_op=True)
-    work.get_future().wait()
-    out += [work.is_completed(), y]
+    work.get_future().wait()  # of gloo, `is_completed` may follow its future a little later
+    out += [work.wait(), work.is_completed(), y]
     sent = dist.isend(x[:2], (rank + 1) % world)
     z = torch.zeros(2, dtype=torch.float32)
     received = dist.irecv(z, (rank - 1) % world)
