@@ -314,7 +314,7 @@ def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
 
 
 def _check_systolic(spec: MachineSpec) -> Iterator[Finding]:
-    """The peak of a systolic array is given by its geometry; whoever asks for the peak reads `macs_per_ns`."""
+    """The peak of a systolic array is given by its geometry; code that needs the peak reads `macs_per_ns`."""
     gemm = spec.cube.pe_template.components.pe_gemm
     numbers = [gemm.attrs.get(name) for name in ("rows", "columns", "clock_ghz", "macs_per_ns")]
     if gemm.impl == "builtin.systolic" and all(isinstance(number, int | float) for number in numbers):
