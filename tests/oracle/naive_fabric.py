@@ -38,6 +38,7 @@ class Message:
     last_ready: dict[int, float] = field(default_factory=dict)
     slot: tuple[int, int] | None = None
     granules: int = 0
+    group: list | None = None  # of a multicast: the messages, one for each destination, that a flit still stands for
 
 
 @dataclass(order=True)
@@ -112,6 +113,22 @@ class NaiveFabric:
         self.env.process(self.start(message))
         return message
 
+    def multicast(self, paths, nbytes, at_ns, *, write_to=None):
+        """A flit stands for all destinations, and is copied where their paths part. Returns a message for each."""
+        leaves = []
+        for number, path in enumerate(paths):
+            leaf = Message(self.count, tuple(path), nbytes, at_ns, done=self.env.event())
+            if write_to is not None and write_to[number] is not None:
+                leaf.access, leaf.address = WRITE, write_to[number]
+            leaf.sizes = [self.net.flit_bytes] * (nbytes // self.net.flit_bytes)
+            if nbytes % self.net.flit_bytes:
+                leaf.sizes.append(nbytes % self.net.flit_bytes)
+            leaves.append(leaf)
+            self.count += 1
+        whole = Message(leaves[0].number, leaves[0].path, nbytes, at_ns, sizes=leaves[0].sizes, group=leaves)
+        self.env.process(self.start(whole))
+        return leaves
+
     # ---- processes
 
     def start(self, message):
@@ -138,6 +155,19 @@ class NaiveFabric:
         self.finish(message)
 
     def ready_for_link(self, flit):
+        if flit.message.group is not None:
+            onward = {}
+            for leaf in flit.message.group:
+                onward.setdefault(leaf.path[flit.hop + 1], []).append(leaf)
+            for group in onward.values():
+                copy = Message(group[0].number, group[0].path, flit.message.nbytes, 0.0, sizes=flit.message.sizes)
+                copy.group = group if len(group) > 1 else None
+                part = copy if copy.group else group[0]
+                self.put_on_link(Flit(flit.ready, flit.came_in, flit.turn, flit.index, part, flit.hop))
+            return
+        self.put_on_link(flit)
+
+    def put_on_link(self, flit):
         a, b = flit.message.path[flit.hop : flit.hop + 2]
         self.links[self.link(a, b)].put(flit)
 

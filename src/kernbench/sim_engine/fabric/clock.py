@@ -60,6 +60,19 @@ class FabricEnvironment(simpy.Environment):
         self.fabric.inject(path, nbytes, self._now, on_done=partial(self._complete, event), **options)
         return event
 
+    def multicast(self, paths: Sequence[Sequence[Hashable]], nbytes: int, **options: Any) -> Event:
+        """Multicast now; the event comes when the last destination has all bytes. Its value is that `Transfer`."""
+        event, left = Event(self), len(paths)
+
+        def arrived(transfer: Transfer) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._complete(event, transfer)
+
+        self.fabric.multicast(paths, nbytes, self._now, on_done=arrived, **options)
+        return event
+
     def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
         """Have `action` called with `subject` at a time of now or later."""
         calls = self._calls.get(at_ns)

@@ -76,10 +76,11 @@ class FlitEngine(FlitSteps):
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         """Now is the time of a transfer: whoever owns what it needs is called first."""
-        if self.reservations.held:
-            self.reservations.interrupt(transfer, now)
-        if self.counters.activity is not None:
-            self.counters.activity.set_out(transfer, now)
+        for segment in transfer.tree or (transfer,):
+            if self.reservations.held:
+                self.reservations.interrupt(segment, now)
+            if self.counters.activity is not None:
+                self.counters.activity.set_out(segment, now)
         if transfer.on_left is not None and self.buffered is None:
             # All flits are ready now, so they follow one another on the first link whatever comes later.
             occupy_ns, last_ns = transfer.crossings[0].occupy_ns, transfer.last_crossings[0].occupy_ns

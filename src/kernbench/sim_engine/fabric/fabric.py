@@ -16,6 +16,7 @@ from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.model import Network, Route
+from kernbench.sim_engine.fabric.multicast import join, segments_of
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.fabric.reservations import OnInterrupt, Reservation
 from kernbench.sim_engine.fabric.trains import TrainPlanner
@@ -116,6 +117,52 @@ class Fabric:
             transfer.slot = slot
         engine.send(transfer)
         return transfer
+
+    def multicast(
+        self,
+        paths: Sequence[Sequence[Hashable]],
+        nbytes: int,
+        at_ns: float | None = None,
+        *,
+        header_bytes: int = 0,
+        write_to: Sequence[int | None] | None = None,
+        on_done: Callable[[Transfer], None] | None = None,
+        tags: Sequence[object] | None = None,
+    ) -> list[Transfer]:
+        """Send `nbytes` along several paths that form a tree: a link that several paths share carries them once.
+
+        Returns a transfer for each path, done when its destination has the bytes; `write_to`, as that of `inject`, and
+        `tags` are given for each. Raises FabricError for paths that form no tree, where users' delay rules or finite
+        buffers are on them, and for what `inject` refuses.
+        """
+        engine, network = self.engine, self.network
+        at = engine.now if at_ns is None else at_ns
+        if not engine.now <= at < MAX_TIME_NS or nbytes + header_bytes <= 0:
+            raise FabricError(
+                f"a multicast of {nbytes} bytes at {at} ns, when the clock stands at {engine.now} ns",
+                hint="send at least one byte, now or later",
+            )
+        if network.buffers is not None:
+            raise FabricError(
+                "a multicast on a network with finite buffers",
+                hint="leave `fabric.buffers` out: a flit that waits for credits of several links is not modelled",
+            )
+        segments = segments_of(paths)
+        routes = [network.route(segment.path) for segment in segments]
+        if any(route.has_delay_rule for route in routes):
+            raise FabricError("a multicast through a node with a delay rule", hint="take paths that avoid the node")
+        transfers = [
+            self._maker.make(
+                route, nbytes, on_grid(at), on_done, None if tags is None else tags[number], header_bytes,
+                write_to=None if write_to is None else write_to[number],
+            )
+            for number, route in enumerate(routes)
+        ]  # fmt: skip
+        join(segments, transfers)
+        for transfer in transfers:
+            transfer.slow = self._counters.is_slow(transfer)
+        engine.send(transfers[0])
+        return transfers
 
     def run(self, until: float = INFINITY) -> None:
         """Move everything up to `until`, calling `on_done` of each transfer at its time."""

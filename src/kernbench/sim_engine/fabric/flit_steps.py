@@ -21,7 +21,7 @@ from kernbench.sim_engine.fabric.flit_events import AT_COMMIT, AT_DONE, ENTER, R
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Network
 from kernbench.sim_engine.fabric.progressions import Times, each_time
-from kernbench.sim_engine.fabric.transfers import FlitSchedule, Transfer
+from kernbench.sim_engine.fabric.transfers import INJECTED, FlitSchedule, Transfer
 
 if TYPE_CHECKING:
     from kernbench.sim_engine.fabric.buffered_flits import BufferedFlits
@@ -82,6 +82,8 @@ class FlitSteps:
             users[link] += 1
         if transfer.sink is not None:
             transfer.sink.users += 1
+        if transfer.fed_by is not None:
+            return  # its flits come from the segment that it begins at
         if transfer.pace is not None:
             self.schedule(transfer, 0, 0, flits, transfer.pace)
             return
@@ -169,6 +171,9 @@ class FlitSteps:
                 links.note_wait(link, wait, ready)
             self.counters.watch(transfer, i, hop, ready, leave, occupy_ns)
             ready = leave + tail_ns
+            if transfer.branches is not None:
+                for branch in transfer.branches.get(hop + 1, ()):
+                    self._arrive(branch, ready, branch.order, i, 0)
         if self.network.delay_rule[transfer.route.nodes[hop + 1]] is None:
             self._arrive(transfer, leave + tail_ns, link, i, hop + 1)
         else:
@@ -208,4 +213,4 @@ class FlitSteps:
 
     def finish(self, transfer: Transfer, at: float) -> None:
         """A transfer will be done at `at`, as long as its epoch does not change."""
-        self.agenda.push((at, transfer.order, transfer.epoch, transfer, AT_DONE))
+        self.agenda.push((at, INJECTED + transfer.seq, transfer.epoch, transfer, AT_DONE))

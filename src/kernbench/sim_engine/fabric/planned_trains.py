@@ -127,25 +127,30 @@ class PlannedTrains:
             if train.is_through(now, order):
                 continue
             chosen[train.seq] = train
+            for segment in train.transfer.tree or ():
+                if isinstance(segment.train, Train):
+                    trains.append(segment.train)
             for link in train.transfer.links:
                 trains += _behind(self.on_link[link], train, now)
             if train.transfer.sink is not None:
                 trains += _behind(self.to_memory[train.transfer.sink.node], train, now)
         restored: dict[int, None] = {}
         split = [chosen[seq] for seq in sorted(chosen)]
-        for train in split:
-            self._split_one(train, now, order, restored)
+        fed = [_fed(train.transfer, now, order) for train in split]
+        for train, behind in zip(split, fed, strict=True):
+            self._split_one(train, now, order, restored, behind)
         return [train.transfer for train in split]
 
-    def _split_one(self, train: Train, now: float, order: float, restored: dict[int, None]) -> None:
-        """`restored`: links and memories (as ~node) that are back at what the first train planned there has done."""
+    def _split_one(self, train: Train, now: float, order: float, restored: dict[int, None], behind: int) -> None:
+        """`restored`: links and memories (as ~node) that are back at what the first train planned there has done.
+        `behind`: how many flits have passed the hop before, which for the first hop are all that there are.
+        """
         transfer, links = train.transfer, self._engine.links
         activity = self._engine.counters.activity
-        transfer.slow = transfer.slow or activity is not None
+        transfer.slow = transfer.slow or activity is not None or transfer.tree is not None
         transfer.train = None
         transfer.epoch += 1  # its end as forecast no longer holds
         del self.active[train.seq]
-        behind = transfer.flits  # how many have passed the hop before
         for hop, link in enumerate(transfer.links):
             passed = train.passed(hop, now, order)
             links.note_wait(link, *train.longest_wait(hop, passed))
@@ -188,6 +193,16 @@ class PlannedTrains:
         """Flits `start` to `stop` wait for `hop`, one by one."""
         if start < stop:
             self._engine.schedule(train.transfer, hop, start, stop, train.part(hop, start, stop))
+
+
+def _fed(transfer: Transfer, now: float, order: float) -> int:
+    """How many flits of a transfer have reached its first node: of a segment of a multicast, those that the one before
+    it has passed on.
+    """
+    feeder = None if transfer.fed_by is None else transfer.fed_by.train
+    if not isinstance(feeder, Train):
+        return transfer.flits
+    return feeder.passed(transfer.fed_at - 1, now, order)
 
 
 def _behind(queue: TrainQueue, train: Train, now: float) -> list[Train]:

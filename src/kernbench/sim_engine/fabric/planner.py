@@ -53,7 +53,12 @@ class FlitsOnly:
             self._engine.commit_read(transfer, transfer.source, now)
         if self._engine.counters.sees_flits:
             transfer.slow = True
-        self._engine.begin(transfer, now)
+        if transfer.tree is None:
+            self._engine.begin(transfer, now)
+            return
+        for segment in transfer.tree:
+            segment.slow = True
+            self._engine.begin(segment, now)
 
     def ended(self, transfer: Transfer, now: float) -> None:
         pass

@@ -47,6 +47,9 @@ class TrainPlanner:
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         trains, engine, group = self._trains, self._engine, transfer.source
+        if transfer.tree is not None:
+            self._set_out_tree(transfer.tree, now)
+            return
         if group is not None:
             if self._read_from_template(transfer, group, now):
                 return
@@ -65,6 +68,35 @@ class TrainPlanner:
             self._wait_to_be_alone(transfer)
         engine.begin(transfer, now)
 
+    def _set_out_tree(self, segments: tuple[Transfer, ...], now: float) -> None:
+        """A multicast sets out: all its segments are planned, or none."""
+        if self._plan_tree(segments, now):
+            return
+        in_the_way = [train for segment in segments for train in self._trains.in_the_way(segment, now)]
+        if in_the_way:
+            self._split(in_the_way, now, segments[0].order)
+        for segment in segments:
+            segment.slow = True
+            self._engine.begin(segment, now)
+
+    def _plan_tree(self, segments: tuple[Transfer, ...], now: float) -> bool:
+        """Plan a multicast; False, and nothing changed, when it would be contended. A segment begins with what the one
+        that feeds it forecasts for the node between them.
+        """
+        if any(each.slow or each.route.loops or not self._links.are_unused(each.links) for each in segments):
+            return False
+        trains: dict[int, Train] = {}
+        for segment in segments:
+            ready: Times = [(now, 0.0, segment.flits)]
+            if segment.fed_by is not None:
+                ready = trains[segment.fed_by.seq].ready(segment.fed_at)
+            train = trains[segment.seq] = Train(next(self._train_seq), segment, [0] * (segment.hops + 1))
+            if not self._forecast(train, [ready, *([] for _ in range(segment.hops))], now):
+                return False
+        for train in trains.values():
+            self._put_into_force(train)
+        return True
+
     def _may_plan(self, transfer: Transfer) -> bool:
         """Whether no transfer moves flit by flit there. A small transfer also needs a link where trains run through. A
         transfer that alternates with others on its first link is never alone.
@@ -77,7 +109,7 @@ class TrainPlanner:
             return False
         return self._links.are_unused(links) and not (transfer.slow or transfer.route.loops)
 
-    def _split(self, trains: list[Train], now: float, order: int) -> None:
+    def _split(self, trains: list[Train], now: float, order: float) -> None:
         """Split trains that a new transfer could contend with."""
         for transfer in self._trains.split(trains, now, order):
             self.split += 1
@@ -153,6 +185,13 @@ class TrainPlanner:
 
     def _plan(self, train: Train, under_way: list[Times], now: float) -> bool:
         """Plan a train from where its flits stand; False, and nothing changed, when it would be contended."""
+        if not self._forecast(train, under_way, now):
+            return False
+        self._put_into_force(train)
+        return True
+
+    def _forecast(self, train: Train, under_way: list[Times], now: float) -> bool:
+        """Forecast a train from where its flits stand; False when it would be contended."""
         transfer, queues, links = train.transfer, self._trains.on_link, self._links
         forecast = forecast_transfer(transfer, train.start, under_way, [links.free[link] for link in transfer.links])
         if forecast is None:
@@ -164,13 +203,14 @@ class TrainPlanner:
                 first = train.ready_time(hop, train.start[hop])
                 if ahead[-1][0] >= first and not _may_follow(ahead[-1], first, hop, transfer, now):
                     return False
-        if not self._memory_is_clear(transfer, arrival, now, own=transfer.seq in self.waiting):
-            return False
-        bookings = train.bookings()
-        links.book(bookings, 0.0)
+        return self._memory_is_clear(transfer, arrival, now, own=transfer.seq in self.waiting)
+
+    def _put_into_force(self, train: Train) -> None:
+        """What a train forecasts is planned."""
+        bookings, arrival = train.bookings(), train.arrival
+        self._links.book(bookings, 0.0)
         self.planned += 1
         self._trains.add(train, bookings, 0.0, arrival, train.start[-1], last_of(arrival))
-        return True
 
     def _memory_is_clear(self, transfer: Transfer, arrival: Times, now: float, *, own: bool) -> bool:
         """Whether the flits of a write come behind all others at its memory; `own` if that knows of them already."""

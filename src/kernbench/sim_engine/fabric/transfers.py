@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Protocol
 
-from kernbench.common.declared_state import StateField, View, idle, instant, quantity
+from kernbench.common.declared_state import StateField, View, differs, idle, instant, quantity
 from kernbench.common.frozen import frozen
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
@@ -82,20 +82,24 @@ class Transfer:
         StateField("schedules", lambda transfer, view: view.schedules(transfer.schedules or {})),
         StateField("tag", lambda transfer, view: view.tag(transfer.tag)),
         idle("delayed_until_ns"),
+        StateField("tree", lambda transfer, view: () if transfer.tree is None else differs()),
     )
     DERIVED = (  # from its route and size, from its events in the agenda; a plan is split before its state is taken
-        "block", "crossings", "done_ns", "epoch", "flits", "hops", "last", "last_crossings", "last_flit", "links",
-        "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow", "source", "spare", "times", "train",
-        "tries",
+        "block", "branches", "crossings", "done_ns", "epoch", "fed_at", "fed_by", "flits", "hops", "last",
+        "last_crossings", "last_flit", "links", "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow",
+        "source", "spare", "times", "train", "tries",
     )  # fmt: skip
 
     __slots__ = (
         "at_ns",
         "block",
+        "branches",
         "crossings",
         "delayed_until_ns",
         "done_ns",
         "epoch",
+        "fed_at",
+        "fed_by",
         "finish_ns",
         "flits",
         "hops",
@@ -119,6 +123,7 @@ class Transfer:
         "tag",
         "times",
         "train",
+        "tree",
         "tries",
     )  # fmt: skip
 
@@ -132,7 +137,7 @@ class Transfer:
         tag: object,
     ) -> None:
         self.seq = seq
-        self.order = INJECTED + seq
+        self.order: float = INJECTED + seq
         self.route = route
         self.links = route.links
         self.hops = route.hops
@@ -159,6 +164,11 @@ class Transfer:
         self.train: Plan | None = None
         self.tries = 0  # to plan it again, in vain
         self.schedules: dict[int, FlitSchedule] | None = None  # by hop
+        # Of a multicast: all its segments, those that begin at a node of this one, by hop, and where this one begins.
+        self.tree: tuple[Transfer, ...] | None = None
+        self.branches: dict[int, list[Transfer]] | None = None
+        self.fed_by: Transfer | None = None
+        self.fed_at = 0
         self.delayed_until_ns: dict[int, float] | None = None  # by hop: when a delay rule made the flit ahead ready
 
     @property
