@@ -80,8 +80,16 @@ def test_sensitivity_varies_each_axis_alone_and_draws_a_tornado(mix: Path, capsy
     assert effects["layer_ns", HBM] > 0 > effects["cost_usd", HBM]
     assert effects["cost_usd", MACS] > 0
     assert Path("alone/sensitivity.svg").is_file()
+    assert not Path("alone/sweep.svg").exists()  # points that differ in one axis each make no line
     kernbench(capsys, "report", "alone")
-    assert "Each axis alone" in Path("alone/report.html").read_text()
+    page = Path("alone/report.html").read_text()
+    assert "Each axis alone" in page
+    best = page[page.index("<h3>Best</h3>") :]
+    heads = [
+        best.index(f">{head}<") for head in ("point", "memory_map.hbm_channel_bw_gbs", "attrs.macs_per_ns", "layer_ns")
+    ]
+    assert heads == sorted(heads)  # every axis has its column, before the figures
+    assert "<td>as it is</td>" in best
 
 
 def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,7 @@ from kernbench.report.paint import Paint
 from kernbench.sweep.derived import DERIVED
 from kernbench.sweep.points import MACHINE, Value
 from kernbench.sweep.request import SweepReport
-from kernbench.sweep.rows import TABLE, SweepRow, table_columns, table_rows, varying
-from kernbench.sweep.sensitivity import short_axis
+from kernbench.sweep.rows import TABLE, SweepRow, short_axis, table_columns, table_rows, varying
 
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
@@ -121,8 +120,7 @@ def _cells(flats: Sequence[Mapping[str, Value]], names: Sequence[str]) -> list[s
 def _short(name: str) -> str:
     if name == "roofline_share":
         return "% of roofline"
-    name = name.removeprefix(TABLE)
-    return ".".join(name.removeprefix(MACHINE).split(".")[-2:]) if name.startswith(MACHINE) else name
+    return short_axis(name.removeprefix(TABLE))
 
 
 def _cell(name: str, value: Value) -> str:

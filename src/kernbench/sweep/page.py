@@ -16,11 +16,12 @@ from kernbench.sweep.derived import DERIVED
 from kernbench.sweep.folder import write_atomically
 from kernbench.sweep.plot import STEM
 from kernbench.sweep.results import JSON
-from kernbench.sweep.rows import SweepRow, row_of_json, varying
+from kernbench.sweep.rows import SweepRow, row_of_json, short_axis, varying
 from kernbench.sweep.sensitivity import TORNADO
 
 PAGE = "report.html"
 FACTS = ("energy", "area")
+AS_IT_IS = "as it is"
 FIGURES = {
     STEM: "The first objective over the first axis, and the points that no other beats",
     TORNADO: "Change of each objective when one axis alone changes; the widest first",
@@ -123,6 +124,12 @@ def _groups(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> dict[str, Grou
 
 
 def _short(flat: Mapping[str, object], rows: Sequence[SweepRow], further: Sequence[str] = ()) -> dict[str, object]:
-    """The columns that decide: what differs, objectives of layers, area, power, price."""
-    names = ["point", *varying(rows), *SHOWN, *further]
-    return {name: flat[name] for name in names if flat.get(name) is not None}
+    """The columns that decide: what differs, objectives of layers, area, power, price. A key that a point leaves as
+    it is keeps its column.
+    """
+    names = varying(rows)
+    labels = [short_axis(name) for name in names]
+    heads = labels if len(dict.fromkeys(labels)) == len(names) else names
+    settings = [AS_IT_IS if flat.get(name) is None else flat[name] for name in names]
+    figures = {name: flat[name] for name in (*SHOWN, *further) if flat.get(name) is not None}
+    return {"point": flat["point"], **dict(zip(heads, settings, strict=True)), **figures}

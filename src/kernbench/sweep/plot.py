@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from kernbench.report.figures import drawing, save_figure
 from kernbench.sweep.objectives import Objective
-from kernbench.sweep.points import MACHINE, Value
-from kernbench.sweep.rows import SweepRow, varying
+from kernbench.sweep.points import Value
+from kernbench.sweep.rows import SweepRow, short_axis, varying
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> No
     flats = [row.flat() for row in rows]
     series: dict[str, list[tuple[Value, float]]] = {}
     for flat in flats:
-        label = ", ".join(f"{_short(name)}={flat.get(name)}" for name in others)
+        label = ", ".join(f"{short_axis(name)}={flat.get(name)}" for name in others)
         series.setdefault(label, []).append((flat.get(axis), _number(flat, objective)))
     numeric = all(isinstance(flat.get(axis), int | float) for flat in flats)
     places = {} if numeric else {str(flat.get(axis)): None for flat in flats}
@@ -96,7 +96,7 @@ def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> No
         axes.set_xticks(list(at.values()), list(at))
     else:
         _scale(axes, [_place(flat.get(axis), at) for flat in flats])
-    _label(axes, _short(axis), _titled(objective))
+    _label(axes, short_axis(axis), _titled(objective))
 
 
 def _front(axes: Axes, rows: Sequence[SweepRow], across: Objective, up: Objective, front: Sequence[SweepRow]) -> None:
@@ -141,8 +141,3 @@ def _number(flat: Mapping[str, Value], objective: Objective) -> float:
 
 def _place(value: Value, at: Mapping[str, int]) -> float:
     return float(at[str(value)]) if at else float(value)  # type: ignore[arg-type]  # numbers, when it has no places
-
-
-def _short(name: str) -> str:
-    """The last two parts of a machine's key are enough for a label."""
-    return ".".join(name.removeprefix(MACHINE).split(".")[-2:]) if name.startswith(MACHINE) else name

@@ -296,13 +296,13 @@ def _write(
         return [], []
     files, changed = write_results(request.out, results, rows)
     notes = [] if any(file.name == PARQUET for file in files) else ["no results.parquet: pip install 'kernbench[log]'"]
-    drawn = plot_files(request.out)
-    if request.plot and effects:
-        drawn = [*drawn, *tornado_files(request.out)]
+    drawn = tornado_files(request.out) if effects else plot_files(request.out)
     if request.plot and front and (changed or not all(file.is_file() for file in drawn)):
         try:
-            draw_sweep(request.title, shown, objectives, front, request.out)
-            draw_tornado(request.title, effects, request.out)
+            if effects:  # points that differ in one axis each make no line over the first axis
+                draw_tornado(request.title, effects, request.out)
+            else:
+                draw_sweep(request.title, shown, objectives, front, request.out)
         except UsageError as error:
             return files, [*notes, f"no plot: {error.hint}"]
     return [*files, *(file for file in drawn if file.is_file())], notes

@@ -183,3 +183,11 @@ def varying(rows: Sequence[SweepRow]) -> list[str]:
     names = [name for name in columns_of(rows) if name not in (*FIXED, *DERIVED, "point", "error")]
     own = [name for name in names if not name.startswith("returned:")]
     return [name for name in own if len({json.dumps(flat.get(name)) for flat in flats}) > 1]
+
+
+def short_axis(axis: str) -> str:
+    """A label of an axis: the last two parts of each of a machine's keys."""
+    return " & ".join(
+        ".".join(part.removeprefix(MACHINE).split(".")[-2:]) if part.startswith(MACHINE) else part
+        for part in axis.split("&")
+    )

@@ -14,7 +14,7 @@ from kernbench.common.errors import UsageError
 from kernbench.report.figures import drawing, save_figure
 from kernbench.sweep.objectives import Objective
 from kernbench.sweep.points import Axes, Point, Value, point_of
-from kernbench.sweep.rows import SweepRow
+from kernbench.sweep.rows import SweepRow, short_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as MatplotlibAxes
@@ -103,12 +103,12 @@ def draw_tornado(title: str, effects: Sequence[Effect], folder: Path) -> list[Pa
     names = list(dict.fromkeys(effect.objective for effect in effects))
     if not names:
         return []
-    bars = max(len({effect.axis for effect in effects if effect.objective == name}) for name in names)
+    bars = max(sum(effect.objective == name for effect in effects) for name in names)
     with drawing():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(4.2 * len(names) + 1.5, 1.6 + 0.4 * bars), layout="constrained")
+        figure = Figure(figsize=(4.2 * len(names) + 1.5, 1.6 + 0.25 * bars), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(f"{title}: each axis alone")
         for at, name in enumerate(names):
@@ -119,19 +119,27 @@ def draw_tornado(title: str, effects: Sequence[Effect], folder: Path) -> list[Pa
 
 
 def _bars(panel: MatplotlibAxes, effects: Sequence[Effect]) -> None:
+    """A bar for each value of an axis, with the value at its end: two values on one side of zero are both visible."""
     axes = list(dict.fromkeys(effect.axis for effect in effects))
     for at, axis in enumerate(axes):
-        changes = [0.0, *(100 * effect.change for effect in effects if effect.axis == axis)]
-        panel.barh(at, max(changes), color=MORE)
-        panel.barh(at, min(changes), color=LESS)
+        own = [effect for effect in effects if effect.axis == axis]
+        height = 0.8 / len(own)
+        for place, effect in enumerate(own):
+            change, y = 100 * effect.change, at + (place + 0.5) * height - 0.4
+            panel.barh(y, change, height=0.9 * height, color=MORE if change > 0 else LESS)
+            panel.annotate(
+                str(effect.value),
+                (change, y),
+                xytext=(3 if change >= 0 else -3, 0),
+                textcoords="offset points",
+                va="center",
+                ha="left" if change >= 0 else "right",
+                fontsize="small",
+            )
     panel.set_yticks(range(len(axes)), [short_axis(axis) for axis in axes])
     panel.invert_yaxis()
+    panel.margins(x=0.15)
     panel.axvline(0, color="black", linewidth=0.8)
-
-
-def short_axis(axis: str) -> str:
-    """The last two parts of each key."""
-    return " & ".join(".".join(part.removeprefix("machine:").split(".")[-2:]) for part in axis.split("&"))
 
 
 def check_sensitivity(axes: Axes, has_points: bool, has_search: bool, mode: str) -> None:
