@@ -15,13 +15,20 @@ Limits of hypothesis on the wall clock are off: how long an example takes on a b
 `make quick` leaves out what is marked `slow`: the files of `SLOW`, three quarters of the time of all unit tests.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from kernbench.sweep.context import SweepContext
+    from kernbench.sweep.pool import Pool
 
 # The same examples in every run: a failure is then a fact about the change that was tested.
 settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -70,6 +77,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def points_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points of sweeps and evaluations run one after another here, unless they have a time limit.
+
+    For tests whose subject is not the worker process, whose start costs a second: rows do not depend on the number of
+    workers (tests/integration/test_sweeps.py).
+    """
+    from kernbench.sweep import local_pool
+    from kernbench.sweep.pool import SerialPool
+
+    in_processes = local_pool.LocalPool
+
+    def pool(context: SweepContext, workers: int, point_timeout_s: float | None = None) -> Pool:
+        if point_timeout_s is not None:
+            return in_processes(context, workers, point_timeout_s)
+        return SerialPool(context)
+
+    monkeypatch.setattr(local_pool, "LocalPool", pool)
 
 
 def pytest_collection_finish() -> None:

@@ -9,12 +9,17 @@ import pytest
 
 from kernbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("points_in_this_process")
+
 MIX = """\
 workloads:
-  - { name: prompt, model: tiny-llama, phase: prefill, tokens: 32, weight: 1 }
-  - { name: answer, model: tiny-llama, phase: decode, batch: 2, context: 32, weight: 3 }
+  - { name: prompt, model: tiny-llama, phase: prefill, tokens: 16, weight: 1 }
+  - { name: answer, model: tiny-llama, phase: decode, batch: 2, context: 16, weight: 3 }
 """
-SMALL = ["--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+SMALL = [
+    "--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1",
+    "--set", "cube.pe_layout.corners=[NW, SE]", "--set", "cube.pe_layout.pe_per_corner=1",
+]  # fmt: skip
 HBM = "machine:cube.memory_map.hbm_channel_bw_gbs"
 MACS = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
 
@@ -38,7 +43,7 @@ def kernbench(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> 
 def test_a_scenario_ranks_each_workload_and_the_mix_and_nothing_across(
     mix: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    over = ["--over", f"{HBM}=16,32", "--set", "limits.cost_usd=900", "--workers", "1", "--out", "out"]
+    over = ["--over", f"{HBM}=16,32", "--set", "limits.cost_usd=800", "--workers", "1", "--out", "out"]
     data = json.loads(kernbench(capsys, "sweep", "--scenario", str(mix), *SMALL, *over, "--json"))
     assert data["objectives"] == ["tokens_per_s:max", "cost_usd:min"]
     assert (data["best"], data["front"]) == ([], [])
@@ -61,7 +66,7 @@ def test_a_scenario_ranks_each_workload_and_the_mix_and_nothing_across(
     text = page.read_text()
     assert "Weighted over all workloads" in text
     assert "answer: 75% of tokens" in text
-    assert "more than 900 (limits.cost_usd)" in text
+    assert "more than 800 (limits.cost_usd)" in text
 
 
 def test_damaged_results_are_refused_in_one_message(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +78,7 @@ def test_damaged_results_are_refused_in_one_message(mix: Path, capsys: pytest.Ca
 
 def test_sensitivity_varies_each_axis_alone_and_draws_a_tornado(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     over = ["--over", f"{HBM}=16", "--over", f"{MACS}=8192", "--sensitivity", "--objective", "layer_ns,cost_usd"]
-    run = ["sweep", "--bench", "llm-layer", "--param", "tokens=32", *SMALL, *over, "--workers", "1", "--out", "alone"]
+    run = ["sweep", "--bench", "llm-layer", "--param", "tokens=16", *SMALL, *over, "--workers", "1", "--out", "alone"]
     data = json.loads(kernbench(capsys, *run, "--json"))
     assert len(data["rows"]) == 3  # as it is, and two changes
     effects = {(each["objective"], each["axis"]): each["change"] for each in data["sensitivity"]}

@@ -11,6 +11,8 @@ import pytest
 from kernbench.cli.evaluate import duration_text
 from kernbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("points_in_this_process")
+
 SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "system.sips.count=1"]
 MINE = """
 from kernbench.benches.registry import evaluation_bench

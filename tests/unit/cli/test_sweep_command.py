@@ -12,6 +12,8 @@ from kernbench.cli import terminal
 from kernbench.cli.main import main
 from kernbench.sweep.points import Point
 
+pytestmark = pytest.mark.usefixtures("points_in_this_process")
+
 SMALL = ["--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--set", "system.sips.count=1"]
 GEMM = ["--bench", "gemm-single-pe", "--over", "m=32,64", "--param", "k=64", "--param", "n=32", "--workers", "1"]
 JSON_KEYS = [
