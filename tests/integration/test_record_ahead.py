@@ -39,7 +39,7 @@ def noted(self, key, kind):
     return found
 record_ahead.RecordAhead.take = noted
 {change}
-machine = {{"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1,
+machine = {{"system.sips.count": 2, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1,
            "cube.pe_layout": {{"corners": ["NW", "SE"], "pe_per_corner": 1}}}}
 engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
 with RuntimeContext(engine) as torch:
@@ -145,6 +145,7 @@ def work(rank, torch, lines):
                 torch.launch(looks, x, 8)  # this rank is late for the first collective
             torch.distributed.all_reduce(x)
 
+machine["sip.cube_mesh.w"] = 2
 engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
 names = [os.path.join(os.environ["TMPDIR"], f"lines{rank}") for rank in range(2)]
 for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -17,6 +18,8 @@ from kernbench.sim_engine.engine import EXACT
 from kernbench.topology import TopologyGraph, load_topology
 from kernbench.triton_emu.tl_context import TLContext
 
+TWO_PES = {"cube.pe_layout.corners": ["NW", "SE"], "cube.pe_layout.pe_per_corner": 1}  # of each cube
+FOUR_PES = {"cube.pe_layout.corners": ["NW", "NE", "SW", "SE"], "cube.pe_layout.pe_per_corner": 1}
 MODELS = ("tiny-gpt", "tiny-llama", "tiny-mixtral")
 PUBLIC = """
 mine:
@@ -35,13 +38,14 @@ mine:
 
 
 @cache
-def machine(sips: int = 2, cubes: int = 2) -> TopologyGraph:
-    changed = {"system.sips.count": sips, "sip.cube_mesh.w": cubes, "sip.cube_mesh.h": 1}
-    return load_topology(None, {**changed, "cube.pe_layout.pe_per_corner": 1})
+def machine(sips: int = 2, pes: int = 2) -> TopologyGraph:
+    """Two cubes for each SIP."""
+    changed = {"system.sips.count": sips, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
+    return load_topology(None, {**changed, **(TWO_PES if pes == 2 else FOUR_PES)})
 
 
-def verified(sips: int = 2, **params: object) -> BenchResult:
-    result = run(llm_layer, machine(sips), device="whole", verify_data=True, params=params)
+def verified(sips: int = 2, pes: int = 2, **params: object) -> BenchResult:
+    result = run(llm_layer, machine(sips, pes), device="whole", verify_data=True, params=params)
     assert result.data
     assert [check for check in result.data if not check.ok] == []
     return result
@@ -165,7 +169,7 @@ def test_streamed_decode_keeps_to_its_tcm(
         return plans[-1]
 
     monkeypatch.setattr(mapping.StudiedMapping, "decode_attention", seen)
-    result = verified(1, model=model, phase="decode", batch=batch, context=context)
+    result = verified(1, 4, model=model, phase="decode", batch=batch, context=context)
     assert plans[0].units_together == together
     peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
     assert max(peaks) <= kib * 1024
@@ -246,7 +250,9 @@ def test_what_counts_is_the_tcm_that_kernels_have_not_how_much_there_is() -> Non
     """2 MB of which the scheduler has 1, and 1.5 MB of which it has half a MB: kernels have the same."""
     less = {"cube.memory_map.tcm_mb_per_pe": 1.5, "cube.memory_map.tcm_scheduler_reserved_mb": 0.5}
     params = {"model": "llama3-8b", "tokens": 8}
-    shipped, smaller = (run(llm_layer, machine_with(each), device="whole", params=params) for each in ({}, less))
+    shipped, smaller = (
+        run(llm_layer, machine_with({**FOUR_PES, **each}), device="whole", params=params) for each in ({}, less)
+    )
     assert rows(shipped) == rows(smaller)
 
 
@@ -288,12 +294,12 @@ def test_static_power_is_charged_once_over_the_layer_however_many_sips_share_it(
     )
     layer_s = rows(static)["layer"]["time_us"] * 1e-6
     added_mj = figures(static)["energy per token"] - figures(plain)["energy per token"]
-    assert added_mj == pytest.approx(0.5 * 2 * 2 * 4 * layer_s / 16 * 1000)  # 16 blocks on two SIPs, for 16 tokens
+    assert added_mj == pytest.approx(0.5 * 2 * 2 * 2 * layer_s / 16 * 1000)  # 8 blocks on two SIPs, for 16 tokens
 
 
-def machine_with(settings: dict[str, float]) -> TopologyGraph:
-    small = {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
-    return load_topology(None, {**small, **settings})
+def machine_with(settings: Mapping[str, object]) -> TopologyGraph:
+    small = {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
+    return load_topology(None, {**small, **TWO_PES, **settings})
 
 
 def test_a_model_that_needs_more_memory_than_there_is_says_so() -> None:
