@@ -26,8 +26,10 @@ SMALL = {
     "cube.pe_layout.corners": ["NW"],
 }
 SIP_PORT = "builtin.sip_port"
-SYSTOLIC = "builtin.systolic"
-ARRAY = {"rows": 64, "columns": 64}  # as many MACs as the shipped engine has
+PRODUCTS = {  # other impls of PE_GEMM, with as many MACs as the shipped engine has
+    "builtin.systolic": {"rows": 64, "columns": 64},
+    "builtin.unit_group": {"units": 4, "unit_m": 64, "unit_n": 64, "unit_least": 16},
+}
 MET = {  # the node of each impl that the traffic below passes or reaches
     "builtin.forwarding": "sip0.cube0.noc.r0c0",
     "builtin.switch": "fabric.switch0",
@@ -57,7 +59,7 @@ def key_of(impl: str) -> str:
         return "cube.components.router"
     if impl == SIP_PORT:
         return "system.sips.links.port"
-    if impl == SYSTOLIC:
+    if impl in PRODUCTS:
         return "cube.pe_template.components.pe_gemm"
     keys = [key for key, _, component in load_topology(None, SMALL).spec.components() if component.impl == impl]
     return keys[0] if keys else "cube.components.router"
@@ -70,7 +72,7 @@ def machine(impl: str, actual: str | None = None, overhead_ns: float = OVERHEAD_
         port = {"kind": "sip_port", "impl": actual or impl, "attrs": {"overhead_ns": overhead_ns}}
         links = {"bw_gbs": 12.5, "distance_mm": 0.0, "port": port}
         return load_topology(None, {**SMALL, "system.sips.links": links})
-    attrs = {"overhead_ns": overhead_ns, **(ARRAY if impl == SYSTOLIC else {})}
+    attrs = {"overhead_ns": overhead_ns, **PRODUCTS.get(impl, {})}
     given = {f"{key}.attrs.{name}": value for name, value in attrs.items()}
     return load_topology(None, {**SMALL, f"{key}.impl": actual or impl, **given})
 

@@ -25,6 +25,7 @@ from kernbench.components.builtin.forwarding import ForwardingComponent
 from kernbench.components.builtin.pe_state import RelativeView
 from kernbench.components.builtin.pipeline import ServerQueue
 from kernbench.components.builtin.systolic import SystolicComponent
+from kernbench.components.builtin.unit_group import UnitGroupComponent
 from kernbench.components.recording import NO_REF
 from kernbench.components.table import BUILTIN
 from kernbench.policy.placement.dp import DPPolicy
@@ -183,8 +184,9 @@ def test_every_registered_implementation_was_looked_at() -> None:
     joined = {"system.sips.count": 2, "system.sips.links": {"bw_gbs": 12.5, "distance_mm": 0.0}}
     engine = GraphEngine(load_topology(None, {**SMALL, **joined}))
     looked_at = {type(engine.component(node)).__name__ for node in engine.graph.nodes}
-    looked_at |= {"SystolicComponent"}  # PE_GEMM with another cost of a product, and no state of its own
-    assert SystolicComponent.__slots__ == ()
+    for other in (SystolicComponent, UnitGroupComponent):  # PE_GEMM with another cost of a product, and no own state
+        looked_at |= {other.__name__}
+        assert other.__slots__ == ()
     assert looked_at == {target.partition(":")[2] for target in BUILTIN.values()}
 
 

@@ -48,7 +48,7 @@ _OF_KIND: Mapping[str, Mapping[str, Attribute]] = MappingProxyType(
 TRANSIT_IMPLS: tuple[str, ...] = ("builtin.forwarding", "builtin.switch", "builtin.noc", "builtin.ucie")
 
 
-FURTHER_IMPLS: Mapping[str, tuple[str, ...]] = MappingProxyType({"pe_gemm": ("builtin.systolic",)})
+FURTHER_IMPLS: Mapping[str, tuple[str, ...]] = MappingProxyType({"pe_gemm": ("builtin.systolic", "builtin.unit_group")})
 
 
 def impl_fault(kind: str, impl: str) -> InvalidValue | None:

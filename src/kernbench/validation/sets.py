@@ -9,7 +9,13 @@ from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.validation.contract import ValidationSet
 
-SETS = ("noc_traces", "collectives", "memory", "arrays")  # modules of this package, in the order of the data's folders
+SETS = (
+    "noc_traces",
+    "collectives",
+    "gpu_operators",
+    "memory",
+    "arrays",
+)  # modules of this package, in the order of the data's folders
 
 
 def load_set(name: str) -> ValidationSet:
