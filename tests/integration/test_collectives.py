@@ -218,7 +218,7 @@ def test_no_races_in_our_own_algorithms(algorithm: str, rng: np.random.Generator
 # ---------------------------------------------------------------------------------------------- the other collectives
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "chain"])
+@pytest.mark.parametrize("algorithm", ["tree", "chain", "two_rounds"])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_broadcast_and_reduce_from_and_to_every_rank(algorithm: str, placement: str, rng: np.random.Generator) -> None:
     world = World(Machine(sips=3, cube_w=2), ccl=TINY)

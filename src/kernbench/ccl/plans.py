@@ -18,6 +18,7 @@ A kernel gets by position the arguments that `modules.py` lists, and by name tho
     chunk_bytes, work_bytes       the largest chunk, and the TCM for tensors
     slot_size       of the rings: a longer message takes several slots
     n_rings         how many directions a PE can use
+    link_bytes_per_cycle          what a SIP can send to the others, per cycle of PE_CPU; 0.0 with direct links of SIPs
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _plan(call: CollectiveCall, spec: MachineSpec, config: AlgorithmConfig) -> L
     after = (call.rank, module.kinds.get(grid.kind, 0), *on_grid)
     tensors = _tensors(call)
     first = tensors.pop("t_ptr", 0)
-    facts = {name: fact for name, fact in _facts(call, work, config).items() if name in module.names}
+    facts = {name: fact for name, fact in _facts(call, spec, work, config).items() if name in module.names}
     named = {name: tensor for name, tensor in tensors.items() if name in module.names or module.takes_any}
     _check_takes(module.kernel, module.name, len(own), (*facts, *config.params, *named))
     return LaunchPlan(
@@ -213,7 +214,7 @@ def _tensors(call: CollectiveCall) -> dict[str, TensorArg]:
     return dict(zip(("t_ptr",), call.inputs or call.outputs, strict=False))
 
 
-def _facts(call: CollectiveCall, work: Assignment, config: AlgorithmConfig) -> dict[str, object]:
+def _facts(call: CollectiveCall, spec: MachineSpec, work: Assignment, config: AlgorithmConfig) -> dict[str, object]:
     ring = config.rings.n_slots * config.slot_size
     facts: dict[str, object] = {
         "collective": call.name,
@@ -230,6 +231,7 @@ def _facts(call: CollectiveCall, work: Assignment, config: AlgorithmConfig) -> d
         "n_rings": max(config.ring_bytes // ring - _OTHER_RINGS, 2)
         if config.buffer_kind == "tcm"
         else _RINGS_ELSEWHERE,
+        "link_bytes_per_cycle": _link_bytes_per_cycle(spec),
     }
     if call.op is not None:
         facts["op"] = call.op.value
@@ -240,6 +242,13 @@ def _facts(call: CollectiveCall, work: Assignment, config: AlgorithmConfig) -> d
         facts["input_splits"] = _splits(call, call.inputs[0], call.input_splits)
         facts["output_splits"] = _splits(call, call.outputs[0], call.output_splits)
     return facts
+
+
+def _link_bytes_per_cycle(spec: MachineSpec) -> float:
+    if spec.system.sips.links is not None:
+        return 0.0
+    clock_ghz = spec.cube.pe_template.components.pe_cpu.attrs.get("clock_ghz", 1.0)  # a class of the user's has none
+    return spec.system.links.io_ep_to_switch.bw_gbs * len(spec.sip.io_chiplets) / float(str(clock_ghz))
 
 
 def _splits(call: CollectiveCall, tensor: TensorArg, rows: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernbench.ccl.algorithms.shares import Moves, by_distance, by_groups, by_shards, shares_of
+from kernbench.ccl.algorithms.direct import sent_before
+from kernbench.ccl.algorithms.shares import Moves, Send, by_distance, by_groups, by_shards, shares_of
 from kernbench.ccl.work import Shard
 
 
@@ -111,3 +112,13 @@ def test_every_block_has_a_group_and_with_as_many_pes_as_ranks_each_pe_has_one()
     assert [list(shares_of(index, 4, 4)) for index in range(4)] == [[0], [1], [2], [3]]
     assert [list(shares_of(index, 2, 5)) for index in range(2)] == [[0, 1, 2], [3, 4]]
     assert shares_of(3, 8, 2) == {0: (3, 4)}
+
+
+def test_a_pe_of_an_all_to_all_waits_for_the_first_chunks_of_the_ranks_that_are_nearer() -> None:
+    # 8 ranks; 4 PEs hold the 2048 elements for each rank, 512 each: two chunks of 256, so all of them are in flight.
+    # Rank 1 begins with rank 2, 1 away, at once; rank 0 is 7 away: it waits for the 6 blocks before it.
+    to = {k: Moves((Send(0, 512, ((k, (0, 0)),)),)) for k in range(8)}
+    assert [sent_before(to[k], 2048, 1, 8, 256) for k in (2, 3, 0)] == [0, 2048, 6 * 2048]
+    longer = Moves((Send(0, 2048, ((0, (0, 0)),)),))  # of 2048 elements a PE has a quarter in flight
+    assert sent_before(longer, 8192, 1, 8, 256) == 6 * 2048
+    assert sent_before(Moves(), 2048, 1, 8, 256) == 0

@@ -1,9 +1,10 @@
 """Which algorithm is the fastest for every collective, by size and number of SIPs, and what `auto` takes.
 
-SIPs of 2 x 2 cubes; sizes as nccl-tests counts them; tensors spread over all PEs. Every algorithm of the package is
-measured, except where the bytes that it moves over a SIP's link alone take 3 us longer than those of the algorithm that
-moves least: it cannot be near the fastest there. `auto` needs no rows of its own: simulated time is exact, so it takes
-as long as the algorithm that it chooses. `scripts/ccl-table` makes the package's table of the rows.
+SIPs of 2 x 2 cubes; sizes as nccl-tests counts them; tensors spread over all PEs. An algorithm is not measured where it
+cannot be the fastest, by `least_ns`: what its rounds and the bytes on its busiest link take at least, against an
+estimate of what the fastest takes (a test compares both with the rows); nor where it does what another one does
+(`is_same_as_another`). `auto` needs no rows of its own: simulated time is exact, so it takes as long as the algorithm
+that it chooses. `scripts/ccl-table` makes the package's table of the rows.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ SIZES = (256, KIB, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, MIB)
 CUBES: Setting = {"machine:sip.cube_mesh.w": 2, "machine:sip.cube_mesh.h": 2}
 DTYPE, LINK_GBS = "f16", 128.0
 BAR = 1.1  # times the fastest algorithm
-MARGIN_NS = 3000.0
+HOP_NS = 100.0  # a message between SIPs, with a load before it and a store after it, takes longer
+ESTIMATE = (1.3, 300.0)  # the fastest algorithm takes less than so many times the least bound, and so many ns
 FACTS = ("messages between PEs", "two kernels on a PE", "store and forward", "routing")
-FEW_BYTES = 64 * KIB  # up to here short_messages_all_pes is measured; from here on other chunks are
-LONG_CHUNKS = {"direct": 4 * KIB, "ring_all_gather": 4 * KIB, "ring_reduce_scatter": 4 * KIB, "ring_allreduce": 4 * KIB}
+PES = 32
+LONG_CHUNK = 4 * KIB  # of rings, besides their own chunks
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     "all_reduce": (
         "lrab_hierarchical_allreduce",
@@ -49,31 +51,62 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
         "long_messages_all_pes",
         "short_messages_all_pes",
     ),
-    "all_gather": ("ring_all_gather", "direct"),
-    "reduce_scatter": ("ring_reduce_scatter", "direct"),
-    "all_to_all": ("direct",),
-    "broadcast": ("tree", "chain", "direct"),
-    "reduce": ("tree", "chain", "direct"),
-    "gather": ("direct",),
-    "scatter": ("direct",),
+    "all_gather": ("ring_all_gather", "direct", "long_messages_direct"),
+    "reduce_scatter": ("ring_reduce_scatter", "direct", "long_messages_direct"),
+    "all_to_all": ("direct", "long_messages_direct"),
+    "broadcast": ("tree", "chain", "two_rounds", "direct", "long_messages_direct"),
+    "reduce": ("tree", "chain", "two_rounds", "direct", "long_messages_direct"),
+    "gather": ("direct", "long_messages_direct"),
+    "scatter": ("direct", "long_messages_direct"),
 }
 
 
-def link_share(collective: str, algorithm: str, sips: int) -> float:
-    """What the busiest link carries at least, as a share of the size."""
-    rounds = (sips - 1).bit_length()
-    if algorithm == "lrab_hierarchical_allreduce" or (algorithm == "direct" and collective in ("broadcast", "reduce")):
-        return sips - 1
-    return rounds if algorithm in ("recursive_doubling", "tree") else bus_factor(collective, sips)
+def least_ns(collective: str, algorithm: str, sips: int, nbytes: int) -> float:
+    """What an algorithm takes at least: a hop between SIPs per round, and the bytes on the link that carries most."""
+    doublings = (sips - 1).bit_length()
+    share, rounds = bus_factor(collective, sips), 1
+    if algorithm == "lrab_hierarchical_allreduce":
+        share, rounds = sips - 1, sips - 1
+    elif algorithm == "ring_allreduce":
+        rounds = 2 * (sips - 1)
+    elif algorithm in ("ring_all_gather", "ring_reduce_scatter", "chain"):
+        rounds = sips - 1
+    elif algorithm == "tree":
+        share, rounds = doublings, doublings * (2 if collective == "all_reduce" else 1)
+    elif algorithm == "recursive_doubling":
+        share, rounds = sips.bit_length() - 1, doublings
+    elif algorithm == "two_rounds":
+        rounds = min(2, sips - 1)
+    elif collective in ("broadcast", "reduce"):  # direct
+        share = sips - 1
+    return rounds * HOP_NS + share * nbytes / LINK_GBS
+
+
+def can_be_fastest(collective: str, algorithm: str, sips: int, nbytes: int) -> bool:
+    """Whether its bound is below an estimate of what the fastest takes."""
+    factor, more_ns = ESTIMATE
+    least = min(least_ns(collective, name, sips, nbytes) for name in ALGORITHMS[collective])
+    return least_ns(collective, algorithm, sips, nbytes) <= factor * least + more_ns
+
+
+def is_same_as_another(collective: str, algorithm: str, sips: int, nbytes: int) -> bool:
+    """Whether an algorithm does exactly what another one does: variants with other slots and chunks, where messages are
+    shorter than either, and `short_messages_all_pes` where `hierarchical_all_pes` has a ring for every SIP too.
+    """
+    piece = nbytes / PES
+    if algorithm == "short_messages_all_pes":
+        return sips <= 12 or nbytes > 64 * KIB  # longer ones are for rings that a short slot only delays
+    if algorithm == "long_messages_all_pes":
+        return piece < 2 * KIB
+    if algorithm == "long_messages_direct":
+        is_whole = collective in ("broadcast", "reduce", "all_to_all")
+        return piece / (1 if is_whole else sips) <= 512
+    return False
 
 
 def is_measured(collective: str, algorithm: str, sips: int, nbytes: int) -> bool:
-    if algorithm == "short_messages_all_pes" and nbytes > FEW_BYTES:
-        return False
-    if algorithm == "long_messages_all_pes" and nbytes < FEW_BYTES:
-        return False  # its chunks are those of hierarchical_all_pes
-    more = link_share(collective, algorithm, sips) - bus_factor(collective, sips)
-    return more * nbytes / LINK_GBS <= MARGIN_NS
+    here = collective, algorithm, sips, nbytes
+    return can_be_fastest(*here) and not is_same_as_another(*here)
 
 
 def points(
@@ -81,6 +114,7 @@ def points(
     *,
     sips: Annotated[str, "numbers of SIPs, with commas"] = ",".join(map(str, SIPS)),
     max_bytes: Annotated[int, "sizes up to this one"] = MIB,
+    max_total_bytes: Annotated[int, "sizes times SIPs up to this one"] = 16 * MIB,
 ) -> list[Setting]:
     counts = [int(each) for each in sips.split(",") if each.strip().isdecimal()]
     if not counts or any(count < 2 for count in counts):
@@ -89,14 +123,14 @@ def points(
     for count in counts:
         keys: Setting = {"machine:system.sips.count": count, **CUBES}
         for collective in COLLECTIVES:
-            for nbytes in (each for each in SIZES if each <= max_bytes):
+            for nbytes in (each for each in SIZES if each <= max_bytes and each * count <= max_total_bytes):
                 for name in ALGORITHMS[collective]:
                     if not is_measured(collective, name, count, nbytes):
                         continue
                     row: Setting = {"collective": collective, "sips": count, "size_bytes": nbytes, "algorithm": name}
-                    chunks = [4 * KIB] if name == "chain" else [0]
-                    if nbytes >= FEW_BYTES and name in LONG_CHUNKS:
-                        chunks.append(LONG_CHUNKS[name])
+                    chunks = [LONG_CHUNK] if name == "chain" else [0]
+                    if name.startswith("ring_") and nbytes / (PES * count) > LONG_CHUNK:
+                        chunks.append(LONG_CHUNK)
                     found += [{**row, "chunk_bytes": chunk, **keys} for chunk in chunks]
     return found
 
@@ -117,7 +151,7 @@ def point(
 
 def seconds(setting: Setting) -> float:
     size, sips = float(setting["size_bytes"]) / MIB, float(setting["sips"])
-    return 1 + 0.2 * size * sips * sips
+    return 0.3 + (0.03 + 0.25 * size) * sips * sips
 
 
 # --------------------------------------------------------------------------------------------------------------- table
@@ -221,7 +255,7 @@ def _worst(rows: Rows, counts: list[int]) -> Chart:
 
 def _times(rows: Rows, name: str) -> LinePanel:
     lines = [
-        (algorithm, where(rows, algorithm=algorithm, chunk_bytes=4 * KIB if algorithm == "chain" else 0))
+        (algorithm, where(rows, algorithm=algorithm, chunk_bytes=LONG_CHUNK if algorithm == "chain" else 0))
         for algorithm in map(str, values_of(rows, "algorithm"))
     ]
     drawn = tuple(Line(label, curve(found, "size_bytes", "time_ns", 1e-3)) for label, found in lines if found)
@@ -231,7 +265,5 @@ def _times(rows: Rows, name: str) -> LinePanel:
 EVALUATION = evaluation_bench(
     name="ccl-auto",
     description="Evaluation: every collective by every algorithm, size and number of SIPs, and what auto takes.",
-    evaluation=Evaluation(
-        points, point, figures, seconds, ("messages between PEs", "two kernels on a PE", "store and forward", "routing")
-    ),
+    evaluation=Evaluation(points, point, figures, seconds, FACTS),
 )

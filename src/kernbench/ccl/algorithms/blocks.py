@@ -61,12 +61,20 @@ def live_exchange(n: int) -> int:
 
 
 def exchange(
-    channel: CollectiveChannel, outgoing: Sequence[Outgoing], incoming: Sequence[Incoming], *, together: bool
+    channel: CollectiveChannel,
+    outgoing: Sequence[Outgoing],
+    incoming: Sequence[Incoming],
+    *,
+    together: bool,
+    pause: int = 0,
 ) -> None:
-    """Send and receive blocks, all at once. `together`: the blocks to send are of one tensor."""
+    """Send and receive blocks, all at once. `together`: the blocks to send are of one tensor; `pause`: cycles between
+    the first loads and the first send.
+    """
     leaving = [channel.spans(each.block.size) for each in outgoing]
     arriving = [channel.spans(each.block.size) for each in incoming]
     loads = _loaded(channel, [each.block for each in outgoing], channel.loads, together)
+    channel.tl.cycles(pause)
     arrivals: list[Iterator[TensorHandle]] = []
     for step in range(max(map(len, leaving + arriving), default=0) + LAG):
         for sent, spans, loaded in zip(outgoing, leaving, loads, strict=True):

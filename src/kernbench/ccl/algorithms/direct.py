@@ -52,6 +52,7 @@ def kernel(
     chunk_bytes: int = 16384,
     work_bytes: int = 262144,
     slot_size: int = 4096,
+    link_bytes_per_cycle: float = 0.0,
     tl: TLContext,
     **parts: TensorPtr,
 ) -> None:
@@ -109,7 +110,26 @@ def kernel(
         )
     else:
         channel = make_channel(live=blocks.live_exchange(n_sips) + n_sips - 2, stores=n_sips)
-        blocks.exchange(channel, sends, gets, together=not listed)
+        pause = 0
+        if collective == "all_to_all" and shards is not None and link_bytes_per_cycle:
+            ahead = sent_before(moves, n_elem, sip_rank, n_sips, channel.chunk)
+            pause = int(ahead * channel.itemsize / link_bytes_per_cycle)
+        blocks.exchange(channel, sends, gets, together=not listed, pause=pause)
+
+
+def sent_before(moves: Moves, block: int, rank: int, n: int, chunk: int) -> float:
+    """The elements that the link of this SIP should carry before a PE of an all_to_all begins to send: the first chunks
+    for the ranks that are nearer than its own.
+
+    The PEs near the IO chiplet would fill the link first, on all SIPs alike, with blocks for the same ranks: the links
+    of those ranks would be overloaded first, and the others later. So every SIP begins with the rank after itself.
+    """
+    if not moves.sends:
+        return 0.0
+    nearer = (moves.sends[0].to[0][0] - rank) % n - 1
+    size = sum(each.size for each in moves.sends)
+    in_flight = min(1.0, blocks.WINDOW * chunk / size)  # the share of its elements that a PE sends at once
+    return nearer * block * in_flight
 
 
 _Work = tuple[list[Outgoing], list[Incoming], list[Reduced]]
