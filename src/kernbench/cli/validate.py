@@ -31,7 +31,7 @@ FIGURES = Path("kernbench-out") / "validation"
 def validate(sets: tuple[str, ...], data: str | None, as_json: bool, figures: bool) -> int:
     """Simulate what was measured on real hardware, and print the errors.
 
-    SET: noc_traces, collectives, memory, arrays; default: all.
+    SET: noc_traces, collectives, gpu_operators, memory, arrays; default: all.
     """
     if data is not None and not Path(data).is_dir():
         raise UsageError(f"--data: there is no folder '{data}'", hint="give the folder that has 1_noc_traces")

@@ -7,7 +7,7 @@ one legend below all panels; titles and labels are wrapped to the available widt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, log2
+from math import ceil, floor, log2, log10
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,10 @@ GREY = "#666666"
 TITLE_CHARS, PANEL_CHARS, TICK_CHARS = 76, 76, 92  # characters per page width, shared by panels and categories
 NAME_WIDE = 0.07  # width of a point's name, as a fraction of the panel
 FEW_DECADES = 500.0  # ratio of the largest to the smallest value
+MOST_TICKS = 5  # of an axis of a square panel
+LEAST_RATIO = 8.0  # of the largest to the smallest value for a logarithmic square panel
+SQUARE_MARGIN = 0.06  # around its points
+CROWDED = 40  # points
 LEGEND_CHARS = 115  # characters per line of the legend
 
 
@@ -141,7 +145,8 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
             axes.plot(xs, ys, look.dash, color=look.colour, marker=look.marker, markersize=size, linewidth=size / 3.2,
                       markeredgecolor="white", markeredgewidth=0.4, label=line.label)  # fmt: skip
         elif line.role == "point":
-            axes.plot(xs, ys, linestyle="none", color=look.colour, marker=look.marker, markersize=6,
+            crowd = 4 if panel.is_square and len(xs) > CROWDED else 6
+            axes.plot(xs, ys, linestyle="none", color=look.colour, marker=look.marker, markersize=crowd,
                       markeredgecolor="black", markeredgewidth=0.5, label=line.label)  # fmt: skip
         else:
             dash, width = (look.theory_dash, 1.3) if line.role == "theory" else (look.limit_dash, 1.6)
@@ -149,6 +154,9 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
             axes.plot(xs, ys, linestyle=(0, dash), color=look.colour, linewidth=width, marker=dot, markersize=14,
                       label=line.label)  # fmt: skip
         _write_names(axes, line, panel)
+    if panel.is_square:
+        _square(axes, panel)
+        return
     if "x" in panel.log:
         axes.set_xscale("log", base=2)
     if "y" in panel.log:
@@ -158,6 +166,45 @@ def _draw_lines(axes: Axes, panel: LinePanel, looks: dict[str, Look]) -> None:
     if panel.from_zero and "y" not in panel.log:
         axes.set_ylim(0, 1.06 * max((y for line in panel.lines for _, y in line.points), default=1.0))
     axes.margins(x=0.06)
+
+
+def _square(axes: Axes, panel: LinePanel) -> None:
+    """Both axes alike, and linear where values span little."""
+    from matplotlib.ticker import MaxNLocator
+
+    values = [value for line in panel.lines for point in line.points for value in point]
+    low, high = min(values), max(values)
+    is_log = panel.log == "xy" and low > 0 and high >= LEAST_RATIO * low
+    room = (high / low) ** SQUARE_MARGIN if is_log else 0.0
+    margin = SQUARE_MARGIN * (high - low) or 0.1 * abs(high) or 1.0
+    limits = (low / room, high * room) if is_log else (low - margin, high + margin)
+    ticks = (
+        _log_ticks(*limits) if is_log else [float(tick) for tick in MaxNLocator(MOST_TICKS - 1).tick_values(*limits)]
+    )
+    shown = [tick for tick in ticks if limits[0] <= tick <= limits[1]]
+    for axis, unit, scale, limit in (
+        (axes.xaxis, panel.x_unit, axes.set_xscale, axes.set_xlim),
+        (axes.yaxis, panel.y_unit, axes.set_yscale, axes.set_ylim),
+    ):
+        if is_log:
+            scale("log")
+        text = _formatter(unit)
+        axis.set_ticks(shown, [text(tick, 0) for tick in shown])
+        limit(*limits)
+    axes.minorticks_off()
+    axes.set_box_aspect(1)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """At most so many ticks: at 1, 2 and 5 of each decade, at each decade, or at every second one, and so on."""
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    between = [sub * 10.0**power for power in decades for sub in (1, 2, 5)]
+    found = [tick for tick in between if low <= tick <= high]
+    step = 1
+    while len(found) > MOST_TICKS:
+        found = [tick for tick in (10.0**power for power in decades if power % step == 0) if low <= tick <= high]
+        step += 1
+    return found
 
 
 def _log_y(axes: Axes, values: Sequence[float]) -> None:
@@ -215,11 +262,21 @@ class _Text:
             return bytes_text(value)
         if self._unit == "percent":
             return f"{value:g}%"
+        if self._unit == "short":
+            return short_text(value)
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _formatter(unit: Unit) -> _Text:
     return _Text(unit)
+
+
+def short_text(value: float) -> str:
+    """`0.5`, `20`, `2k`, `5M`, `1G`: short, for an axis."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
 
 
 def bytes_text(nbytes: float) -> str:

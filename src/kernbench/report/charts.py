@@ -15,7 +15,7 @@ from kernbench.report.references import Reference
 
 # measured: a line with markers; theory: dashed, no markers; point: markers only; limit: a thin dotted line
 Role = Literal["measured", "theory", "point", "limit"]
-Unit = Literal["number", "bytes", "percent"]
+Unit = Literal["number", "short", "bytes", "percent"]  # short: 2k, 5M
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LinePanel:
-    """Lines over numbers. `log` names the axes that are logarithmic: "x", "y" or "xy". `every_x` has a tick at each."""
+    """Lines over numbers. `log` names the axes that are logarithmic: "x", "y" or "xy". `every_x` has a tick at each.
+    A square panel has the same limits, scale and ticks on both axes, with `log` "xy" where values span a decade or so.
+    """
 
     x_label: str
     y_label: str
@@ -44,6 +46,7 @@ class LinePanel:
     y_unit: Unit = "number"
     from_zero: bool = False
     every_x: bool = False
+    is_square: bool = False
 
 
 @dataclass(frozen=True, slots=True)

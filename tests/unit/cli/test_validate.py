@@ -52,6 +52,15 @@ def test_the_table_names_cases_errors_what_is_fitted_and_peers(data, capsys):
     assert "tt-npe 3.2 % open" in shown
 
 
+def test_figures_are_drawn_beside_the_table(data, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    assert called("noc_traces", "--data", str(data), "--figures") == 0
+    drawn = [line.removeprefix("drew  ") for line in capsys.readouterr().out.splitlines() if line.startswith("drew  ")]
+    assert drawn == [f"kernbench-out/validation/noc_traces.{kind}" for kind in ("png", "svg")]
+    assert (tmp_path / drawn[0]).read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("args", "what"),
     [(["noc_trace"], "did you mean 'noc_traces'"), (["--data", "/nowhere"], "there is no folder")],
