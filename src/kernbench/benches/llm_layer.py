@@ -29,7 +29,7 @@ from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
 from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
-from kernbench.models.pinned import read_choice, report_rows, uses_blocks, write_choice
+from kernbench.models.pinned import read_choice, report_rows, uses_blocks, uses_messages, write_choice
 from kernbench.models.plans import SipShape
 from kernbench.models.shapes import ModelShape, load_model
 from kernbench.models.tensors import LayerJob, LayerTensors
@@ -43,6 +43,7 @@ from kernbench.values.graph import Value, ValueGraph
 
 TOKENS, TOKENS_TO_VALIDATE = 2048, 32
 ALONE = {"ring_bytes": 33_024, "work_bytes": 4_096}  # of TCM, for a barrier: one SIP has no collectives
+PASSING = {**ALONE, "ring_bytes": 9 * 16_384}  # and rings of 4 slots each for chunks of two operands
 ROUNDINGS = 16  # of the tensors' type, between input and output; each adds its tolerance
 
 
@@ -90,7 +91,9 @@ class LayerRequest:
         return self.is_alone and self.world == 1 and self.phase == "prefill"
 
 
-def mapping_of(name: str, torch: RuntimeContext, request: LayerRequest, sip: SipShape) -> LayerChoice | Mapping:
+def mapping_of(
+    name: str, torch: RuntimeContext, request: LayerRequest, sip: SipShape, ring_bytes: int
+) -> LayerChoice | Mapping:
     """A mapping by name, the choice of `auto`, what a file pins, or a user's FILE.py:NAME; raises UsageError when there
     is none.
     """
@@ -101,7 +104,7 @@ def mapping_of(name: str, torch: RuntimeContext, request: LayerRequest, sip: Sip
         return usual
     if name == "auto":
         copies = max(1, int(COPIED_SHARE * memory // max(1, request.weights_bytes)))
-        return choose_layer(machine_model(torch.engine.graph, sip), request.size, usual, copies)
+        return choose_layer(machine_model(torch.engine.graph, sip, ring_bytes), request.size, usual, copies)
     if name in MAPPINGS:
         return MAPPINGS[name]
     if name.endswith((".yaml", ".yml")):
@@ -120,16 +123,31 @@ def mapping_of(name: str, torch: RuntimeContext, request: LayerRequest, sip: Sip
 
 
 def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> tuple[LayerChoice | Mapping, CclSource]:
-    """The mapping, and the configuration of collectives: products by blocks get their TCM where there are none."""
-    if request.has_no_collectives and (name == "auto" or name.endswith((".yaml", ".yml"))):
-        sip = _sip(torch, sum(ALONE.values()))
-        is_pinned = name != "auto" and uses_blocks(name)
-        if sip.tcm_bytes > 0 and (name == "auto" or is_pinned):
-            found = mapping_of(name, torch, request, sip)
-            if is_pinned or (isinstance(found, LayerChoice) and found.mapping.has_blocks):
-                return found, {"defaults": ALONE}
+    """The mapping, and the configuration of collectives: products by blocks get their TCM where there are none, less
+    the rings of PEs that pass chunks on.
+    """
+    if request.has_no_collectives and name == "auto":
+        without, given = (_alone(torch, request, kept) for kept in (ALONE, PASSING))
+        is_passing = given is not None and given.mapping.has_messages
+        if given is not None and is_passing and (without is None or given.products_ns < without.products_ns):
+            return given, {"defaults": PASSING}
+        if without is not None and without.mapping.has_blocks:
+            return without, {"defaults": ALONE}
+    if request.has_no_collectives and name.endswith((".yaml", ".yml")) and uses_blocks(name):
+        kept = PASSING if uses_messages(name) else ALONE
+        return mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"]), {"defaults": kept}
     config = resolve_algorithm_config(load_ccl_config())
-    return mapping_of(name, torch, request, _sip(torch, config.ring_bytes + config.work_bytes)), None
+    sip = _sip(torch, config.ring_bytes + config.work_bytes)
+    return mapping_of(name, torch, request, sip, config.ring_bytes), None
+
+
+def _alone(torch: RuntimeContext, request: LayerRequest, kept: dict[str, int]) -> LayerChoice | None:
+    """The choice of `auto` if so much TCM is kept for messages; None if nothing is left."""
+    sip = _sip(torch, sum(kept.values()))
+    if sip.tcm_bytes <= 0:
+        return None
+    found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
+    return found if isinstance(found, LayerChoice) else None
 
 
 def _sip(torch: RuntimeContext, kept_bytes: int) -> SipShape:

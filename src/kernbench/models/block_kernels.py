@@ -1,5 +1,6 @@
 """Kernels of a product by blocks (`block_plans.py`): rows are copied to the layout `Chunks` (`deal_rows`), unless the
-previous part has stored them so, and every PE computes its blocks (`multiply_blocks`).
+previous part has stored them so, and every PE computes its blocks (`multiply_blocks`). A plan that passes chunks on
+needs a communicator.
 """
 
 from __future__ import annotations
@@ -81,17 +82,26 @@ class _Product:
         self._group, self._row, self._column = plan.place_of(tl.program_id(1), tl.program_id(0))
         self._row_blocks = plan.row_blocks(self._group, self._row)
         self._column_blocks = plan.column_blocks(self._column)
-        self._sums: list[list[TensorHandle]] = []  # by weight and strip
+        nobody = None, None
+        self._from, self._to = zip(
+            *(plan.neighbours_of(tl.program_id(0)) if plan.passes else (nobody, nobody)), strict=True
+        )  # of x and of weights
+        self._sums: list[dict[int, TensorHandle]] = []  # by weight and strip
         self._leaving: list[TransferHandle] = []
+        self._passed: list[TransferHandle] = []
 
     def run(self) -> None:
-        """Chunk by chunk, while the next one is loaded."""
-        steps = self._steps()
-        asked = deque(self._ask(step) for step in steps[:1])
+        """Chunk by chunk, while the next ones are loaded."""
+        steps, ahead = self._steps(), self._plan.ahead
+        asked = deque(self._ask(step) for step in steps[:ahead])
         for number, step in enumerate(steps):
-            if number + 1 < len(steps):
-                asked.append(self._ask(steps[number + 1]))
-            x, *weights = [arrived(handle, self._tl) for handle in asked.popleft()]
+            while self._passed:  # the previous chunk, whose place the last one ahead takes
+                self._tl.wait(self._passed.pop())
+            if number + ahead < len(steps):
+                asked.append(self._ask(steps[number + ahead]))
+            x, *weights = [
+                self._pass_on(arrived(handle, self._tl), self._to[at > 0]) for at, handle in enumerate(asked.popleft())
+            ]
             self._add(x, weights, is_first=step.is_first)
             del x, weights
             if step.is_last:
@@ -108,47 +118,61 @@ class _Product:
         ]
 
     def _ask(self, step: _Step) -> list[TransferHandle]:
-        """Begin to load a chunk of x and of each weight."""
+        """Begin to load, or to receive, a chunk of x and of each weight."""
         plan, (a, b) = self._plan, self._plan.chunks[step.chunk]
         first, end = self._row_blocks[step.row_block]
         left, right = self._column_blocks[step.column_block]
         at = self._source.place(self._group, self._row, step.row_block, step.chunk)
-        found = [self._tl.load_async(self._x + at * self._x.itemsize, (end - first, b - a))]
+        found = [self._begin(self._from[0], self._x, at, (end - first, b - a))]
         owner, offset = plan.weight_at(self._column, step.column_block, step.chunk)
         number = plan.number_of(self._group, owner, self._column)
         for weight in self._weights:
-            place = weight + (number * weight.shape[1] + offset) * weight.itemsize
-            found.append(self._tl.load_async(place, (b - a, right - left)))
+            found.append(self._begin(self._from[1], weight, number * weight.shape[1] + offset, (b - a, right - left)))
         return found
+
+    def _begin(self, source: int | None, tensor: TensorPtr, at: int, shape: tuple[int, int]) -> TransferHandle:
+        """A chunk from a PE of the cube, or from element `at` of a tensor on."""
+        if source is not None:
+            return self._tl.recv_async(f"intra_{source}", shape, tensor.dtype)
+        return self._tl.load_async(tensor + at * tensor.itemsize, shape)
+
+    def _pass_on(self, chunk: TensorHandle, target: int | None) -> TensorHandle:
+        if target is not None:
+            self._passed.append(self._tl.send_async(f"intra_{target}", chunk))
+        return chunk
 
     def _add(self, x: TensorHandle, weights: Sequence[TensorHandle], *, is_first: bool) -> None:
         """Add a chunk's products to the sums."""
         strips = self._strips(x.shape[0])
         if is_first:
-            self._sums = [[] for _ in weights]
+            self._sums = [{} for _ in weights]
         for sums, weight in zip(self._sums, weights, strict=True):
             for at, (a, b) in enumerate(strips):
                 some = x[a:b] if len(strips) > 1 else x
                 if is_first:
-                    sums.append(self._tl.dot(some, weight, out_dtype="f32"))
+                    sums[at] = self._tl.dot(some, weight, out_dtype="f32")
                 else:
                     sums[at] = self._tl.dot(some, weight, sums[at])
 
     def _finish(self, rows: Range, columns: Range) -> None:
-        """Store the results of a block, strip by strip."""
+        """Begin to store the results of a block, strip by strip. PEs of a grid row begin with different strips, which
+        lie in different memories if results are stored by rows.
+        """
         tl, dtype = self._tl, self._targets[0].dtype
         strips = self._strips(rows[1] - rows[0])
-        for a, b in strips:
-            result, *factors = [sums.pop(0) for sums in self._sums]
+        while self._leaving:  # of the block before
+            self._tl.wait(self._leaving.pop())
+        for number in range(len(strips)):
+            at = (number + self._column) % len(strips)
+            a, b = strips[at]
+            result, *factors = [sums.pop(at) for sums in self._sums]
             if self._activation is not None:
                 result = tl.gelu(result) if self._activation == "gelu" else tl.silu(result)
             while factors:
                 result = result * factors.pop()
             if result.dtype != dtype:
                 result = tl.cast(result, dtype)
-            for handle in self._leaving:
-                tl.wait(handle)
-            self._leaving = put(result, (rows[0] + a, rows[0] + b), columns, self._targets, self._layout, tl)
+            self._leaving += put(result, (rows[0] + a, rows[0] + b), columns, self._targets, self._layout, tl)
             del result
 
     def _strips(self, rows: int) -> list[Range]:

@@ -3,12 +3,17 @@
 Cubes form `groups`; the rows of a product are split over groups, and each group has a copy of the weights. The PEs of a
 group form a grid: its rows of PEs split the rows of the group, its columns of PEs the columns of the weights. A PE
 computes blocks of `block_rows` x `block_columns`: their sums stay in TCM while K passes in chunks of `block_k`, of
-which the next one is loaded meanwhile. So a weight is read once for every block of rows, a row once for every block of
-columns, and no partial sum leaves TCM.
+which the next ones (`ahead`) are loaded meanwhile. So a weight is read once for every block of rows, a row once for
+every block of columns, and no partial sum leaves TCM.
 
 Chunks of x and of the weights are contiguous in memory. Those of x are dealt over the PEs of a grid row, those of the
 weights over the PEs of a grid column, and PEs begin with different chunks: so at any time each memory serves one PE of
 its row and one of its column.
+
+With `passes`, PEs of a cube share what they read, as a systolic array does: a PE receives its chunk of x from the next
+PE of its grid row and its chunk of the weights from the next PE of its grid column, and passes both on. Only the last
+PE in the cube of each grid row, or column, reads from memory. All PEs use chunks in the same order, each a step after
+the PE that it receives from.
 """
 
 from __future__ import annotations
@@ -21,7 +26,10 @@ from kernbench.models.layouts import Destination
 from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
 
-LEAVING = 2  # strips of results that are being stored
+PASSING_STRIPS = 4  # of blocks whose chunks are passed on: they need not be large, but there are more chunks
+PASSING_AHEAD = 2  # chunks, so that their latency is hidden
+PASSING_RINGS = 2  # of a PE: for x, and for weights
+PASSING_SLOTS = 4  # of a ring
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,8 @@ class BlocksPlan:
     block_columns: int
     block_k: int
     strips: int = 2  # of the sums of a block: one at a time is replaced by a new one
+    passes: int = 0  # 1: PEs of a cube pass chunks on by messages
+    ahead: int = 1  # chunks that are under way while one is multiplied
 
     @property
     def copies(self) -> int:
@@ -67,6 +77,40 @@ class BlocksPlan:
         """The number on the SIP of a PE in a group's grid."""
         return group * self.group_size + column * self.row_parts + row
 
+    # ---- passing on
+
+    @property
+    def rows_in_cube(self) -> int:
+        """PEs of a grid column in one cube."""
+        return min(self.row_parts, self.sip.pes)
+
+    @property
+    def columns_in_cube(self) -> int:
+        """PEs of a grid row in one cube."""
+        return max(1, self.sip.pes // self.row_parts)
+
+    def can_pass(self) -> bool:
+        """Whether neighbours of a cube use the same chunks in the same order: grid columns are in one cube or fill
+        cubes, and all PEs have as many blocks.
+        """
+        pes, parts = self.sip.pes, self.row_parts
+        if max(parts, pes) % min(parts, pes):
+            return False
+        least, most = self.rows // self.groups // parts, -(-self.rows // (self.groups * parts))
+        narrow, wide = self.n // self.column_parts, -(-self.n // self.column_parts)
+        pairs = (least, most, self.block_rows), (narrow, wide, self.block_columns)
+        return all(few > 0 and -(-few // block) == -(-many // block) for few, many, block in pairs)
+
+    def neighbours_of(self, pe: int) -> tuple[tuple[int | None, int | None], tuple[int | None, int | None]]:
+        """For x and for weights: the PE of the cube that a PE receives from, None if it reads from memory, and the one
+        that it passes on to.
+        """
+        step, pes = self.rows_in_cube, self.sip.pes
+        row = pe % step
+        x = pe + step if pe + step < pes else None, pe - step if pe >= step else None
+        weights = pe + 1 if row + 1 < step else None, pe - 1 if row else None
+        return x, weights
+
     # ---- blocks
 
     @property
@@ -90,8 +134,12 @@ class BlocksPlan:
         return evenly(0, self.k, self.block_k)
 
     def order_of(self, row: int, column: int) -> list[int]:
-        """The order in which a PE uses chunks: PEs of a grid row, and of a grid column, begin with different ones."""
+        """The order in which a PE uses chunks: PEs of a grid row, and of a grid column, begin with different ones,
+        unless they pass them on.
+        """
         count = len(self.chunks)
+        if self.passes:
+            return list(range(count))
         return [(step + row + column) % count for step in range(count)]
 
     # ---- weights
@@ -107,7 +155,7 @@ class BlocksPlan:
             used, places = [0] * self.row_parts, dict[tuple[int, int], tuple[int, int]]()
             for block, (left, right) in enumerate(self.column_blocks(column)):
                 for chunk, (a, b) in enumerate(self.chunks):
-                    owner = (block + chunk) % self.row_parts
+                    owner = self._owner(block, chunk)
                     places[block, chunk] = owner, used[owner]
                     used[owner] += (right - left) * (b - a)
             found.append(places)
@@ -120,22 +168,30 @@ class BlocksPlan:
             (self.chunks[chunk], columns)
             for block, columns in enumerate(self.column_blocks(column))
             for chunk in range(len(self.chunks))
-            if (block + chunk) % self.row_parts == row
+            if self._owner(block, chunk) == row
         ]
+
+    def _owner(self, block: int, chunk: int) -> int:
+        """The grid row that has a chunk of weights. Where chunks are passed on, one memory would else be read for x and
+        for weights at a time, since PEs that read are as many steps apart as their rows or columns.
+        """
+        return (block + chunk + self.passes) % self.row_parts
 
     def for_weights(self, count: int, itemsize: int) -> BlocksPlan:
         """A copy for `count` weights of a gated product: blocks of all of them together have as many columns."""
         del itemsize
-        return self if count == 1 else replace(self, block_columns=max(1, self.block_columns // count))
+        found = self if count == 1 else replace(self, block_columns=max(1, self.block_columns // count))
+        return found if not found.passes or found.can_pass() else replace(found, passes=0)
 
 
-def most_columns(sip: SipShape, rows: int, k: int, itemsize: int, strips: int = 2) -> int:
-    """The most columns of a block of `rows` rows and chunks of `k` that fit TCM: its sums, one strip more, results that
-    are being stored, and two chunks. A sixteenth is left for gaps.
+def most_columns(sip: SipShape, rows: int, k: int, itemsize: int, strips: int = 2, ahead: int = 1) -> int:
+    """The most columns of a block of `rows` rows and chunks of `k` that fit TCM: its sums, one strip more, the results
+    of the block before, which are being stored, the chunk in use and those ahead. A sixteenth is left for gaps.
     """
-    room = sip.tcm_bytes * 15 // 16 - 2 * rows * k * itemsize
+    chunks = ahead + 1
+    room = sip.tcm_bytes * 15 // 16 - chunks * rows * k * itemsize
     strip = -(-rows // strips)
-    per_column = (strips + 1) * strip * F32_BYTES + LEAVING * strip * itemsize + 2 * k * itemsize
+    per_column = (strips + 1) * strip * F32_BYTES + strips * strip * itemsize + chunks * k * itemsize
     return max(0, room // per_column)
 
 

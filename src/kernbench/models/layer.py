@@ -227,7 +227,9 @@ class DecoderLayer:
         source = Chunks(plan)
         kernel = partial(block_kernels.multiply_blocks, source=source, layout=product.layout, activation=activation)
         outs = dict(zip(("out", "keys", "values"), product.outs, strict=False))
-        given = {"up": product.weights[1]} if len(product.weights) > 1 else {}
+        given: dict[str, object] = {"up": product.weights[1]} if len(product.weights) > 1 else {}
+        if plan.passes:
+            given["communicator"] = self.t.communicator("chunks")
         self._launch(kernel, product.copies, product.weights[0], **outs, **given)
 
     def _relay(self, product: Product, plan: SplitKPlan) -> None:

@@ -21,6 +21,7 @@ from kernbench.topology.graph import TopologyGraph
 
 LAUNCH_NS = 200.0  # between the end of one launch and the start of the next: host, PCIe and control path
 FAR_SHARE = 0.5  # of the links' bandwidth: routes along x first do not use all links alike
+LEAST_SLOT = 4096  # bytes of messages between PEs that share chunks
 EVEN_SHARE = 0.8  # of a memory's bandwidth that PEs get which take turns at it
 
 
@@ -35,17 +36,30 @@ class MachineModel:
     port: float  # bytes of the DMA, each way
     cube_link: float  # bytes that a cube receives from its neighbours
     far_link: float  # bytes that a cube receives from all others alike
+    router: float  # bytes of a link between routers of a cube
     latency_ns: float  # of a read within the cube
     places: int  # transfers under way per direction
     memory_bytes: int  # of the SIP
     limits: TileLimits
     engines: PeRates
     own_slice: PathTiming
+    slot: float  # bytes of a message's slot in TCM
+    message_ns: float  # for a message within the cube, and its credit, besides their bytes
+    ring_bytes: int = 0  # of TCM, for messages
 
     def load_ns(self, requests: int, nbytes: float) -> float:
         """Loads by one PE, as many at a time as its DMA has places."""
         one_by_one = requests * self.latency_ns + nbytes / min(self.port, self.hbm)
         return max(nbytes / self.port, one_by_one / self.places)
+
+    def message_gbs(self, rings: int, slots: int) -> float:
+        """What a ring of the cube moves per ns, if a PE has so many rings of so many slots; 0 if slots are too short to
+        be worth it.
+        """
+        size = self.ring_bytes // (rings * slots + 1)
+        if size < LEAST_SLOT:
+            return 0.0
+        return slots * size / (size / self.port + 2 * size / self.slot + self.message_ns)
 
     def stream_ns(self, rows: int, k: int, n: int, dtype: str, out_dtype: str, *, x_in_tcm: bool) -> float:
         """A composite product of x, in TCM or streamed, by weights that are streamed from the PE's own slice; that gets
@@ -69,8 +83,8 @@ class MachineModel:
         return float(composite_ns(cmd, tile, self.engines, paths)[0])
 
 
-def machine_model(graph: TopologyGraph, sip: SipShape) -> MachineModel:
-    """The model of a SIP whose kernels have the TCM of `sip`."""
+def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> MachineModel:
+    """The model of a SIP whose kernels have the TCM of `sip`, and `ring_bytes` for messages."""
     spec, first = graph.spec, PeId(0, 0, 0)
     cube, parts = spec.cube, spec.cube.pe_template.components
     ucie, mesh = cube.ucie, spec.sip.cube_mesh
@@ -96,10 +110,14 @@ def machine_model(graph: TopologyGraph, sip: SipShape) -> MachineModel:
         port=cube.links.pe_dma_to_router_bw_gbs,
         cube_link=max(neighbours, 1) * link,
         far_link=FAR_SHARE * wires * link / (sip.cubes * (mesh.w + mesh.h) / 3),
+        router=cube.links.router_bw_gbs,
         latency_ns=near + 2 * hops * (router + flit_ns),
         places=engines.dma_places,
         memory_bytes=spec.sip.n_cubes * cube.hbm_bytes,
         limits=limits_of(graph, first),
         engines=engines,
         own_slice=own,
+        slot=parts.pe_ipcq.number_attr("tcm_gbs"),
+        message_ns=2 * hops * (router + flit_ns) + parts.pe_ipcq.number_attr("wake_ns"),
+        ring_bytes=ring_bytes,
     )

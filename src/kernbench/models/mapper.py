@@ -3,7 +3,7 @@
 For each product the candidates are (`candidates_of`)
 
 blocks    sums of a block stay in TCM while K passes in chunks (`block_plans.py`): groups of cubes, the grid of PEs, the
-          rows, columns and K of a block;
+          rows, columns and K of a block; whether every PE reads its chunks, or PEs of a cube pass them on;
 columns   weights are streamed past rows in TCM (`plans.py`): groups of cubes, parts of K, rows at a time;
 
 besides the plan of a mapping by rules (`mapping.choose_mapping`). Each has an estimate: copies of the input, the
@@ -14,14 +14,21 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 
 from kernbench.common.errors import UsageError
-from kernbench.models.block_plans import BlocksPlan, most_columns
+from kernbench.models.block_plans import (
+    PASSING_AHEAD,
+    PASSING_RINGS,
+    PASSING_SLOTS,
+    PASSING_STRIPS,
+    BlocksPlan,
+    most_columns,
+)
 from kernbench.models.bounds import SOFTMAX_PASSES
 from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
@@ -30,9 +37,11 @@ from kernbench.models.query_blocks import PrefillAttention, online_attention
 
 BLOCK_ROWS = (1024, 768, 512, 384, 256, 192, 128, 64)
 BLOCK_K = (512, 256, 128, 64)
+PASSED_K = (256, 192, 128, 96, 64)
 COLUMN_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 STREAMED_ROWS = (64, 128, 256)
 FAR_EXTRA = 0.5  # of bytes from other cubes: they take turns at links too
+UNEVEN_SHARE = 0.75  # of TCM for blocks or chunks of several sizes, which leave gaps
 STEP_NS = 20.0  # for the commands of a chunk, which PE_CPU and the scheduler pass on
 KEPT = 5  # candidates of a report besides the usual plan
 LEAST_MACS = 1 << 32  # of a product for which others than the usual plan are considered
@@ -81,6 +90,8 @@ def candidates_of(machine: MachineModel, size: ProductSize, most_copies: int) ->
         plans: list[ProductPlan] = [*_column_plans(machine.sip, size, count)]
         if size.experts == 1:
             plans += _block_plans(machine.sip, size, count)
+            if machine.message_gbs(PASSING_RINGS, PASSING_SLOTS):
+                plans += _passing_plans(machine.sip, size, count)
         found += [Candidate(plan, estimate(machine, plan, size)) for plan in plans]
     return tuple(sorted(found, key=lambda each: each.total_ns))
 
@@ -100,21 +111,46 @@ def _divisors(number: int) -> list[int]:
 
 
 def _block_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[BlocksPlan]:
-    """For each grid and chunk, blocks of a few numbers of rows and of columns, those that fit."""
-    pes = sip.size // groups
-    for row_parts in _divisors(pes):
-        own_rows = -(-size.rows // groups // row_parts)
-        own_columns = -(-size.n // (pes // row_parts)) * size.weights
-        if own_rows < 16 or own_columns < 16:
-            continue
-        sizes = sorted({-(-own_rows // -(-own_rows // most)) for most in BLOCK_ROWS})
-        for rows, k in product(sizes, [k for k in BLOCK_K if k < 2 * size.k]):
-            depth = min(k, size.k)
-            most = most_columns(sip, rows, depth, size.itemsize)
-            for parts in COLUMN_PARTS:  # the same for every TCM: a larger one has all candidates of a smaller one
-                columns = -(-own_columns // parts)
-                if 16 <= columns <= most:
-                    yield BlocksPlan(sip, size.rows, size.k, size.n, groups, row_parts, rows, columns, depth)
+    """Blocks that are read by the PE that computes them."""
+    for row_parts in _divisors(sip.size // groups):
+        for rows, columns, k in _block_sizes(sip, size, groups, row_parts, BLOCK_K):
+            yield BlocksPlan(sip, size.rows, size.k, size.n, groups, row_parts, rows, columns, k)
+
+
+def _passing_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[BlocksPlan]:
+    """Blocks whose chunks PEs of a cube pass on."""
+    how = PASSING_STRIPS, PASSING_AHEAD
+    for row_parts in _divisors(sip.size // groups) if sip.pes > 1 else ():
+        for sizes in _block_sizes(sip, size, groups, row_parts, PASSED_K, *how):
+            plan = BlocksPlan(sip, size.rows, size.k, size.n, groups, row_parts, *sizes, how[0], 1, how[1])
+            if plan.for_weights(size.weights, size.itemsize).passes:
+                yield plan
+
+
+def _block_sizes(
+    sip: SipShape,
+    size: ProductSize,
+    groups: int,
+    row_parts: int,
+    depths: Sequence[int],
+    strips: int = 2,
+    ahead: int = 1,
+) -> Iterator[tuple[int, int, int]]:
+    """For each chunk, a few numbers of rows and columns, those that fit: rows, columns of all weights together, K."""
+    own_rows = -(-size.rows // groups // row_parts)
+    own_columns = -(-size.n // (sip.size // groups // row_parts))
+    if own_rows < 16 or own_columns * size.weights < 16:
+        return
+    sizes = sorted({-(-own_rows // -(-own_rows // most)) for most in BLOCK_ROWS})
+    crowded = replace(sip, tcm_bytes=int(UNEVEN_SHARE * sip.tcm_bytes))
+    for rows, k in product(sizes, [k for k in depths if k < 2 * size.k]):
+        depth = min(k, size.k)
+        is_even = size.k % depth == 0 and size.rows % (groups * row_parts * rows) == 0
+        most, least = (most_columns(each, rows, depth, size.itemsize, strips, ahead) for each in (sip, crowded))
+        for parts in COLUMN_PARTS:  # the same for every TCM: a larger one has all candidates of a smaller one
+            columns = -(-own_columns // parts) * size.weights
+            if 16 <= columns <= (most if is_even and own_columns % parts == 0 else least):
+                yield rows, columns, depth
 
 
 def _blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> dict[str, float]:
@@ -123,24 +159,51 @@ def _blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> di
     """
     item, chunks = size.itemsize, -(-size.k // plan.block_k)
     own_rows = -(-size.rows // plan.groups // plan.row_parts)
-    own_columns = -(-size.n // plan.column_parts) * size.weights
-    blocks = -(-own_rows // plan.block_rows) * -(-own_columns // plan.block_columns)
+    own_columns = -(-size.n // plan.column_parts)
+    blocks = -(-own_rows // plan.block_rows) * -(-own_columns // max(1, plan.block_columns // size.weights))
     rows, columns, k = plan.block_rows, plan.block_columns, -(-size.k // chunks)
     x_bytes, w_bytes = rows * k * item, columns * k * item
-    x_turns, w_turns = max(1.0, plan.column_parts / chunks), max(1.0, plan.row_parts / chunks)  # at one memory
     compute = rows * columns * k / machine.macs
-    away = 1 - 1 / plan.cubes_per_group
-    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * away
-    hbm = (x_bytes * x_turns + w_bytes * w_turns + FAR_EXTRA * far_bytes) / machine.hbm / EVEN_SHARE
-    dma = machine.load_ns(1 + size.weights, x_bytes + w_bytes)
-    link = machine.sip.pes * far_bytes / machine.far_link
-    step = max(compute, hbm, dma, link) + STEP_NS
-    passes = 1 + size.weights
-    finish = rows * columns / size.weights * passes / machine.lanes
+    move = _passing_ns if plan.passes else _reading_ns
+    step = max(compute, move(machine, plan, size, chunks, x_bytes, w_bytes)) + STEP_NS
+    finish = rows * columns / size.weights * (1 + size.weights) / machine.lanes
+    late = 1 + plan.passes * (plan.rows_in_cube + plan.columns_in_cube - 2)  # steps until the last PE begins
     spread = 0.0
     if size.x_by == "rows":
         spread = 4 * size.rows * size.k * item / machine.sip.size / machine.hbm + LAUNCH_NS
-    return {"copies": spread, "product": blocks * (chunks * step + finish) + step, "launches": LAUNCH_NS}
+    return {"copies": spread, "product": blocks * (chunks * step + finish) + late * step, "launches": LAUNCH_NS}
+
+
+def _reading_ns(
+    machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
+) -> float:
+    """Moving a chunk of x and of the weights to every PE, each of which reads its own."""
+    x_turns, w_turns = max(1.0, plan.column_parts / chunks), max(1.0, plan.row_parts / chunks)  # at one memory
+    away = 1 - 1 / plan.cubes_per_group
+    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * away
+    hbm = (x_bytes * x_turns + w_bytes * w_turns + FAR_EXTRA * far_bytes) / machine.hbm / EVEN_SHARE
+    link = machine.sip.pes * far_bytes / machine.far_link
+    return max(hbm, machine.load_ns(1 + size.weights, x_bytes + w_bytes), link)
+
+
+def _passing_ns(
+    machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
+) -> float:
+    """Moving a chunk of x and of the weights from neighbour to neighbour, while others are multiplied; the last PE of a
+    row or of a column reads from one memory. Messages along x pass the routers of the PEs of a grid column between.
+    """
+    away = 1 - 1 / plan.cubes_per_group
+    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * away
+    x_read, w_read = x_bytes / plan.columns_in_cube, w_bytes / plan.rows_in_cube
+    hbm = (x_read + w_read + FAR_EXTRA * far_bytes / plan.columns_in_cube) / machine.hbm / EVEN_SHARE
+    one = (machine.latency_ns + max(x_bytes, w_bytes) / min(machine.hbm, machine.port)) / plan.ahead
+    ring = machine.message_gbs(PASSING_RINGS, PASSING_SLOTS)
+    moved = max((x_bytes + w_bytes) / min(machine.port, machine.slot), max(x_bytes, w_bytes) / ring)
+    crowded = (plan.rows_in_cube * x_bytes * (plan.columns_in_cube > 1) + w_bytes) / machine.router
+    link = machine.sip.pes * far_bytes / plan.columns_in_cube / machine.far_link
+    return max(
+        hbm, one, machine.load_ns(1 + size.weights, x_bytes + w_bytes), machine.message_ns + moved, crowded, link
+    )
 
 
 # ---- columns
@@ -225,6 +288,11 @@ class MappedLayer:
         """Whether a product is computed by blocks, which use all TCM that there is."""
         return any(isinstance(plan, BlocksPlan) for _, plan in self.plans)
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether PEs pass on chunks of blocks, for which they need rings."""
+        return any(isinstance(plan, BlocksPlan) and plan.passes for _, plan in self.plans)
+
 
 @dataclass(frozen=True)
 class LayerSize:
@@ -245,6 +313,11 @@ class LayerChoice:
     mapping: MappedLayer
     products: tuple[tuple[ProductSize, tuple[Candidate, ...]], ...]
     attention_ns: dict[str, float] = field(hash=False)
+
+    @property
+    def products_ns(self) -> float:
+        """The estimate of all products."""
+        return sum(candidates[0].total_ns for _, candidates in self.products)
 
 
 @lru_cache(maxsize=64)

@@ -120,6 +120,11 @@ def uses_blocks(path: str) -> bool:
     return any(isinstance(each, dict) and each.get("kind") == "blocks" for each in _read(path)["products"].values())
 
 
+def uses_messages(path: str) -> bool:
+    """Whether a file pins a product whose PEs pass chunks on."""
+    return any(isinstance(each, dict) and bool(each.get("passes")) for each in _read(path)["products"].values())
+
+
 def _read(path: str) -> dict[str, Any]:
     try:
         given = yaml.safe_load(Path(path).read_text())

@@ -20,7 +20,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
-from kernbench.models.block_plans import BlocksPlan, Chunks
+from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, Chunks
 from kernbench.models.layouts import ByHead, KParts, Layout, RowMajor
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, stages_of
 from kernbench.models.mapping import Mapping as Strategy
@@ -148,16 +148,17 @@ class LayerTensors:
     def is_split(self) -> bool:
         return self.job.sequence_parallel and self.group.size > 1
 
-    def communicator(self, what: Literal["rows", "sums"]) -> str:
-        """The communicator of this SIP's PEs for rows or sums at decode. Messages are long, so slots are as large as
-        the rings of a kernel allow.
+    def communicator(self, what: Literal["rows", "sums", "chunks"]) -> str:
+        """The communicator of this SIP's PEs, for rows or sums at decode, or for chunks of a product by blocks.
+        Messages are long, so slots are as large as the rings of a kernel allow.
         """
         communicators, device = self.torch.communicators, self.torch.ahbm.current_device()
         name = f"{what} of SIP {device}"
         if not communicators.has(name):
-            rings = 2 if what == "rows" else max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
-            most = max(communicators.ring_bytes // (2 * rings + 1), 256)
-            config = RingConfig(n_slots=2, slot_size=1 << most.bit_length() - 1)
+            sums = max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
+            rings, slots = {"rows": (2, 2), "sums": (sums, 2), "chunks": (PASSING_RINGS, PASSING_SLOTS)}[what]
+            most = max(communicators.ring_bytes // (slots * rings + 1), 256)
+            config = RingConfig(n_slots=slots, slot_size=1 << most.bit_length() - 1)
             communicators.install(name, group_of(self.torch.spec, [device]), config)
         return name
 

@@ -20,15 +20,19 @@ KIB = 1024
 SIP = SipShape(2, 2, 8, 512 * KIB)
 
 
-def plan_of(sip: SipShape = SIP, groups: int = 2, row_parts: int = 4) -> BlocksPlan:
-    return BlocksPlan(
+def plan_of(sip: SipShape = SIP, groups: int = 2, row_parts: int = 4, passes: int = 0) -> BlocksPlan:
+    found = BlocksPlan(
         sip, rows=70, k=50, n=45, groups=groups, row_parts=row_parts, block_rows=5, block_columns=4, block_k=7
     )
+    return replace(found, passes=passes)
 
 
+@pytest.mark.parametrize("passes", [0, 1])
 @pytest.mark.parametrize(("groups", "row_parts"), [(1, 1), (1, 32), (2, 4), (4, 2)])
-def test_every_result_is_computed_once_and_every_weight_lies_once_in_a_group(groups: int, row_parts: int) -> None:
-    plan = plan_of(groups=groups, row_parts=row_parts)
+def test_every_result_is_computed_once_and_every_weight_lies_once_in_a_group(
+    groups: int, row_parts: int, passes: int
+) -> None:
+    plan = plan_of(groups=groups, row_parts=row_parts, passes=passes)
     results, weights = np.zeros((70, 45), int), np.zeros((groups, 50, 45), int)
     for cube in range(4):
         for pe in range(8):
@@ -44,8 +48,9 @@ def test_every_result_is_computed_once_and_every_weight_lies_once_in_a_group(gro
     assert (weights == 1).all()
 
 
-def test_weights_are_where_the_plan_says() -> None:
-    plan = plan_of()
+@pytest.mark.parametrize("passes", [0, 1])
+def test_weights_are_where_the_plan_says(passes: int) -> None:
+    plan = plan_of(passes=passes)
     for cube in range(4):
         for pe in range(8):
             _, row, column = plan.place_of(cube, pe)
@@ -81,6 +86,40 @@ def test_pes_of_a_grid_row_or_column_use_different_chunks_at_a_time() -> None:
         for orders in ([plan.order_of(fixed, at) for at in range(4)], [plan.order_of(at, fixed) for at in range(4)]):
             assert all(sorted(order) == list(range(8)) for order in orders)
             assert all(len(set(step)) == 4 for step in zip(*orders, strict=True))
+
+
+@pytest.mark.parametrize(("groups", "row_parts"), [(1, 1), (1, 32), (2, 4), (4, 2), (1, 16)])
+def test_pes_that_pass_on_receive_what_their_neighbours_use(groups: int, row_parts: int) -> None:
+    """x from the next PE of the grid row, weights from the next one of the grid column; and each of them is read from
+    memory once per cube: by one PE of each grid row, and of each grid column, of the cube.
+    """
+    plan = plan_of(groups=groups, row_parts=row_parts, passes=1)
+    for cube in range(4):
+        readers: list[list[int]] = [[], []]
+        for pe in range(8):
+            group, row, column = plan.place_of(cube, pe)
+            for kind, (source, target) in enumerate(plan.neighbours_of(pe)):
+                if target is not None:
+                    assert plan.neighbours_of(target)[kind][0] == pe
+                if source is None:
+                    readers[kind].append((row, column)[kind])
+                else:
+                    assert plan.neighbours_of(source)[kind][1] == pe
+                    next_place = (row, column + 1) if kind == 0 else (row + 1, column)
+                    assert plan.place_of(cube, source) == (group, *next_place)
+            assert plan.order_of(row, column) == list(range(8))
+        places = [plan.place_of(cube, pe)[1:] for pe in range(8)]
+        assert sorted(readers[0]) == sorted({row for row, _ in places})
+        assert sorted(readers[1]) == sorted({column for _, column in places})
+
+
+def test_pes_with_different_numbers_of_blocks_do_not_pass_chunks_on() -> None:
+    """45 columns over 4 grid columns of a group are 12 or 11 each: three blocks of 4, but two and one of 11."""
+    assert plan_of(passes=1).can_pass()
+    odd = replace(plan_of(passes=1), block_columns=11)
+    assert not odd.can_pass()
+    assert odd.for_weights(1, 2) == replace(odd, passes=0)
+    assert plan_of(passes=1).for_weights(1, 2).passes
 
 
 def test_the_most_columns_fill_tcm() -> None:
@@ -122,6 +161,17 @@ def test_numbers_are_right_by_blocks(model: str, sips: int, sizes: dict[str, obj
     assert found.count("attention") == 2 * sips  # and its results are stored as chunks
     assert "spread qkv" in names(result)
     assert "spread mlp_down" not in names(result)  # mlp_up has stored its results as chunks
+
+
+@pytest.mark.usefixtures("_always")
+@pytest.mark.parametrize(("model", "sips"), [("tiny-gpt", 1), ("tiny-llama", 2)])
+def test_numbers_are_right_where_chunks_are_passed_on(model: str, sips: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every product sends messages between the 4 PEs of a cube."""
+    monkeypatch.setattr(mapper, "PASSED_K", (16,))
+    monkeypatch.setattr(mapper, "_block_plans", lambda *_: iter(()))
+    result = verified(sips, model=model, tokens=64)
+    sent = {launch.name: launch.bytes_sent for launch in result.launches}
+    assert all(sent[name] for name in ("qkv", "out_proj", "mlp_up", "mlp_down"))
 
 
 @pytest.mark.usefixtures("_always")
