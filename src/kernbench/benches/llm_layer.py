@@ -31,8 +31,9 @@ from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
 from kernbench.models.pinned import read_choice, report_rows, uses_blocks, uses_messages, write_choice
 from kernbench.models.plans import SipShape
+from kernbench.models.quantised import CacheName, QuantisedForm, WeightName, quantised_weights, weight_forms
 from kernbench.models.shapes import ModelShape, load_model
-from kernbench.models.tensors import LayerJob, LayerTensors
+from kernbench.models.tensors import LayerJob, LayerTensors, rows_of_weights
 from kernbench.report.energy import launches_energy
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
@@ -41,10 +42,19 @@ from kernbench.runtime_api.user_module import load_user_module, split_identifier
 from kernbench.tp.parallel_state import model_parallel
 from kernbench.values.graph import Value, ValueGraph
 
+WeightType = Annotated[WeightName, "of weights at decode: as dtype, or in fewer bits with scales"]
+CacheType = Annotated[CacheName, "of the cache at decode: as dtype, or in fewer bits with scales"]
 TOKENS, TOKENS_TO_VALIDATE = 2048, 32
 ALONE = {"ring_bytes": 33_024, "work_bytes": 4_096}  # of TCM, for a barrier: one SIP has no collectives
 PASSING = {**ALONE, "ring_bytes": 9 * 16_384}  # and rings of 4 slots each for chunks of two operands
 ROUNDINGS = 16  # of the tensors' type, between input and output; each adds its tolerance
+
+
+class StoredTypes(NamedTuple):
+    """How weights and the cache are stored."""
+
+    weights: WeightName = "same"
+    cache: CacheName = "same"
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,8 @@ def llm_layer(
     tp: Annotated[int, AtLeast(0), "SIPs that share the layer; 0 for all"] = 0,
     sequence_parallel: Annotated[bool, "norms on a rank's own tokens: reduce-scatter and all-gather"] = False,
     mapping: Annotated[str, "auto, columns, tokens, decode, FILE.yaml (pinned), or FILE.py:NAME"] = "auto",
+    weight_type: WeightType = "same",
+    cache_type: CacheType = "same",
     mapping_report: Annotated[str, "also report what auto chose from; a FILE.yaml gets the choice, - none"] = "",
     dtype: FloatName = "f16",
     seed: Seed = 0,
@@ -192,8 +204,11 @@ def llm_layer(
         found, ccl = chosen_mapping(mapping, torch, request)
     report = choice_rows(found, mapping_report)
     chosen = found.mapping if isinstance(found, LayerChoice) else found
-    weights = layer_weights(torch, shape, batch, before, dtype, seed)
-    job = LayerJob(shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation)
+    stored = StoredTypes(weight_type, cache_type)
+    weights = layer_weights(torch, shape, batch, before, dtype, seed, stored, tp or world)
+    job = LayerJob(
+        shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation, *stored
+    )
     run = run_layer(torch, job, tp, seed, ccl)
     return [*part_rows(run), *model_rows(run), _energy_row(run, torch), *report]
 
@@ -238,13 +253,46 @@ def sequence_lengths(model: ModelShape, phase: str, tokens: int, context: int) -
 
 
 def layer_weights(
-    torch: RuntimeContext, model: ModelShape, batch: int, context: int, dtype: str, seed: int
+    torch: RuntimeContext,
+    model: ModelShape,
+    batch: int,
+    context: int,
+    dtype: str,
+    seed: int,
+    stored: StoredTypes | None = None,
+    tp: int = 1,
 ) -> dict[str, Value] | None:
-    """Weights of the layer, and the cache of `context` tokens; None for one that is only timed."""
+    """Weights of the layer, and the cache of `context` tokens; None for one that is only timed. Raises UsageError for
+    quantised ones that are not offered.
+    """
     graph = torch.engine.values
+    stored = stored or StoredTypes()
+    is_quantised = stored != StoredTypes()
+    if is_quantised:
+        _check_stored(torch, model, context, dtype)
     if model.validation:
-        return constants(graph, reference.draw_weights(model, batch, context, dtype, seed))
+        arrays = reference.draw_weights(model, batch, context, dtype, seed)
+        if is_quantised:
+            forms = weight_forms(stored.weights, rows_of_weights(model, tp), torch.spec.cube.n_pes)
+            cache = None if stored.cache == "same" else QuantisedForm(stored.cache)
+            return constants(graph, quantised_weights(arrays, forms, cache))
+        return constants(graph, arrays)
     return random_weights(graph, model, batch, context, dtype, seed) if torch.checks.enabled else None
+
+
+def _check_stored(torch: RuntimeContext, model: ModelShape, context: int, dtype: str) -> None:
+    """Raise UsageError where weights or caches are not offered in fewer bits."""
+    where = "parameters 'weight_type' and 'cache_type'"
+    if not context:
+        raise UsageError("quantised weights at prefill", where=where, hint="use phase=decode")
+    if dtype_of(dtype).itemsize != 2:
+        raise UsageError(f"quantised weights with rows in {dtype}", where=where, hint="use dtype=f16 or bf16")
+    if torch.checks.enabled and not model.validation:
+        raise UsageError(
+            f"numbers of quantised weights of {model.name}",
+            where=where,
+            hint="they are checked for models to validate, such as tiny-llama",
+        )
 
 
 class JobRows:

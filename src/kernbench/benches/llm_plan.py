@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from kernbench.benches._numbers import FloatName, Seed, Size
-from kernbench.benches.llm_layer import LayerRequest, chosen_mapping, layer_weights, run_layer, sequence_lengths
+from kernbench.benches.llm_layer import (
+    CacheType,
+    LayerRequest,
+    StoredTypes,
+    WeightType,
+    chosen_mapping,
+    layer_weights,
+    run_layer,
+    sequence_lengths,
+)
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.figures import Row, memory_there
@@ -39,13 +48,15 @@ def llm_plan(
     context: Annotated[int, AtLeast(0), "tokens in the cache at decode; 0 for 2048, or 32 of a model to validate"] = 0,
     max_latency_ms: Annotated[float, AtLeast(0), "of a batch through all layers; 0: no limit"] = 0.0,
     mapping: Annotated[str, "of a layer on its SIPs: as of llm-layer"] = "auto",
+    weight_type: WeightType = "same",
+    cache_type: CacheType = "same",
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> list[Row]:
     with faults_of_param("model"):
         shape = load_model(model)
     now, before = sequence_lengths(shape, phase, tokens, context)
-    work = Workload(shape, phase, batch, now, before, dtype_of(dtype).itemsize)
+    work = Workload(shape, phase, batch, now, before, dtype_of(dtype).itemsize, weight_type, cache_type)
     if not shape.validation and not torch.checks.enabled:
         torch.timing_only()
     simulated = list(_simulated(torch, work, mapping, dtype, seed))
@@ -54,7 +65,7 @@ def llm_plan(
 
 
 def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str, seed: int) -> Iterator[StageTimes]:
-    weights = layer_weights(torch, work.model, work.batch, work.context, dtype, seed)
+    stored = StoredTypes(work.weight_type, work.cache_type)
     world, rows = torch.ahbm.device_count(), work.batch * work.tokens
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
     for tp in degrees:
@@ -64,10 +75,11 @@ def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str, 
         with faults_of_param("mapping"):
             found, _ = chosen_mapping(mapping, torch, request)
         chosen = found.mapping if isinstance(found, LayerChoice) else found
+        weights = layer_weights(torch, work.model, work.batch, work.context, dtype, seed, stored, tp)
         for shared in (False, True) if tp > 1 and rows % tp == 0 else (False,):
             job = LayerJob(
                 work.model, work.phase, work.batch, work.tokens, work.context, dtype, chosen, shared, weights,
-                preset=not work.model.validation,
+                not work.model.validation, *stored,
             )  # fmt: skip
             run = run_layer(torch, job, tp, seed)
             own = rows // tp if shared else rows  # with sequence parallelism a SIP has its own tokens only

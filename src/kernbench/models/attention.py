@@ -8,6 +8,7 @@ before they are multiplied with the values.
 from __future__ import annotations
 
 from kernbench.models.mapping import DecodeAttention
+from kernbench.models.quantised import QuantisedForm
 from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import parts_of
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
@@ -52,14 +53,18 @@ def attend_decode(
     value_cache: TensorPtr,
     out: TensorPtr,
     parts: TensorPtr | None = None,
+    key_scales: TensorPtr | None = None,
+    value_scales: TensorPtr | None = None,
     *,
     heads: int,
     head_dim: int,
     plan: DecodeAttention,
+    form: QuantisedForm | None = None,
     tl: TLContext,
 ) -> None:
     """One query per sequence against its cache, in this PE's own slice, and the new token, which is appended to the
-    cache. If a cache is split, the partial result of each part is stored in `parts`.
+    cache. If a cache is split, the partial result of each part is stored in `parts`. A cache of a `form` is widened
+    block by block; queries are multiplied by the scale of the keys, and results by that of the values.
     """
     d, shared = head_dim, heads // plan.kv_heads
     width = qkv.shape[1]
@@ -68,6 +73,9 @@ def attend_decode(
         sequence, kv_head, split = plan.unit(unit)
         row = sequence * width
         queries = tl.load(qkv + (row + kv_head * shared * d) * qkv.itemsize, (shared, d))
+        scales = [tl.load(x.local + at * x.itemsize, (1, 1)) for x in (key_scales, value_scales) if x is not None]
+        if scales:
+            queries = tl.cast(queries * scales[0], qkv.dtype)
         running = OnlineSoftmax(queries, tl, d**-0.5)
         own = at * plan.room * row_bytes
         count = plan.keys_of(split)
@@ -80,14 +88,20 @@ def attend_decode(
             keys, values = (tl.wait(handle) for handle in here)
             assert keys is not None
             assert values is not None
+            if form is not None:
+                keys, values = tl.cast(keys, qkv.dtype), tl.cast(values, qkv.dtype)
             running.take(keys, values)
             del here, keys, values
         if split == plan.splits - 1:
             at_new = row + (heads + kv_head) * d
             new = [tl.load(qkv + (at_new + more * d) * qkv.itemsize, (1, d)) for more in (0, plan.kv_heads)]
-            running.take(new[0], new[1])
+            new = [x / scale for x, scale in zip(new, scales, strict=True)] if scales else new
+            running.take(*(tl.cast(x, qkv.dtype) if scales else x for x in new))
             for cache, x in zip((key_cache, value_cache), new, strict=True):
-                tl.store_async(cache.local + own + count * row_bytes, x)
+                kept = x if form is None else _narrowed(x, form, tl)
+                tl.store_async(cache.local + own + count * row_bytes, kept)
+        if scales:
+            running.result = running.result * scales[1]
         if parts is None:
             result = tl.cast(running.result / running.total, out.dtype)
             tl.store_async(out + (sequence * out.shape[1] + kv_head * shared * d) * out.itemsize, result)
@@ -95,6 +109,14 @@ def attend_decode(
             joined = tl.cat([running.result, running.total, running.best], axis=1)
             tl.store_async(parts + unit * shared * (d + 2) * parts.itemsize, joined)
     tl.wait()
+
+
+def _narrowed(x: TensorHandle, form: QuantisedForm, tl: TLContext) -> TensorHandle:
+    """A new key or value, over its scale, as the cache stores it: the nearest element, at most the largest."""
+    limited = tl.clamp(x, -form.largest, form.largest)
+    if form.name != "fp8":
+        limited = tl.floor(limited + 0.5)
+    return tl.cast(limited, form.dtype)
 
 
 def units_here(plan: DecodeAttention, tl: TLContext) -> range:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.bounds import SipRates
 from kernbench.models.layer import LayerPart
+from kernbench.models.quantised import layer_bytes
 from kernbench.models.tensors import LayerJob, LayerTensors
 from kernbench.topology.spec import MachineSpec
 
@@ -99,9 +100,9 @@ def memory_needed(run: LayerRun) -> int:
     """Bytes of a SIP for the weights of all layers, embedding and last product, and the cache of all sequences."""
     job, m, tp = run.job, run.job.model, run.tensor_parallel
     item = dtype_of(job.dtype).itemsize
-    weights = m.layers * m.layer_parameters * run.copies + 2 * m.vocab * m.hidden
-    cached = m.layers * job.batch * (job.context + job.tokens) * 2 * max(m.kv_heads, tp) * m.head_dim
-    return -(-(weights + cached) * item // tp)
+    weights = m.layers * layer_bytes(m, item, job.weight_type) * run.copies + 2 * m.vocab * m.hidden * item
+    tokens = m.layers * job.batch * (job.context + job.tokens) * 2 * max(m.kv_heads, tp)
+    return -(-(weights + tokens * m.head_dim * (item if job.cache_type == "same" else 1)) // tp)
 
 
 def memory_there(spec: MachineSpec) -> int:

@@ -22,10 +22,11 @@ import numpy as np
 
 from kernbench.models import attention, block_kernels, column_kernels, kernels, online_attention, prefill_attention
 from kernbench.models.block_plans import BlocksPlan, Chunks
-from kernbench.models.bounds import CENTRE_PASSES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
+from kernbench.models.bounds import CENTRE_PASSES, F32_LANES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
 from kernbench.models.layouts import KParts, RowMajor
 from kernbench.models.mapping import ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape
+from kernbench.models.quantised import CACHE_SCALE_BYTES, QuantisedForm
 from kernbench.models.split_k import product_split_k, relay_rows
 from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors, Product
@@ -171,7 +172,7 @@ class DecoderLayer:
     def _product(self, product: Product, activation: str | None = None, jobs: Sequence[Job] | None = None) -> None:
         plan, item = product.plan, self.t.item
         work = tuple(jobs) if jobs is not None else (Job(0, 0, plan.rows),)
-        need, mapped = _product_needs(plan, work, len(product.weights), item)
+        need, mapped = _product_needs(plan, work, len(product.weights), item, product.form)
         if isinstance(plan, ColumnsPlan):
             self._spread(product, plan)
             self._begin(product.name, need, mapped)
@@ -186,8 +187,9 @@ class DecoderLayer:
         if product.copies is not None:
             self._relay(product, plan)
             given["parts"] = product.copies
+        given |= dict(zip(("scales", "up_scales"), product.scales, strict=False))
         self._begin(product.name, need, mapped)
-        kernel = partial(product_split_k, plan=plan, jobs=work, activation=activation)
+        kernel = partial(product_split_k, plan=plan, jobs=work, activation=activation, form=product.form)
         communicator = self.t.communicator("sums")
         self._launch(kernel, product.x, product.weights[0], product.outs[0], communicator=communicator, **given)
 
@@ -286,15 +288,23 @@ class DecoderLayer:
     def _attend_decode(self) -> None:
         t, m, job = self.t, self.model, self.job
         cache = 2 * job.batch * t.kv_heads * job.context * m.head_dim
-        read, written = (cache + _size(t.qkv)) * t.item, _size(t.attended) * t.item
+        form = t.cache_form
+        cached = cache * t.item if form is None else cache + 2 * job.batch * t.kv_heads * CACHE_SCALE_BYTES
+        read, written = cached + _size(t.qkv) * t.item, _size(t.attended) * t.item
         scores = job.batch * t.heads * (job.context + 1)
-        self._begin("attention", _attention_need(scores, m.head_dim, read, written))
+        need = _attention_need(scores, m.head_dim, read, written)
+        if form is not None:
+            need = replace(need, lanes=need.lanes + form.passes * cache * F32_LANES)
+        self._begin("attention", need)
         by_plan = attend_streamed if t.decode.streamed else attention.attend_decode
         kernel = partial(by_plan, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
+        given: dict[str, object] = {} if t.partial is None else {"parts": t.partial}
+        if form is not None:
+            kernel = partial(kernel, form=form)
+            given |= dict(zip(("key_scales", "value_scales"), t.cache_scales, strict=True))
+        self._launch(kernel, t.qkv, *t.caches, t.attended, **given)
         if t.partial is None:
-            self._launch(kernel, t.qkv, *t.caches, t.attended)
             return
-        self._launch(kernel, t.qkv, *t.caches, t.attended, t.partial)
         merge = partial(attention.merge_parts, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
         self._launch(merge, t.partial, t.attended)
 
@@ -344,17 +354,22 @@ def routing_of(chosen: Sequence[Sequence[int]], experts: int) -> Routing:
     return Routing(tuple(tokens), tuple(jobs), tuple(map(tuple, places)))
 
 
-def _product_needs(plan: ProductPlan, jobs: Sequence[Job], weights: int, item: int) -> tuple[Need, Need]:
-    """The machine's: the weights of every expert that has rows once. The mapping's: once for every group of cubes that
-    has rows of that expert.
+def _product_needs(
+    plan: ProductPlan, jobs: Sequence[Job], weights: int, item: int, form: QuantisedForm | None = None
+) -> tuple[Need, Need]:
+    """The machine's: the weights of every expert that has rows once, widened if they are quantised. The mapping's: once
+    for every group of cubes that has rows of that expert.
     """
     rows = sum(job.rows for job in jobs)
     groups = [(0, plan.rows)] if isinstance(plan, SplitKPlan) else plan.group_rows
     readers = sum(job.first < end and first < job.first + job.rows for job in jobs for first, end in groups)
-    of_weights, of_rows = weights * plan.k * plan.n * item, rows * plan.k * item
+    each = plan.k * plan.n * item if form is None else form.weight_bytes(plan.k, plan.n)
+    of_weights, of_rows, experts = weights * each, rows * plan.k * item, len({job.expert for job in jobs})
+    widened = 0 if form is None else form.passes * experts * weights * plan.k * plan.n
     need = Need(
         macs=rows * plan.k * plan.n * weights,
-        read_bytes=len({job.expert for job in jobs}) * of_weights + of_rows,
+        lanes=widened * F32_LANES,  # elements of two bytes
+        read_bytes=experts * of_weights + of_rows,
         written_bytes=rows * plan.n * item,
     )
     return need, replace(need, read_bytes=readers * of_weights + of_rows)

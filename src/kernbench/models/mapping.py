@@ -217,6 +217,13 @@ class DecodeAttention:
         return self.keys_of(split) + (split == self.splits - 1)
 
 
+def by_blocks(plan: DecodeAttention, sip: SipShape, head_dim: int, itemsize: int) -> DecodeAttention:
+    """A copy whose cache is loaded in blocks, as quantised keys are, which composites do not widen."""
+    most = min(DECODE_KEYS, sip.tcm_bytes // 2 // (4 * head_dim * itemsize))
+    keys = max(1, min(most, plan.part + 1))
+    return replace(plan, block_keys=keys, streamed=False, units_together=1)
+
+
 @runtime_checkable
 class Mapping(Protocol):
     """A strategy: how the products and the attention of a layer are divided on a SIP."""

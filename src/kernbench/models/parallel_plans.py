@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kernbench.models.quantised import CacheName, WeightName, layer_bytes
 from kernbench.models.shapes import ModelShape
 from kernbench.models.tensors import Phase
 
@@ -43,6 +44,8 @@ class Workload:
     tokens: int
     context: int
     itemsize: int
+    weight_type: WeightName = "same"
+    cache_type: CacheName = "same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,10 @@ def memory_needed(work: Workload, times: StageTimes, pp: int) -> int:
     m, tp = work.model, times.tp
     layers = -(-m.layers // pp)
     ends = (2 if pp == 1 else 1) * m.vocab * m.hidden
-    cached = layers * pp * work.batch * (work.context + work.tokens) * 2 * max(m.kv_heads, tp) * m.head_dim
-    return -(-(layers * m.layer_parameters * times.copies + ends + cached) * work.itemsize // tp)
+    tokens = layers * pp * work.batch * (work.context + work.tokens) * 2 * max(m.kv_heads, tp)
+    cached = tokens * m.head_dim * (work.itemsize if work.cache_type == "same" else 1)
+    weights = layers * layer_bytes(m, work.itemsize, work.weight_type) * times.copies
+    return -(-(weights + ends * work.itemsize + cached) // tp)
 
 
 def stage_counts(model: ModelShape, sips: int) -> list[int]:

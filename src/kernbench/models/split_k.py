@@ -7,7 +7,8 @@ the K parts of both around a ring of neighbouring cubes, in both directions unti
 the cube's PEs reduce their sums: halves are exchanged with the PE of the same corner, quarters along columns of
 routers. The last step is one-way, to the leading PEs: each of the two pairs on a row of routers has one of them.
 Leading PEs write the results. If TCM does not hold all sums there are several rounds, and a round is streamed while the
-sums of the previous one are reduced.
+sums of the previous one are reduced. Quantised weights are not streamed by composites but loaded, widened and
+multiplied block by block (`dequantise.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle, number_ring
+from kernbench.models.dequantise import SHARE, QuantisedBlock, multiply_quantised
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import Job
+from kernbench.models.quantised import QuantisedForm
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
@@ -91,19 +94,23 @@ def product_split_k(
     out: TensorPtr,
     up: TensorPtr | None = None,
     parts: TensorPtr | None = None,
+    scales: TensorPtr | None = None,
+    up_scales: TensorPtr | None = None,
     *,
     plan: SplitKPlan,
     jobs: Sequence[Job],
     activation: str | None = None,
+    form: QuantisedForm | None = None,
     tl: TLContext,
 ) -> None:
     """out = activation(x @ w), or activation(x @ w) * (x @ up). The rows are read from `parts`, if they have been
-    relayed, or from `x`. Jobs have consecutive rows.
+    relayed, or from `x`. Jobs have consecutive rows. Weights of a `form` have scales.
     """
     if not jobs:
         return
     weights = [weight for weight in (w, up) if weight is not None]
-    _Product(x, weights, parts, out, plan, jobs, activation, tl).run()
+    found = [scale for scale in (scales, up_scales) if scale is not None]
+    _Product(x, weights, parts, out, plan, jobs, activation, form, found, tl).run()
 
 
 class _Round(NamedTuple):
@@ -132,9 +139,12 @@ class _Product:
         plan: SplitKPlan,
         jobs: Sequence[Job],
         activation: str | None,
+        form: QuantisedForm | None,
+        scales: Sequence[TensorPtr],
         tl: TLContext,
     ) -> None:
         self._x, self._weights, self._parts, self._out, self._plan = x, weights, parts, out, plan
+        self._form, self._scales = form, dict(zip(weights, scales, strict=form is not None))
         self._jobs, self._activation, self._tl = jobs, activation, tl
         self._first, end = plan.k_of(tl.program_id(0))
         self._depth = end - self._first
@@ -211,6 +221,12 @@ class _Product:
             found.append([])
             for expert, first, count in self._jobs:
                 own = rows if count == self._rows else rows[first - self._top : first - self._top + count]
+                if self._form is not None:
+                    at = expert * per_expert + this.at
+                    scales = self._scales[weight]
+                    block = QuantisedBlock(weight, scales, self._form, at, self._depth, this.columns)
+                    found[-1].append(multiply_quantised(own, block, self._plan.sip.tcm_bytes // (SHARE - 1), tl))
+                    continue
                 place = (expert * per_expert + this.at) * weight.itemsize
                 streamed = tl.ref(weight.local + place, (self._depth, this.columns))
                 asked = tl.composite("gemm", own, streamed, out_dtype="f32", tile_shape="auto")

@@ -8,8 +8,9 @@ do not depend on contents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -21,12 +22,14 @@ from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
 from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, Chunks
+from kernbench.models.dequantise import SHARE
 from kernbench.models.layouts import ByHead, KParts, Layout, RowMajor
-from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, stages_of
+from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blocks, stages_of
 from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
-from kernbench.models.plans import ColumnsPlan, SipShape
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape
+from kernbench.models.quantised import CACHES, CacheName, QuantisedForm, WeightName, weight_forms
 from kernbench.models.shapes import ModelShape
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -56,6 +59,8 @@ class LayerJob:
     sequence_parallel: bool = False
     weights: Mapping[str, Value] | None = None  # full weights by name; None: a layer without numbers
     preset: bool = False  # numbers are preset; otherwise the host writes them
+    weight_type: WeightName = "same"  # as `dtype`, or quantised
+    cache_type: CacheName = "same"
 
     @property
     def rows(self) -> int:
@@ -76,11 +81,13 @@ class Product:
     copies: Tensor | None = None  # each PE's part of x, in its own slice
     room: list[Tensor] = field(default_factory=list)  # sums or results, in each PE's own slice
     shares: Tensor | None = None  # each PE's reduced rows, if results would be stored in short pieces
+    form: QuantisedForm | None = None  # of its weights
+    scales: list[Tensor] = field(default_factory=list)  # of quantised weights, one for each
 
     @property
     def tensors(self) -> list[Tensor]:
         own = [tensor for tensor in (self.x, self.copies, self.shares) if tensor is not None]
-        return [*self.weights, *own, *self.outs, *self.room]
+        return [*self.weights, *self.scales, *own, *self.outs, *self.room]
 
     @property
     def input_layout(self) -> KParts | Chunks | None:
@@ -122,6 +129,7 @@ class LayerTensors:
         self.first_kv_head = group.rank * m.kv_heads // size
         self.ffn = divide(m.ffn, size, f"{m.name}: ffn")
         self.own_rows = divide(job.rows, size, "tokens") if job.sequence_parallel else job.rows
+        self.forms = weight_forms(job.weight_type, rows_of_weights(m, size), self.sip.pes)
         self._allocate(x)
 
     # ---- set-up
@@ -137,7 +145,8 @@ class LayerTensors:
         self.projected = self._rows("projected", rows, m.hidden)
         self.y = self._rows("y", own, m.hidden) if self.is_split else self.projected
         self.angles = self._angles() if m.positions == "rope" else None
-        self.out_product = self._product("out_proj", (rows, self.heads * m.head_dim, m.hidden), [self._own("out", 1)])
+        sizes = rows, self.heads * m.head_dim, m.hidden
+        self.out_product = self._product("out_proj", sizes, {"out": partial(self._own, axis=1)})
         self._lead_to(self.out_product, [self.projected], RowMajor(m.hidden))
         self._allocate_qkv()
         self._allocate_attention()
@@ -215,9 +224,9 @@ class LayerTensors:
             return self._held("angles", self._parts(table), (job.tokens, m.head_dim), self.grid.everywhere, "f32")
         return self._held("angles", self._parts(table), (job.rows, m.head_dim), dtype="f32")
 
-    def _qkv_weights(self) -> Value | None:
+    def _qkv_weights(self, name: str) -> Value | None:
         """This rank's columns: at prefill as `ByHead` has them; else of all query heads, key heads, value heads."""
-        whole, m = self._whole("qkv"), self.job.model
+        whole, m = self._whole(name), self.job.model
         if whole is None:
             return None
         query, key, count = self.group.rank * self.heads, m.heads + self.first_kv_head, self.kv_heads
@@ -244,25 +253,54 @@ class LayerTensors:
     # ---- products
 
     def _product(
-        self, name: str, sizes: tuple[int, int, int], weights: Sequence[Value | None], experts: int = 1,
-        x_by: InputOrder = "columns",
+        self, name: str, sizes: tuple[int, int, int], weights: Mapping[str, Callable[[str], Value | None]],
+        experts: int = 1, x_by: InputOrder = "columns",
     ) -> Product:  # fmt: skip
-        """A product of (rows, K) by (K, N), with its weights placed."""
-        plan = self.job.mapping.product(self.sip, *sizes, self.item, x_by=x_by)
+        """A product of (rows, K) by (K, N), with its weights placed: by name, how a rank's part of one is found."""
+        form = self.forms.get(next(iter(weights)))
+        sip = self.sip if form is None else replace(self.sip, tcm_bytes=self.sip.tcm_bytes * (SHARE - 1) // SHARE)
+        plan = self.job.mapping.product(sip, *sizes, self.item, x_by=x_by)
         if not isinstance(plan, ColumnsPlan):
             plan = plan.for_weights(len(weights), self.item)
-        shape = packed_shape(plan, experts)
-        placed = [
-            self._held(f"{name}.weight{at}", None if held is None else packed(self.values, plan, held), shape)
-            for at, held in enumerate(weights)
-        ]
-        product = Product(name, plan, experts, placed)
+        if form is None:
+            placed = [
+                self._placed(f"{name}.weight{at}", plan, experts, of(each)) for at, (each, of) in _numbered(weights)
+            ]
+            product = Product(name, plan, experts, placed)
+        else:
+            product = self._quantised(name, plan, weights, experts, form)
         if isinstance(plan, ColumnsPlan):
             product.copies = self._empty(f"{name}.copies", (self.sip.size, KParts(plan).room))
         elif isinstance(plan, BlocksPlan):
             product.copies = self._empty(f"{name}.chunks", (self.sip.size, Chunks(plan).room))
         elif plan.is_relayed:
             product.copies = self._empty(f"{name}.parts", (self.sip.size, plan.part_elements))
+        return product
+
+    def _placed(
+        self, name: str, plan: ProductPlan, experts: int, held: Value | None, dtype: str | None = None
+    ) -> Tensor:
+        """A weight as a plan places it."""
+        contents = None if held is None else packed(self.values, plan, held)
+        return self._held(name, contents, packed_shape(plan, experts), dtype=dtype)
+
+    def _quantised(
+        self, name: str, plan: ProductPlan, weights: Mapping[str, Callable[[str], Value | None]], experts: int,
+        form: QuantisedForm,
+    ) -> Product:  # fmt: skip
+        """Elements and scales, placed as weights of fewer rows; raises UsageError for a plan that has no kernel."""
+        if not isinstance(plan, SplitKPlan):
+            raise UsageError(
+                f"{name}: weights in {form.name} and a mapping other than decode",
+                where="parameter 'weight_type'",
+                hint="use phase=decode with at most 64 rows, or weight_type=same",
+            )
+        bits, scales = (replace(plan, k=plan.k // rows) for rows in (form.per_byte, form.group))
+        product = Product(name, plan, experts, [], form=form)
+        for at, (each, of) in _numbered(weights):
+            placed = f"{name}.weight{at}"
+            product.weights.append(self._placed(placed, bits, experts, of(f"{each}:bits"), form.dtype))
+            product.scales.append(self._placed(f"{placed}.scales", scales, experts, of(f"{each}:scales"), "f16"))
         return product
 
     def _lead_to(self, product: Product, outs: list[Tensor], layout: Layout) -> None:
@@ -284,7 +322,7 @@ class LayerTensors:
         m, job = self.job.model, self.job
         width = (self.heads + 2 * self.kv_heads) * m.head_dim
         sizes = job.rows, m.hidden, width
-        self.qkv_product = self._product("qkv", sizes, [self._qkv_weights()], x_by="rows")
+        self.qkv_product = self._product("qkv", sizes, {"qkv": self._qkv_weights}, x_by="rows")
         self.qkv_product.x = self.gathered
         self.by_head: list[Tensor] = []
         if job.phase == "prefill":
@@ -328,17 +366,21 @@ class LayerTensors:
             self.masks = self._held("masks", masks, table.shape, self.grid.everywhere, "f32")
             return
         decode = job.mapping.decode_attention(*shape, job.context, self.heads, self.kv_heads, m.head_dim, self.item)
+        form = self.cache_form
+        decode = decode if form is None else by_blocks(decode, self.sip, m.head_dim, self.item)
         self.decode = decode
-        self.caches = [self._cache(name) for name in ("keys", "values")]
+        self.caches = [self._cache(name, form) for name in CACHES]
+        self.cache_scales = [] if form is None else [self._cache_scales(name) for name in CACHES]
         self.partial: Tensor | None = None
         if decode.splits > 1:
             shared = self.heads // self.kv_heads
             self.partial = self._empty("partial", (decode.units, shared * (m.head_dim + 2)), "f32")
 
-    def _cache(self, name: str) -> Tensor:
+    def _cache(self, name: str, form: QuantisedForm | None) -> Tensor:
         """(units, rows of a unit, head_dim): whole units on each PE."""
-        plan, m, whole = self.decode, self.job.model, self._whole(name)
-        row_bytes = m.head_dim * self.item
+        plan, m = self.decode, self.job.model
+        whole = self._whole(name if form is None else f"{name}:bits")
+        row_bytes = m.head_dim * (self.item if form is None else 1)
 
         def patches_of(number: int, offset: int) -> list[Patch]:
             sequence, head, split = plan.unit(number)
@@ -347,7 +389,25 @@ class LayerTensors:
             return [(row * row_bytes, run, offset, run, 1, run)] if run > 0 else []
 
         contents = None if whole is None else parts_by_patches(self.values, whole, patches_of)
-        return self._held(name, contents, (plan.units, plan.room, m.head_dim))
+        dtype = None if form is None else form.dtype
+        return self._held(name, contents, (plan.units, plan.room, m.head_dim), dtype=dtype)
+
+    def _cache_scales(self, name: str) -> Tensor:
+        """(units, 1), placed as the cache."""
+        plan, m, whole = self.decode, self.job.model, self._whole(f"{name}:scales")
+
+        def patches_of(number: int, offset: int) -> list[Patch]:
+            sequence, head, _ = plan.unit(number)
+            at = (sequence * m.kv_heads + self.first_kv_head + head) * F32_BYTES
+            return [(at, F32_BYTES, offset, F32_BYTES, 1, F32_BYTES)]
+
+        contents = None if whole is None else parts_by_patches(self.values, whole, patches_of)
+        return self._held(f"{name}.scales", contents, (plan.units, 1), dtype="f32")
+
+    @property
+    def cache_form(self) -> QuantisedForm | None:
+        """How the cache is stored, if it is quantised."""
+        return None if self.job.cache_type == "same" else QuantisedForm(self.job.cache_type)
 
     def _allocate_mlp(self) -> None:
         m, job = self.job.model, self.job
@@ -361,10 +421,10 @@ class LayerTensors:
             self.ids = self._empty("ids", (job.rows, m.experts_per_token), "i32")
             x, out = self._rows("by_expert", rows, m.hidden), self._rows("of_experts", rows, m.hidden)
         names = ("gate", "up") if m.is_gated else ("gate",)
-        first = [self._own(name, 2) for name in names]
+        first = {name: partial(self._own, axis=2) for name in names}
         up = self.up_product = self._product("mlp_up", (rows, m.hidden, self.ffn), first, m.experts, "rows")
         down = self.down_product = self._product(
-            "mlp_down", (rows, self.ffn, m.hidden), [self._own("down", 1)], m.experts
+            "mlp_down", (rows, self.ffn, m.hidden), {"down": partial(self._own, axis=1)}, m.experts
         )
         up.x = self.gathered if x is None else x
         parts = None if isinstance(up.plan, SplitKPlan) else down.input_layout
@@ -396,6 +456,19 @@ class LayerTensors:
     def _on_all(self, kernel: Callable[..., None], tensors: Sequence[Tensor]) -> None:
         for at in range(0, len(tensors), AT_ONCE):
             self.grid.launch(self.torch, "set-up", kernel, *tensors[at : at + AT_ONCE])
+
+
+def _numbered(
+    weights: Mapping[str, Callable[[str], Value | None]],
+) -> Iterator[tuple[int, tuple[str, Callable[[str], Value | None]]]]:
+    return enumerate(weights.items())
+
+
+def rows_of_weights(model: ModelShape, ranks: int) -> dict[str, int]:
+    """The rows of K of each weight on one of `ranks` SIPs."""
+    names = ("qkv", "gate", "up") if model.is_gated else ("qkv", "gate")
+    split = {"out": model.queries // ranks, "down": model.ffn // ranks}
+    return {**dict.fromkeys(names, model.hidden), **split}
 
 
 def rope_table(model: ModelShape, positions: NDArray[np.int64]) -> NDArray[np.float32]:
