@@ -14,7 +14,7 @@ from kernbench.cli.main import kernbench
 from kernbench.report import open_run
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.headline import main_scope
-from kernbench.report.explain.what_if import TARGETS, WhatIf, what_ifs
+from kernbench.report.explain.what_if import WhatIf, targets_of, what_ifs
 from kernbench.report.runs.saved_run import SavedRun
 
 SMALL = [
@@ -35,7 +35,12 @@ BENCHES = {
     "flash-attention --param pes=0": ["pe_math", "hbm", "router"],
     "softmax": ["pe_math", "pe_dma", "launch"],
 }
-TRAY = ("tp-mlp", "ccl-allreduce")  # run on all SIPs
+TRAY = ("tp-mlp", "ccl-allreduce", "pe2pe", "llm-layer")  # run on all SIPs
+FURTHER = (
+    "flash-attention", "gelu-mlp", "gemm-single-pe", "gpt3-qkv", "layernorm", "matmul-composite", "pe2pe", "qkv-gemm",
+    "qkv-gemm-multi-pe", "va-offset-verify",
+    "llm-layer --param tokens=16 --set system.sips.count=1",
+)  # fmt: skip
 MORE = {
     "columns": ["hbm"],  # bursts
     "one-channel": ["hbm"],
@@ -56,6 +61,24 @@ def test_a_forecast_is_within_ten_points_of_its_measurement(cause: str, tmp_path
     compare(run, explanation, [forecasts[name] for name in dict.fromkeys((*chosen, "pe_dma"))])
 
 
+@pytest.mark.parametrize("bench", FURTHER)
+def test_the_three_largest_forecasts_of_a_bench_are_what_they_measure(bench: str, tmp_path: Path) -> None:
+    run, explanation, forecasts = forecast(shlex.split(bench), tmp_path)
+    compare(run, explanation, sorted(forecasts.values(), key=lambda one: -one.gain_ns)[:3])
+
+
+def test_direct_links_between_sips_can_be_made_free(tmp_path: Path) -> None:
+    """Only where a machine has them: a forecast of them is of no use elsewhere."""
+    links = (
+        "{bw_gbs: 12.5, distance_mm: 0.0, port: {kind: sip_port, impl: builtin.sip_port, attrs: {overhead_ns: 250.0}}}"
+    )
+    words = ["ccl-allreduce", "--set", f"system.sips.links={links}", "--set", "system.sips.count=3"]
+    run, explanation, forecasts = forecast(words, tmp_path)
+    compare(run, explanation, [forecasts["sip_link"]])
+    assert forecasts["sip_link"].share > 0.3
+    assert "sip_link" not in forecast(["gemm-single-pe"], tmp_path / "without")[2]
+
+
 @pytest.mark.parametrize("bench", [*BENCHES, *MORE])
 def test_a_component_owns_only_what_vanishes_with_it(bench: str, tmp_path: Path) -> None:
     words = shlex.split(bench) if bench in BENCHES else [f"{MORE_SLOW}:{bench}"]
@@ -69,7 +92,7 @@ def forecast(bench: list[str], folder: Path) -> tuple[SavedRun, Explanation, dic
     assert done.exit_code == 0, done.output
     run = open_run(folder / "run")
     explanation = main_scope(run)
-    return run, explanation, {one.name: one for one in what_ifs(run, explanation, list(TARGETS))}
+    return run, explanation, {one.name: one for one in what_ifs(run, explanation, targets_of(run.graph.spec))}
 
 
 def compare(run: SavedRun, explanation: Explanation, forecasts: list[WhatIf]) -> None:

@@ -21,7 +21,7 @@ from kernbench.report.explain.measured import is_alike
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.stalls import stalls_of
 from kernbench.report.explain.verdict import verdict_of
-from kernbench.report.explain.what_if import TARGETS, component_of, machine_with, what_ifs
+from kernbench.report.explain.what_if import component_of, machine_with, targets_of, what_ifs
 from kernbench.report.runs.layout import KINDS
 from kernbench.web.machine_map import Json
 from kernbench.web.run_view import RunView
@@ -291,7 +291,7 @@ def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunV
     about = view.run.manifest
     same = [one for one in others if one is not view and is_alike(one.run.manifest, about)]
     by_machine = {one.run.manifest.machine_hash: one for one in same}
-    estimated = what_ifs(view.run, found, TARGETS)
+    estimated = what_ifs(view.run, found, targets_of(view.run.graph.spec))
     rows: list[Json] = []
     for one in sorted(estimated, key=lambda one: (-one.gain_ns, one.name)):
         other = by_machine.get(machine_with(view.run, one.settings)) if by_machine else None

@@ -37,6 +37,14 @@ class Target:
     overlaps: bool = False  # whether a transfer that waits for the engine overlaps the latency of the one before it
 
 
+class _Step(NamedTuple):
+    """A segment of a path, and what decides its gain beside it."""
+
+    segment: PathSegment
+    could_overlap: bool
+    flight_ns: float  # of a send: the rest of its message's flight, if it is the next segment
+
+
 class Gains:
     """A path, and how much shorter it would be without some components."""
 
@@ -46,22 +54,24 @@ class Gains:
         self._loads = Loads(run, scope)
         self._times = AccessTimes(run.graph)
         self._pieces = Pieces(run.ops)
-        self._alike: dict[object, tuple[PathSegment, bool, int]] = {}
+        self._alike: dict[object, tuple[_Step, int]] = {}
         segments = list(path)
         for segment, after in zip_longest(segments, segments[1:]):
-            could_overlap = self._could_overlap(segment, after)
-            key = (could_overlap, self._key(segment))
-            first, _, times = self._alike.get(key, (segment, could_overlap, 0))
-            self._alike[key] = (first, could_overlap, times + 1)
+            is_sent = after is not None and after.op == segment.op and after.cls == LATENCY and self._is_send(segment)
+            step = _Step(segment, self._could_overlap(segment, after), after.ns if is_sent and after else 0.0)
+            key = (step.could_overlap, step.flight_ns, self._key(segment))
+            first, times = self._alike.get(key, (step, 0))
+            self._alike[key] = (first, times + 1)
 
     def of(self, targets: Sequence[Target]) -> float:
         """The gain without all of `targets`."""
         return sum(
-            times * min(segment.ns, sum(self._gain_ns(segment, could_overlap, target) for target in targets))
-            for segment, could_overlap, times in self._alike.values()
+            times * min(step.segment.ns, sum(self._gain_ns(step, target) for target in targets))
+            for step, times in self._alike.values()
         )
 
-    def _gain_ns(self, segment: PathSegment, could_overlap: bool, target: Target) -> float:
+    def _gain_ns(self, step: _Step, target: Target) -> float:
+        segment, could_overlap = step.segment, step.could_overlap
         if segment.op >= 0 and self._run.ops.name[int(self._run.ops.row_of[segment.op])] == BARRIER:
             return self._barrier_gain_ns(segment, target)
         if target.overlaps and could_overlap and segment.cls == LATENCY:
@@ -69,6 +79,9 @@ class Gains:
         if segment.cls == QUEUE:
             return segment.ns * (1.0 - self._loads.queue_left(segment, target.links)) if target.links else 0.0
         gain = _gain_ns(self._run, segment, target, self._delays, self._times)
+        if self._is_send(segment) and self._leaves_its_sip(segment):
+            # It ends when its last byte has left the SIP: what the message gains and the rest of its flight has not.
+            return gain + max(0.0, _message_gain_ns(self._run, segment, target, self._times) - step.flight_ns)
         if segment.cls == LATENCY and "hbm channel" in target.links:
             gain += self._runs_ns(segment)
         if gain and segment.cls in WORK and target.engine:
@@ -81,6 +94,14 @@ class Gains:
             return _gain_ns(self._run, segment, target, self._delays, self._times)
         pe = self._run.lanes[segment.lane].component.rpartition(".")[0]
         return self._delays.barrier_ns(self._run.launches[segment.launch], pe, target.nodes) if target.nodes else 0.0
+
+    def _is_send(self, segment: PathSegment) -> bool:
+        is_op = segment.cls == COMMUNICATION and segment.op >= 0
+        return is_op and self._run.ops.name[int(self._run.ops.row_of[segment.op])] == SEND
+
+    def _leaves_its_sip(self, segment: PathSegment) -> bool:
+        route = self._run.ops.route.of(int(self._run.ops.row_of[segment.op]))
+        return any(self._run.places[int(place)].link_class in ("pcie", "sip link") for place in route)
 
     def _runs_ns(self, segment: PathSegment) -> float:
         """What a transfer of several runs of bytes takes longer than its requests: bursts, and channels used twice."""
@@ -134,7 +155,7 @@ def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: Launch
         return _transfer_gain_ns(run, segment, target)
     if segment.cls == LATENCY:
         if part == "pe_ipcq":  # a message: one direction, and its bytes are pipelined over all links
-            return _latency_gain_ns(run, segment, target, 1, times) + _stored_gain_ns(run, segment, target)
+            return _message_gain_ns(run, segment, target, times)
         later = _stored_gain_ns(run, segment, target) - _transfer_gain_ns(
             run, segment, target
         )  # links after the slowest
@@ -146,6 +167,10 @@ def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: Launch
             return 2 * delays.delay_ns(run.launches[0], target.nodes) if target.nodes and run.launches else 0.0
         return _transfer_gain_ns(run, segment, target) + _latency_gain_ns(run, segment, target, 2, times)
     return 0.0
+
+
+def _message_gain_ns(run: SavedRun, segment: PathSegment, target: Target, times: AccessTimes) -> float:
+    return _latency_gain_ns(run, segment, target, 1, times) + _stored_gain_ns(run, segment, target)
 
 
 def _notice_ns(run: SavedRun, segment: PathSegment, component: str) -> float:
@@ -165,7 +190,7 @@ def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, direct
     pe = run.lanes[segment.lane].component.rpartition(".")[0]
     accesses = [times.of(pe, memory) for memory in _memories(run, row, route)]
     if len(accesses) < 2:
-        hops = [_Hop(link.dst, link.link_class, link.gbs) for link in route]
+        hops = [_Hop(link.dst, _port_class(run, link), link.gbs) for link in route]
         return _delays_ns(run, hops, nbytes, target, directions)
     before = [
         (one.latency_ns, _delays_ns(run, _hops(run, one.path), nbytes, target, directions))
@@ -222,7 +247,7 @@ def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> floa
     delays: list[list[SavedPlace]] = [[]]
     for place in run.ops.route.of(row):
         link = run.places[int(place)]
-        if run.graph.nodes[link.src].kind == "pcie_ep":
+        if run.graph.nodes[link.src].kind in ("pcie_ep", "sip_port"):
             delays.append([])
         delays[-1].append(link)
     return sum(_gain_on_ns(run, hop_links, int(run.ops.nbytes[row]), target) for hop_links in delays)
@@ -231,10 +256,16 @@ def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> floa
 def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: Target) -> float:
     memory = run.graph.spec.cube.memory_map
     at_once = channels_at_once(run.graph)
-    rates = [(link.link_class, link.gbs * (at_once if link.link_class == "hbm port" else 1)) for link in links]
+    rates = [(_port_class(run, link), link.gbs * (at_once if link.link_class == "hbm port" else 1)) for link in links]
     if any(link.link_class == "hbm port" for link in links):
         rates.append(("hbm channel", (memory.hbm_channels_per_pe or 1) * memory.hbm_channel_bw_gbs))
     others = [gbs for link_class, gbs in rates if link_class not in target.links]
     if not rates:
         return 0.0
     return nbytes / min(gbs for _, gbs in rates) - (nbytes / min(others) if others else 0.0)
+
+
+def _port_class(run: SavedRun, link: SavedPlace) -> str:
+    """The class of a link; those between an IO chiplet's NoC and its PHYs are part of a UCIe port, as in a cube."""
+    ends = (run.graph.nodes[link.src].kind, run.graph.nodes[link.dst].kind)
+    return "ucie" if "io_ucie_conn" in ends else link.link_class

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kernbench.common.errors import KernBenchError
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.headline import main_scope, scope_id
-from kernbench.report.explain.what_if import FREE, TARGETS, WhatIf, machine_with, what_ifs
+from kernbench.report.explain.what_if import FREE, WhatIf, machine_with, targets_of, what_ifs
 from kernbench.report.runs.layout import MANIFEST
 from kernbench.report.runs.saved_run import Manifest, SavedRun, open_run
 
@@ -28,7 +28,7 @@ def with_measurements(run: SavedRun, explanation: Explanation) -> list[Estimated
     folders = sorted(path for path in beside.iterdir() if (path / MANIFEST).is_file()) if beside.is_dir() else []
     by_machine = {one.manifest.machine_hash: one for one in map(_opened, folders) if one is not None}
     found = []
-    for one in what_ifs(run, explanation, TARGETS):
+    for one in what_ifs(run, explanation, targets_of(run.graph.spec)):
         other = by_machine.get(machine_with(run, one.settings)) if by_machine else None
         measured = _same_scope_ns(run, explanation, other) if other and is_alike(other.manifest, run.manifest) else None
         if one.gain_ns > 0 or measured is not None:

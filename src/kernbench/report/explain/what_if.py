@@ -42,6 +42,7 @@ FREE: Final = "-free"  # ends the name of the folder beside a run that has its m
 FAST_GBS = 1e6  # the largest value that a description may set
 FAST_PER_NS = 1e9
 FAST_GHZ = 1000.0
+SIP_LINK: Final = "sip_link"
 _PE = "cube.pe_template.components"
 
 
@@ -129,6 +130,15 @@ TARGETS: Mapping[str, Target] = {
         links=("pcie", "io"),
         nodes=("switch", "pcie_ep"),
     ),
+    SIP_LINK: Target(
+        {
+            "system.sips.links.bw_gbs": FAST_GBS,
+            "system.sips.links.port.attrs.overhead_ns": 0.0,
+            "system.sips.links.port_to_noc_bw_gbs": FAST_GBS,
+        },
+        links=("sip link",),
+        nodes=("sip_port",),
+    ),
     "launch": Target(
         {
             "io_chiplet.components.io_cpu.attrs.overhead_ns": 0.0,
@@ -145,6 +155,11 @@ _OF_CLASS = {
     GEMM: "pe_gemm", MATH: "pe_math", FETCH_STORE: "pe_fetch_store", COMMUNICATION: "pe_ipcq", CREDIT: "pe_ipcq",
     LATENCY: "pe_dma", ISSUE: "pe_scheduler", LAUNCH: "launch",
 }  # fmt: skip
+
+
+def targets_of(spec: MachineSpec) -> list[str]:
+    """The components of a machine that can be made free: few machines have direct links between SIPs."""
+    return [name for name in TARGETS if name != SIP_LINK or spec.system.sips.links is not None]
 
 
 def component_of(bound: Verdict) -> str | None:
@@ -177,14 +192,14 @@ class WhatIf:
 def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -> list[WhatIf]:
     """For each pattern, the estimate for the components that it matches; raises UsageError if one matches none."""
     gains = Gains(run, explanation.scope, explanation.path)
-    found = []
+    found, there = [], targets_of(run.graph.spec)
     for pattern in patterns:
-        names = [name for name in TARGETS if fnmatchcase(name, pattern)]
+        names = [name for name in there if fnmatchcase(name, pattern)]
         if not names:
             raise UsageError(
                 f"no component '{pattern}' to make free",
                 where="--what-if",
-                hint=f"use one of {', '.join(TARGETS)}, or a *",
+                hint=f"use one of {', '.join(there)}, or a *",
             )
         chosen = [TARGETS[name] for name in names]
         settings = {key: value for target in chosen for key, value in target.settings.items()}
