@@ -73,7 +73,9 @@ class DmaReadCmd(NamedTuple):
 
 
 class DmaWriteCmd(NamedTuple):
-    """Send bytes from the PE's TCM to memory. `requests` say where to, and which of them go together."""
+    """Send bytes from the PE's TCM to memory. `requests` say where to, and which of them go together; `copies` say
+    where else the bytes of the only request go, by multicast.
+    """
 
     source: Operand
     target: Operand
@@ -81,6 +83,7 @@ class DmaWriteCmd(NamedTuple):
     requests: tuple[DmaRequest, ...]
     deps: tuple[int, ...] = ()
     line: str = ""  # of the kernel, where the op log wants it
+    copies: tuple[DmaRequest, ...] = ()
 
 
 class AtomicCmd(NamedTuple):

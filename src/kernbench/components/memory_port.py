@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kernbench.common.messages import Request
@@ -77,6 +77,12 @@ class MemoryPort(Protocol):
 
     def write(self, access: MemoryAccess) -> None:
         """Write bytes. Listeners there (`Context.listen`) are called with `payload` when the last byte is in memory."""
+
+    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+        """What writes the same bytes to this memory and others, and takes one access for each: a link that leads to
+        several of them carries the bytes once. Raises FabricError where paths form no tree, or are not the fabric's
+        alone.
+        """
 
     def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
         """Call the listeners of a range with `payload`, by a control message: it occupies no link. Returns the time of

@@ -134,7 +134,8 @@ class KernelWatch:
         if isinstance(cmd, DmaReadCmd):
             return [self._touch("read", "load", cmd.source, _segments(cmd), branch)]
         if isinstance(cmd, DmaWriteCmd):
-            return [self._touch("write", "store", cmd.target, _segments(cmd), branch)]
+            op = "multicast" if cmd.copies else "store"
+            return [self._touch("write", op, cmd.target, _segments(cmd), branch)]
         if not isinstance(cmd, CompositeCmd):
             return []
         inputs = [*cmd.inputs, *(step.operand for step in cmd.epilogues if step.operand is not None)]
@@ -172,4 +173,5 @@ class KernelWatch:
 
 
 def _segments(cmd: DmaReadCmd | DmaWriteCmd) -> tuple[Segment, ...]:
-    return tuple(segment for request in cmd.requests for segment in request)
+    copies = cmd.copies if isinstance(cmd, DmaWriteCmd) else ()
+    return tuple(segment for request in (*cmd.requests, *copies) for segment in request)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
+from kernbench.common.errors import FabricError
 from kernbench.common.last_of import LastOf
 from kernbench.components.base import Context, MemoryComponent, Packet
 from kernbench.components.memory_port import Arrival, Initiator, MemoryAccess, MemoryPort, OnArrival, OnLeft
@@ -115,6 +116,32 @@ class DirectPort:
             granules=granules,
         )  # fmt: skip
 
+    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+        ports: list[DirectPort] = [self]
+        for port in others:
+            ports.append(port if isinstance(port, DirectPort) else refuse_multicast(port.path))
+        self._fabric.tree([port.path for port in ports])
+        return partial(self._multicast, ports)
+
+    def _multicast(self, ports: Sequence[DirectPort], accesses: Sequence[MemoryAccess]) -> None:
+        """The first access of one port each, all of the same bytes at the same time."""
+        machine, (nbytes, _, at_ns, _, tag, *_) = self._machine, accesses[0]
+        targets: dict[int, tuple[DirectPort, MemoryAccess]] = {}
+
+        def arrived(transfer: Transfer) -> None:
+            port, access = targets[transfer.seq]
+            if access.done is not None:
+                machine.at(transfer.done_ns + port._back.control_ns, access.done, transfer)
+            machine.listeners.notify(port.path[-1], access.address, nbytes, access.payload)
+
+        for port, access in zip(ports, accesses, strict=True):
+            targets[next(self._sequence)] = port, access
+        where = [access.address if port.burst_bytes else None for port, access in targets.values()]
+        self._fabric.multicast(
+            [port.path for port in ports], nbytes, at_ns, write_to=where, on_done=arrived, tag=tag, seqs=list(targets),
+            granules=[access.granules for access in accesses],
+        )  # fmt: skip
+
     def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
         arrives_ns = at_ns + self._there.control_ns
         arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes)
@@ -164,6 +191,9 @@ class PacketPort:
         nbytes, address, _, _, tag, payload, on_left, _, _ = access
         packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=on_left)
         self._send(packet, access)
+
+    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+        return refuse_multicast(self.path)
 
     def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
         arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload)
@@ -232,6 +262,9 @@ class ChannelPort:
             part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, parts), granules)
             self._ports[channel].put(part, landed)
 
+    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+        return refuse_multicast(self.path)
+
     def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
         channel = address // self.burst_bytes % len(self._ports)
         return self._ports[channel].notify(address, nbytes, at_ns, tag, payload)
@@ -251,6 +284,14 @@ class ChannelPort:
 
     def _requests(self, access: MemoryAccess) -> list[ChannelRequest]:
         return channel_requests(access.address, access.nbytes, len(self._ports), self.burst_bytes)
+
+
+def refuse_multicast(path: Sequence[str]) -> NoReturn:
+    """A path that other blocks take part in, or several paths to one memory."""
+    raise FabricError(
+        f"a multicast from '{path[0]}' to '{path[-1]}', which is not reached by one path of links and routers",
+        hint="write to PEs of one SIP, without a router for each channel of HBM or a class of your own on the way",
+    )
 
 
 class _Joined:

@@ -35,6 +35,14 @@ def _findings(description: NetworkDescription) -> Iterator[Finding]:
             if x >= network.grid.w or y >= network.grid.h:
                 size = f"{network.grid.w} x {network.grid.h}"
                 yield Finding(f"network.tiles[{at}].at[{i}]", f"tile ({x}, {y}) is not on the grid", f"it is {size}")
+    if network.cores is not None:
+        columns, rows = network.cores.columns, network.cores.rows
+        for key, places, end in (("columns", columns, network.grid.w), ("rows", rows, network.grid.h)):
+            if not places or max(places) >= end or len(dict.fromkeys(places)) < len(places):
+                what = f"cores in {key} {list(places)}"
+                yield Finding(f"network.cores.{key}", what, f"give each once, from 0 to {end - 1}")
+        if not network.cores.issue_ns:
+            yield Finding("network.cores.issue_ns", "requests that take no time to issue", "give more than 0")
     if description.fabric.buffers is not None:
         yield from check_buffers(description.fabric.buffers)
 

@@ -71,6 +71,30 @@ class TileKind(Record):
     at: tuple[tuple[Coordinate, Coordinate], ...]
     injection_gbs: Gbs
     service_ns: Ns
+    ejection_gbs: Gbs | None = None  # as links.ejection
+
+
+class FidelitySpec(Record):
+    """How exactly an engine multiplies, and how fast."""
+
+    name: NocName
+    macs_per_ns: Annotated[float, number(1e-3, 1e9)]
+
+
+class CoreSpec(Record):
+    """Tiles that compute: those in one of the columns and one of the rows. An engine multiplies tiles of `side` x
+    `side` elements that come from the L1 beside it; for each network on chip a processor issues requests, one by one.
+    """
+
+    columns: tuple[Coordinate, ...]
+    rows: tuple[Coordinate, ...]
+    clock_ghz: Annotated[float, number(0.001, 1000.0)]
+    fidelities: tuple[FidelitySpec, ...]
+    side: Annotated[int, whole(1, 1024)]
+    tile_overhead_ns: Ns  # for each product of two tiles
+    operand_gbs: Gbs  # one tile per product
+    issue_ns: Ns  # of a request
+    start_ns: Ns  # of a kernel
 
 
 class NetworkSpec(Record):
@@ -83,6 +107,7 @@ class NetworkSpec(Record):
     requests: RequestSpec
     barriers: BarrierSpec
     tiles: tuple[TileKind, ...] = ()
+    cores: CoreSpec | None = None
 
 
 class NetworkDescription(Record):

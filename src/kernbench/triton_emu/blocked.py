@@ -88,7 +88,8 @@ def in_words(command: Command, rings: tuple[RingWait, ...] = ()) -> str:
     if isinstance(command, DmaReadCmd):
         return f"a DMA read of {command.source.nbytes} bytes at {command.source.address:#x}"
     if isinstance(command, DmaWriteCmd):
-        return f"a DMA write of {command.target.nbytes} bytes at {command.target.address:#x}"
+        what = f"a multicast to {1 + len(command.copies)} places" if command.copies else "a DMA write"
+        return f"{what} of {command.target.nbytes} bytes at {command.target.address:#x}"
     if isinstance(command, AtomicCmd):
         return f"atomic_{command.op} of {command.target.nbytes} bytes at {command.target.address:#x}"
     if isinstance(command, GemmCmd):

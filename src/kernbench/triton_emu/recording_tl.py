@@ -33,7 +33,7 @@ from kernbench.triton_emu.tl_engines import TlEngines
 
 ANSWERED = ("program_id", "num_programs", "physical_id", "directions", "peer")  # from where a kernel runs
 NOT_FOR_KERNELS = ("close", "ended")
-INCOMPARABLE = ("barrier", "device_print")  # of other PEs, and what each PE says for itself
+INCOMPARABLE = ("barrier", "device_print", "multicast")  # of other PEs, and what each PE says for itself
 
 
 class TlMethod(NamedTuple):

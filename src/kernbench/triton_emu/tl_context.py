@@ -23,6 +23,7 @@ from kernbench.triton_emu.tl_composite import TlComposite
 from kernbench.triton_emu.tl_debug import TlDebug
 from kernbench.triton_emu.tl_engines import TlEngines
 from kernbench.triton_emu.tl_ipcq import TlIpcq
+from kernbench.triton_emu.tl_multicast import TlMulticast
 from kernbench.triton_emu.tl_triton import TlTriton
 
 __all__ = ["CompletionHandle", "KernelEnv", "TLContext", "TensorHandle", "TensorPtr", "TensorRange"]
@@ -30,7 +31,7 @@ __all__ = ["CompletionHandle", "KernelEnv", "TLContext", "TensorHandle", "Tensor
 _AXES = "0 (PE), 1 (cube) or 2 (SIP)"
 
 
-class TLContext(TlEngines, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Names):
+class TLContext(TlEngines, TlMulticast, TlIpcq, TlBarrier, TlDebug, TlTriton, TlComposite, Names):
     """What a kernel gets as `tl`."""
 
     if not TYPE_CHECKING:  # type checkers report unknown names themselves

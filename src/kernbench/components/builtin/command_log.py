@@ -70,7 +70,8 @@ def _dma_entry(cmd: DmaCommand, nbytes: int) -> SimpleEntry:
         return SimpleEntry(f"atomic_{cmd.op}", _ATOMIC, atomic)
     source = cmd.source
     of_source = (source.space, source.address, source.shape, source.dtype)
-    return SimpleEntry("dma_write", _WRITE, (*of_source, target.space, target.address, nbytes, cmd.handle_id))
+    entry = SimpleEntry("dma_write", _WRITE, (*of_source, target.space, target.address, nbytes, cmd.handle_id))
+    return entry.plus("copies", len(cmd.copies)) if cmd.copies else entry
 
 
 def _math_entry(cmd: MathCmd) -> SimpleEntry:

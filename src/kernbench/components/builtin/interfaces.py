@@ -35,7 +35,8 @@ class ComputeSlots(Protocol):
 class DataMover(Protocol):
     """PE_DMA, as PE_CPU and PE_SCHEDULER need it.
 
-    Optional members: PE_CPU reports `busy_ns`, and the choice of tiles uses `timing_to(operand)`.
+    Optional members: PE_CPU reports `busy_ns`, the choice of tiles uses `timing_to(operand)`, and `tl.multicast` needs
+    `multicast_places(requests)`.
     """
 
     def translate(self, address: int, nbytes: int) -> Sequence[Segment]:

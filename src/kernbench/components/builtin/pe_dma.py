@@ -15,16 +15,17 @@ makes narrow tiles look faster than they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import simpy
 
 from kernbench.common.access_observers import AccessObservers
-from kernbench.common.commands import Operand, Segment
+from kernbench.common.commands import DmaRequest, Operand, Segment
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.declared_state import part
 from kernbench.common.engine_declaration import QUEUE_DEPTH, Attribute, EngineDeclaration
+from kernbench.common.errors import FabricError
 from kernbench.common.ipcq import Chunk, Credit
 from kernbench.common.last_of import LastOf
 from kernbench.common.messages import BaawSegmentInstallMsg, BaawSegmentRemoveMsg, PeDmaMsg, Request
@@ -35,7 +36,7 @@ from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.operand_reads import OperandRead, OperandReads
 from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pipeline import PeEngine, TileToken
-from kernbench.components.builtin.run_bursts import bursts_of
+from kernbench.components.builtin.run_bursts import RunBursts, bursts_of
 from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
 from kernbench.components.memory_port import Arrival, MemoryAccess, MemoryPort
 from kernbench.components.recording import LANE, NO_REF, STAGE_BITS
@@ -166,6 +167,9 @@ class PeDmaComponent(PeEngine):
         """Start a request of a simple command: all of its runs depart at once."""
         stage = token.stage
         assert isinstance(stage, RunsStage)
+        if stage.copies:
+            self._start_multicast(token, stage, at_ns)
+            return
         pieces = bursts_of((*self.locate(pa), nbytes) for pa, nbytes in stage.runs)
         token.pending = len(pieces)
         arrived = None if stage.apply is None else LastOf(len(pieces), stage.apply)
@@ -178,6 +182,29 @@ class PeDmaComponent(PeEngine):
                 port.write(access)
             else:
                 port.read(access)
+
+    def _start_multicast(self, token: TileToken, stage: RunsStage, at_ns: float) -> None:
+        """The same bytes to several memories: they leave once, and the request ends with the last acknowledgement."""
+        places = self.multicast_places((stage.runs, *stage.copies))
+        token.pending = len(places)
+        (first, *others) = places
+        accesses = [
+            MemoryAccess(place.nbytes, place.address, at_ns, self._moved, token, granules=place.granules)
+            for place in places
+        ]
+        first.port.multicast_to([place.port for place in others])(accesses)
+
+    def multicast_places(self, requests: Sequence[DmaRequest]) -> list[RunBursts]:
+        """Where each of several requests goes; raises FabricError where one multicast cannot reach them all."""
+        found = [bursts_of((*self.locate(pa), nbytes) for pa, nbytes in runs) for runs in requests]
+        if any(len(pieces) != 1 for pieces in found):
+            raise FabricError(
+                "a multicast to a place that is not one run of bytes from the beginning of a burst on",
+                hint="multicast a dense block to addresses that are multiples of a burst of HBM",
+            )
+        places = [pieces[0] for pieces in found]
+        places[0].port.multicast_to([place.port for place in places[1:]])
+        return places
 
     def _moved(self, arrival: Arrival) -> None:
         token = arrival.tag

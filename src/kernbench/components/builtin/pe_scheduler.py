@@ -20,6 +20,7 @@ from kernbench.common.commands import (
     CompositeCmd,
     DmaCommand,
     DmaReadCmd,
+    DmaWriteCmd,
     GemmCmd,
     MathCmd,
     ScheduledCommand,
@@ -200,10 +201,24 @@ class PeSchedulerComponent(PeEngine):
                 hint="give runs of bytes to move; an access that touches nothing needs no command",
             )
         kind = StageType.DMA_READ if isinstance(cmd, DmaReadCmd) else StageType.DMA_WRITE
+        if isinstance(cmd, DmaWriteCmd) and cmd.copies:
+            return [self._multicast_plan(cmd)]
         return [
             TilePlan(0, (RunsStage(kind, DMA, runs, sum([nbytes for _, nbytes in runs]), _atomic_effect(cmd, number)),))
             for number, runs in enumerate(cmd.requests)
         ]
+
+    def _multicast_plan(self, cmd: DmaWriteCmd) -> TilePlan:
+        """One stage; raises KernelError for a PE_DMA that cannot multicast, and FabricError for places."""
+        find_places = getattr(self._dma, "multicast_places", None)
+        if find_places is None or len(cmd.requests) != 1:
+            raise KernelError(
+                f"a multicast of {len(cmd.requests)} requests by {type(self._dma).__name__}",
+                hint="give one dense block, and a PE_DMA with `multicast_places`",
+            )
+        find_places((cmd.requests[0], *cmd.copies))  # now, so that what cannot be done is refused at the call
+        nbytes = sum(nbytes for _, nbytes in cmd.requests[0])
+        return TilePlan(0, (RunsStage(StageType.DMA_WRITE, DMA, cmd.requests[0], nbytes, None, cmd.copies),))
 
     def _compute_stage(self, cmd: GemmCmd | MathCmd) -> Stage:
         if isinstance(cmd, GemmCmd):

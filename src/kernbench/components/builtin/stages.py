@@ -54,13 +54,16 @@ class DmaStage(NamedTuple):
 
 
 class RunsStage(NamedTuple):
-    """One request of a simple command: runs of bytes anywhere in memory. `apply` makes it a read-modify-write."""
+    """One request of a simple command: runs of bytes anywhere in memory. `apply` makes it a read-modify-write,
+    `copies` a multicast.
+    """
 
     type: StageType
     component: str
     runs: DmaRequest
     nbytes: int
     apply: Callable[[], object] | None = None
+    copies: tuple[DmaRequest, ...] = ()
 
     @property
     def op_kind(self) -> str:

@@ -154,7 +154,7 @@ class Counters:
     def _look_at_new_routes(self) -> None:
         for kind in range(self._looked_at, len(self._tally.kinds)):
             last_flit = self._tally.kinds[kind]
-            first, last = last_flit.route.nodes[0], last_flit.route.nodes[-1]
+            first, last = last_flit.route.origin, last_flit.route.nodes[-1]
             if first in self._groups:
                 self._channel_users.setdefault(last, []).append((first, True, last_flit, kind))
             elif last in self._groups:

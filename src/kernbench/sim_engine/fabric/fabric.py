@@ -16,12 +16,14 @@ from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.model import Network, Route
-from kernbench.sim_engine.fabric.multicast import join, segments_of
+from kernbench.sim_engine.fabric.multicast import Segment, join, segments_of
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.fabric.reservations import OnInterrupt, Reservation
 from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
+
+Tree = tuple[Sequence[Segment], Sequence[Route]]
 
 MANY_EVENTS = 150_000  # after which a compiled loop is worth what it takes to load it: about as much as they took
 
@@ -58,6 +60,7 @@ class Fabric:
             if compile_after <= 0:
                 self.engine.compile()
         self._maker = TransferMaker(network, self.engine.groups)
+        self._trees: dict[tuple[tuple[Hashable, ...], ...], Tree] = {}
         self._trains: TrainPlanner | None = None
         if mode == "adaptive":
             self.engine.planner = self._trains = TrainPlanner(self.engine)
@@ -126,35 +129,30 @@ class Fabric:
         *,
         header_bytes: int = 0,
         write_to: Sequence[int | None] | None = None,
+        granules: Sequence[int] | None = None,
         on_done: Callable[[Transfer], None] | None = None,
-        tags: Sequence[object] | None = None,
+        tag: object = None,
+        seqs: Sequence[int] | None = None,
     ) -> list[Transfer]:
         """Send `nbytes` along several paths that form a tree: a link that several paths share carries them once.
 
-        Returns a transfer for each path, done when its destination has the bytes; `write_to`, as that of `inject`, and
-        `tags` are given for each. Raises FabricError for paths that form no tree, where users' delay rules or finite
-        buffers are on them, and for what `inject` refuses.
+        Returns a transfer for each path, done when its destination has the bytes: `on_done` is called for each.
+        `write_to`, `granules` and `seqs` are those of `inject`, one for each. Raises FabricError for what `inject` and
+        `tree` refuse.
         """
-        engine, network = self.engine, self.network
+        engine = self.engine
         at = engine.now if at_ns is None else at_ns
         if not engine.now <= at < MAX_TIME_NS or nbytes + header_bytes <= 0:
             raise FabricError(
                 f"a multicast of {nbytes} bytes at {at} ns, when the clock stands at {engine.now} ns",
                 hint="send at least one byte, now or later",
             )
-        if network.buffers is not None:
-            raise FabricError(
-                "a multicast on a network with finite buffers",
-                hint="leave `fabric.buffers` out: a flit that waits for credits of several links is not modelled",
-            )
-        segments = segments_of(paths)
-        routes = [network.route(segment.path) for segment in segments]
-        if any(route.has_delay_rule for route in routes):
-            raise FabricError("a multicast through a node with a delay rule", hint="take paths that avoid the node")
+        segments, routes = self.tree(paths)
         transfers = [
             self._maker.make(
-                route, nbytes, on_grid(at), on_done, None if tags is None else tags[number], header_bytes,
-                write_to=None if write_to is None else write_to[number],
+                route, nbytes, on_grid(at), on_done, tag, header_bytes,
+                write_to=None if write_to is None else write_to[number], seq=None if seqs is None else seqs[number],
+                granules=0 if granules is None else granules[number],
             )
             for number, route in enumerate(routes)
         ]  # fmt: skip
@@ -163,6 +161,26 @@ class Fabric:
             transfer.slow = self._counters.is_slow(transfer)
         engine.send(transfers[0])
         return transfers
+
+    def tree(self, paths: Sequence[Sequence[Hashable]]) -> Tree:
+        """Segments of a multicast and their routes; found once, then looked up. Raises FabricError for paths that form
+        no tree, and where users' delay rules or finite buffers are on them.
+        """
+        key = tuple(map(tuple, paths))
+        found = self._trees.get(key)
+        if found is None:
+            network = self.network
+            if network.buffers is not None:
+                raise FabricError(
+                    "a multicast on a network with finite buffers",
+                    hint="leave `fabric.buffers` out: a flit that waits for credits of several links is not modelled",
+                )
+            segments = segments_of(key)
+            routes = [network.segment(segment.path, key[0][0]) for segment in segments]
+            if any(route.has_delay_rule for route in routes):
+                raise FabricError("a multicast through a node with a delay rule", hint="take paths that avoid the node")
+            found = self._trees[key] = segments, routes
+        return found
 
     def run(self, until: float = INFINITY) -> None:
         """Move everything up to `until`, calling `on_done` of each transfer at its time."""

@@ -76,7 +76,7 @@ class LastFlit:
 class Route:
     """A path, looked up once: its links with their times. `nodes` are indices."""
 
-    DERIVED = ("_last_flits", "crossings", "heads", "hops", "links", "path")  # made once
+    DERIVED = ("_last_flits", "crossings", "heads", "hops", "links", "origin", "path")  # made once
 
     __slots__ = (
         "_last_flits",
@@ -90,12 +90,14 @@ class Route:
         "links",
         "loops",
         "nodes",
+        "origin",
         "path",
     )
 
-    def __init__(self, network: Network, path: tuple[Hashable, ...]) -> None:
+    def __init__(self, network: Network, path: tuple[Hashable, ...], origin: Hashable = None) -> None:
         self.path = path
         self.nodes, self.links = network.along(path)
+        self.origin = self.nodes[0] if origin is None else network.node_index(origin)  # where its bytes come from
         self.hops = len(self.links)
         self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
         rules = network.delay_rule
@@ -180,6 +182,7 @@ class Network:
         self._nodes: dict[Hashable, int] = {}
         self._links: dict[tuple[int, int], int] = {}
         self._routes: dict[tuple[Hashable, ...], Route] = {}
+        self._segments: dict[tuple[Hashable, tuple[Hashable, ...]], Route] = {}
         self._link_times: dict[tuple[float | None, float], tuple[float, float]] = {}
         self._occupancies: dict[int, Occupancy] = {}  # by bytes of a flit
         self._in_use = False
@@ -411,6 +414,15 @@ class Network:
                     hint="give at least a source and a destination",
                 )
             found = self._routes[key] = Route(self, key)
+        return found
+
+    def segment(self, path: tuple[Hashable, ...], origin: Hashable) -> Route:
+        """A part of a path that begins somewhere on the way of bytes from `origin`."""
+        if path[0] == origin:
+            return self.route(path)
+        found = self._segments.get((origin, path))
+        if found is None:
+            found = self._segments[origin, path] = Route(self, path, origin)
         return found
 
     def put_to_use(self) -> dict[int, ChannelGroup]:
