@@ -466,8 +466,10 @@ def test_what_is_for_one_processor_is_refused_at_its_line(kernel, arguments, mes
 
 
 def test_a_block_that_does_not_fit_tcm_says_so():
-    with pytest.raises(LaunchError, match="TCM overflow"), simulated():
+    with pytest.raises(LaunchError, match="TCM overflow") as caught, simulated():
         pages[(1,)](torch.zeros(1 << 20), torch.zeros(1 << 20), B=1 << 20)
+    assert "num_stages" in str(caught.value)
+    assert "tl.ref" not in str(caught.value)  # no name of Triton's
 
 
 @pytest.mark.parametrize(
@@ -476,8 +478,64 @@ def test_a_block_that_does_not_fit_tcm_says_so():
         ({"schedule": "random"}, "schedule is 'random'"),
         ({"placement": "nowhere"}, "placement is 'nowhere'"),
         ({"BLOCKS": 4}, "kernel 'pages' has no parameter 'BLOCKS'"),
+        ({"num_stage": 2}, "has no parameter 'num_stage'.*\n.*did you mean 'num_stages'"),
+        ({"num_stages": -1}, "num_stages is -1"),
+        ({"stream": 0}, "has no parameter 'stream'"),
     ],
 )
 def test_a_wrong_option_names_the_choices(options, message):
     with pytest.raises(UsageError, match=message), simulated():
         pages[(1,)](torch.zeros(64), torch.zeros(64), B=64, **options)
+
+
+def test_without_stages_nothing_overlaps_as_with_one():
+    """Triton's compiler pipelines no loop with num_stages=0 or 1."""
+    x, out = torch.ones(16 * 1024), torch.empty(1024)
+    with simulated() as sim:
+        for stages in (0, 1, 3):
+            walk[(1,)](x, out, 16, B=1024, HEAVY=True, num_stages=stages)
+    none, one, three = (launch.ns for launch in sim.launches)
+    assert none == one > three
+
+
+def test_an_option_that_does_nothing_here_is_noted_once(capsys):
+    with simulated():
+        for _ in range(2):
+            pages[(1,)](torch.zeros(64), torch.zeros(64), B=64, waves_per_eu=2, num_warps=4)
+    said = capsys.readouterr().err
+    assert said.count("waves_per_eu has no meaning") == said.count("num_warps has no meaning") == 1
+
+
+@triton.jit
+def product(a, b, out, K, N: tl.constexpr, B: tl.constexpr):
+    rows = tl.program_id(0) * B + tl.arange(0, B)
+    columns = tl.program_id(1) * B + tl.arange(0, B)
+    total = tl.zeros((B, B), tl.float32)
+    for k in range(0, K, B):
+        at = k + tl.arange(0, B)
+        total += tl.dot(tl.load(a + rows[:, None] * K + at[None, :]), tl.load(b + at[:, None] * N + columns[None, :]))
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+def test_rows_that_are_read_together_take_the_times_of_single_flits(monkeypatch):
+    """16 programs of 4 steps, each with two blocks of 32 rows: 128 requests are joined, and none without fast paths."""
+    pytest.importorskip("numba")
+    from kernbench.sim_engine.fabric.loop_reads import LoopReads
+
+    monkeypatch.setattr("kernbench.sim_engine.machine.MANY_EVENTS", 0)
+    joined, plain = [], LoopReads.add
+    monkeypatch.setattr(
+        LoopReads, "add", lambda self, reads, *rest: (joined.append(len(reads)), plain(self, reads, *rest))
+    )
+    a, b = torch.rand(128, 128), torch.rand(128, 128)
+    seen = []
+    for exact in ("", "all"):
+        monkeypatch.setenv("KERNBENCH_EXACT", exact)
+        out = torch.zeros(128, 128)
+        with simulated() as sim:
+            product[(4, 4)](a, b, out, 128, N=128, B=32, placement="interleave")
+        assert torch.allclose(out, a @ b)
+        (launch,) = sim.launches
+        seen.append((launch.ns, launch.launch.bytes_hbm, sim.total_ns))
+    assert seen[0] == seen[1]
+    assert joined == [32] * 128

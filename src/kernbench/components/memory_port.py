@@ -47,6 +47,22 @@ class MemoryAccess(NamedTuple):
     granules: int = 0
 
 
+class Part(Protocol):
+    """One of several reads: where, how many bytes, and how many granules of the last burst."""
+
+    @property
+    def port(self) -> MemoryPort: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def granules(self) -> int: ...
+
+
 class MemoryPort(Protocol):
     """One memory as a DMA engine reaches it over any path.
 
@@ -74,6 +90,11 @@ class MemoryPort(Protocol):
 
     def read(self, access: MemoryAccess) -> None:
         """Read bytes."""
+
+    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+        """Read several parts, of this memory and others, as `read` does with each; `done` is called once, when the last
+        one is here. False, and nothing done, where that gains nothing.
+        """
 
     def write(self, access: MemoryAccess) -> None:
         """Write bytes. Listeners there (`Context.listen`) are called with `payload` when the last byte is in memory."""

@@ -16,9 +16,9 @@ from typing import NamedTuple, NoReturn, Protocol
 from kernbench.common.errors import FabricError
 from kernbench.common.last_of import LastOf
 from kernbench.components.base import Context, MemoryComponent, Packet
-from kernbench.components.memory_port import Arrival, Initiator, MemoryAccess, MemoryPort, OnArrival, OnLeft
+from kernbench.components.memory_port import Arrival, Initiator, MemoryAccess, MemoryPort, OnArrival, OnLeft, Part
 from kernbench.policy.address.channel_map import ChannelRequest, channel_path, channel_requests
-from kernbench.sim_engine.fabric import Fabric, Network, Transfer
+from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
 
@@ -94,6 +94,24 @@ class DirectPort:
         self._fabric.inject(
             self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, seq=seq, granules=granules
         )
+
+    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+        fabric = self._fabric
+        if not fabric.takes_reads(len(parts)):
+            return False
+        ports = [part.port for part in parts]
+        if not all(type(port) is DirectPort and port.burst_bytes for port in ports):
+            return False
+        reads = [
+            JoinedRead(
+                port._back, part.nbytes, at_ns + port._there.control_ns, part.address, part.granules,
+                next(port._sequence),
+            )
+            for port, part in zip(ports, parts, strict=True)
+            if isinstance(port, DirectPort)
+        ]  # fmt: skip
+        fabric.inject_reads(reads, done, tag)
+        return True
 
     def write(self, access: MemoryAccess) -> None:
         notify = self._machine.listeners.notify
@@ -187,6 +205,9 @@ class PacketPort:
         request = access.tag.request
         self._send(Packet(request, self.path, wanted_bytes=access.nbytes, address=access.address), access)
 
+    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+        return False
+
     def write(self, access: MemoryAccess) -> None:
         nbytes, address, _, _, tag, payload, on_left, _, _ = access
         packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=on_left)
@@ -249,6 +270,9 @@ class ChannelPort:
             granules = self._granules(access, channel)
             part = MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules)
             self._ports[channel].read(part)
+
+    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+        return False
 
     def write(self, access: MemoryAccess) -> None:
         nbytes, address, at_ns, done, tag, payload, on_left, _, _ = access

@@ -4,8 +4,8 @@ A function that is timed is called once: a launch takes the same simulated time 
 of an autotuned kernel are tried on a machine of their own, so that the run itself has only the launch of the chosen
 one; those that differ in what has no meaning here (`num_warps`) are tried once. Large grids are tried in part: programs
 run in waves, one on each PE, and each wave after the second is taken to last as long as the second. A configuration is
-given up when it has taken longer than the best so far, or when its loads so far show that it would take half as long
-again.
+given up when it has taken longer than the best so far, or when its loads so far show that it would: by half as much at
+first, by less the more of its time has passed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernbench.common.units import format_ns
 
 SLOWER = "slower than the best so far"
 OUTLOOK_FROM = 1 / 8  # of the best time so far that a trial has taken before its pace is judged
-FAR_LONGER = 1.5  # than the best so far: what a trial would take at its pace when it is given up
+MARGIN = 0.5  # of the best so far, that a trial may be slower at its pace when it begins; less of it as time goes by
 WAVES = 2  # of a large grid that are simulated when configurations are compared
 
 
@@ -51,8 +51,8 @@ class Clock(Protocol):
 
 class Outlook:
     """Ends a trial early that is bound to be slower than the best one so far: after a part of that one's time, a PE
-    whose loads so far, at the pace so far, would take far longer than the best. Loads run ahead of work, so that the
-    share of loads is more than that of work.
+    whose loads so far, at the pace so far, would take longer than the best and a margin, which shrinks to nothing as
+    the pace gets certain. Loads run ahead of work, so that the share of loads is more than that of work.
     """
 
     def __init__(self, program: Clock, loads: int, most_ns: float) -> None:
@@ -63,7 +63,8 @@ class Outlook:
         """A load is about to be issued: those before it were."""
         now_ns = self._program.now_ns
         took_ns = now_ns - self._start_ns
-        if took_ns > OUTLOOK_FROM * self._most_ns and took_ns * self._loads > FAR_LONGER * self._most_ns * self._done:
+        longest_ns = self._most_ns + MARGIN * (self._most_ns - took_ns)
+        if took_ns > OUTLOOK_FROM * self._most_ns and took_ns * self._loads > longest_ns * self._done:
             limit_time(now_ns)
         self._done += 1
 
@@ -102,6 +103,14 @@ class TuningTable:
         return {"kernel": self.kernel, "trials": [each.as_json() for each in self.trials]}
 
 
+class _Tuning:
+    """A call of an autotuned kernel whose configurations are tried: its arguments, and the trials so far."""
+
+    def __init__(self, arguments: object, table: TuningTable) -> None:
+        self.arguments, self.table = arguments, table
+        self.tried: dict[object, Trial] = {}  # configurations that differ in nothing that has a meaning are one
+
+
 def _in_words(config: dict[str, object]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items()) or "nothing"
 
@@ -129,23 +138,20 @@ class Benchmarks:
 
     def bench_of_tuner(self) -> Callable[..., Any]:
         """What stands for `Autotuner._bench`: one configuration's time, three times over as quantiles are."""
-        tried: dict[tuple[int, object], Trial] = {}
-        tables: dict[int, TuningTable] = {}
+        latest: list[_Tuning] = []  # of one kernel at a time: a call that is tuned has arguments of its own
 
         def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
-            run = id(tuner.nargs)
-            if run not in tables or tables[run].kernel != tuner.base_fn.__name__ or not tables[run].trials:
-                tables.clear()
-                tried.clear()
-                tables[run] = TuningTable(tuner.base_fn.__name__)
-                self.tables.append(tables[run])
+            if not latest or latest[0].arguments is not tuner.nargs:
+                latest[:] = [_Tuning(tuner.nargs, TuningTable(tuner.base_fn.__name__))]
+                self.tables.append(latest[0].table)
+            tuning = latest[0]
             shown = {**config.kwargs, "num_stages": config.num_stages}
-            key = (run, tuple(sorted((name, repr(value)) for name, value in shown.items())))
-            if key not in tried:
-                best_ns = min((each.ns for each in tables[run].trials), default=float("inf"))
-                tried[key] = self._tried(tuner, args, config, meta, shown, best_ns)
-                tables[run].trials.append(tried[key])
-            return [tried[key].ns] * 3
+            key = tuple(sorted((name, repr(value)) for name, value in shown.items()))
+            if key not in tuning.tried:
+                best_ns = min((each.ns for each in tuning.table.trials), default=float("inf"))
+                tuning.tried[key] = self._tried(tuner, args, config, meta, shown, best_ns)
+                tuning.table.trials.append(tuning.tried[key])
+            return [tuning.tried[key].ns] * 3
 
         return bench
 

@@ -8,6 +8,7 @@ stores and atomics are commands of its DMA engine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,13 @@ def _wrapped(method: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
     """Triton's builder with memory, engines and time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The interpreter computes every integer operation again in 64 bits, for an assertion that it makes in a debug
+        # build only: else neither is part of the kernel.
+        plain: Any = vars(self)["options"]
+        self.options = replace(plain, sanitize_overflow=plain.debug)
 
     def create_get_program_id(self, axis: int) -> Any:
         return Handle(np.array([current().program_id[axis]], dtype=np.int32), core.int32)

@@ -6,6 +6,8 @@ lacks one is refused with the list of those that are tested.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import fields
 from importlib import import_module, metadata
 from typing import Any
 
@@ -92,6 +94,19 @@ try:  # a library that only some releases bring
     vendor_blas = import_module("triton._C.libtriton").nvidia.cublas
 except (ImportError, AttributeError):
     vendor_blas = None
+
+
+def _launch_options() -> tuple[str, ...]:
+    """What a launch may be given beside the parameters of its kernel: the options of Triton's compilers, and ours."""
+    names = {"schedule", "placement"}
+    for vendor, options in (("nvidia", "CUDAOptions"), ("amd", "HIPOptions")):
+        with suppress(ImportError):  # a build may have one of them only
+            found = getattr(import_module(f"triton.backends.{vendor}.compiler"), options)
+            names |= {each.name for each in fields(found)}
+    return tuple(sorted(names))
+
+
+LAUNCH_OPTIONS = _launch_options()
 _np_dtype = interpreter._get_np_dtype
 _by_name: dict[str, Any] = {}
 

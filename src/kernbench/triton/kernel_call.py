@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from kernbench.common.errors import UsageError
-from kernbench.triton.internals import Handle, TensorDescriptor, core, interpreter
+from kernbench.common.nearest import nearest
+from kernbench.triton.internals import LAUNCH_OPTIONS, Handle, TensorDescriptor, core, interpreter
 from kernbench.triton.placement import Ids
 
 DEFAULT_STAGES = 3  # as Triton's own
@@ -31,7 +32,7 @@ class KernelCall:
         names = list(inspect.signature(fn).parameters)
         given = {name: value for name, value in kwargs.items() if name in names}
         options = {name: value for name, value in kwargs.items() if name not in names}
-        _refuse_misspelt(fn.__name__, options, names)
+        _refuse_unknown(fn.__name__, options, names)
         if "num_stages" in given:
             options["num_stages"] = given["num_stages"]
         arguments = inspect.getcallargs(fn, *args, **given)
@@ -51,7 +52,8 @@ class KernelCall:
 
     @property
     def num_stages(self) -> int:
-        return max(int(_unwrapped(self.options.get("num_stages") or DEFAULT_STAGES)), 1)
+        given = self.options.get("num_stages")
+        return DEFAULT_STAGES if given is None else _stages(given)
 
     @property
     def config(self) -> dict[str, object]:
@@ -73,11 +75,21 @@ class KernelCall:
             yield from _tensors_in(name, value)
 
 
-def _refuse_misspelt(kernel: str, options: Iterable[str], names: Sequence[str]) -> None:
-    """Raise UsageError for a keyword that is no parameter and can be no option: those have small letters."""
+def _refuse_unknown(kernel: str, options: Iterable[str], names: Sequence[str]) -> None:
+    """Raise UsageError for a keyword that is no parameter of the kernel and no option of a launch."""
     for option in options:
-        if option != option.lower():
-            raise UsageError(f"kernel '{kernel}' has no parameter '{option}'", hint=f"it has {', '.join(names)}")
+        if option not in LAUNCH_OPTIONS:
+            near = nearest(option, [*names, *LAUNCH_OPTIONS])
+            hint = f"did you mean '{near}'?" if near else f"it has {', '.join(names)}"
+            raise UsageError(f"kernel '{kernel}' has no parameter '{option}', and no launch has that option", hint=hint)
+
+
+def _stages(value: Any) -> int:
+    """How many iterations of a loop are under way at a time; 0 and 1 both say that none overlaps the next."""
+    stages = int(_unwrapped(value))
+    if stages < 0:
+        raise UsageError(f"num_stages is {stages}", hint="give 0 or more")
+    return max(stages, 1)
 
 
 def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

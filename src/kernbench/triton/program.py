@@ -43,6 +43,7 @@ class PeProgram:
         computes: bool = True,
     ) -> None:
         self.tl = tl
+        tl._arena.advice = "with fewer num_stages"
         self._computes = computes
         self.grid = grid
         self.program_id = (0, 0, 0)

@@ -40,7 +40,8 @@ from kernbench.triton.torch_front import BlasLibrary, DeviceFront, cuda_names, d
 Schedule = Literal["static", "dynamic"]
 SCHEDULES = ("static", "dynamic")
 _LAUNCHING_NS = 2000.0  # more than the host's request needs to reach all PEs
-_WITHOUT_MEANING = ("num_warps", "num_ctas", "maxnreg")
+_WITH_MEANING = ("num_stages", "schedule", "placement")  # of the options of a launch
+_ANY_PROCESSOR = ("debug",)  # those that change nothing in a right program
 _MISSING = object()
 
 
@@ -282,10 +283,12 @@ class Simulation:
         return pe_programs
 
     def _say_once(self, call: KernelCall) -> None:
-        for name in _WITHOUT_MEANING:
-            if call.options.get(name) is not None and name not in self._told:
-                self._told.add(name)
-                self._note(f"note: {name} has no meaning on this machine: a program runs on one PE")
+        """Note the options of a launch that do nothing here, each once."""
+        for name, value in call.options.items():
+            if value is None or name in (*_WITH_MEANING, *_ANY_PROCESSOR) or name in self._told:
+                continue
+            self._told.add(name)
+            self._note(f"note: {name} has no meaning on this machine: a program runs on one PE")
 
     # ---- copies on the machine
 

@@ -43,6 +43,7 @@ class TcmArena:
         self._space: SlotList | None = None  # while nothing was ever taken
         self._closed = False
         self.peak_bytes = 0
+        self.advice = "drop tensors you no longer need (del x), stream with tl.ref and tl.composite"
 
     def alloc(self, nbytes: int) -> TcmBlock:
         """A block of `nbytes`; raises KernelError at the user's line when there is no room."""
@@ -88,6 +89,5 @@ class TcmArena:
         return kernel_error(
             f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
             f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}; taken by {taken}",
-            "work on smaller blocks, drop tensors you no longer need (del x), stream with tl.ref and tl.composite, "
-            "or raise cube.memory_map.tcm_mb_per_pe",
+            f"work on smaller blocks, {self.advice}, or raise cube.memory_map.tcm_mb_per_pe",
         )

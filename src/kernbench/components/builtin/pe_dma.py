@@ -171,6 +171,10 @@ class PeDmaComponent(PeEngine):
             self._start_multicast(token, stage, at_ns)
             return
         pieces = bursts_of((*self.locate(pa), nbytes) for pa, nbytes in stage.runs)
+        if stage.type is StageType.DMA_READ and stage.apply is None and pieces:
+            token.pending = 1
+            if pieces[0].port.read_together(pieces, at_ns, self._moved, token):
+                return
         token.pending = len(pieces)
         arrived = None if stage.apply is None else LastOf(len(pieces), stage.apply)
         for piece in pieces:

@@ -8,6 +8,7 @@ from kernbench.common.flits import FlitArrival
 from kernbench.sim_engine.fabric.buffers import Buffers
 from kernbench.sim_engine.fabric.clock import FabricEnvironment
 from kernbench.sim_engine.fabric.fabric import Fabric
+from kernbench.sim_engine.fabric.joined_reads import JoinedRead
 from kernbench.sim_engine.fabric.model import BETWEEN, DelayRule, Network
 from kernbench.sim_engine.fabric.reservations import Reservation
 from kernbench.sim_engine.fabric.transfers import (
@@ -26,6 +27,7 @@ __all__ = [
     "FlitArrival",
     "FlitHop",
     "HopTimes",
+    "JoinedRead",
     "LinkCounters",
     "Network",
     "Reservation",

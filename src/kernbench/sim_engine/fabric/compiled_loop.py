@@ -11,6 +11,11 @@ Last flits may be quicker, since they may be smaller, and on the last link of al
 When those that are queued can be through is known, and the first of them ends the window: what an end sets off may be
 in everybody's way.
 
+Reads that set out together (`loop_reads.py`) wait in one queue until they are at their memories, a node each. A memory
+is to them what a link is to flits: it takes them in order, puts their bursts on its channels, and a flit is ready for
+the first link when its burst, and those before it, are through. Where that may be within a window, it ends the window
+as a quick flit does. Only the last read of those that set out together is reported when it ends.
+
 Queues whose first flit comes within a window of some moment are *near*, and looked at whenever flits are moved; the
 others are *far*, and looked at when no near ones are left before the next window.
 
@@ -28,13 +33,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-FREE_NODE, FREE_NODES, FREE_QUEUE, NEAR, FAR, QUICK, ENDS, WRITES, EVENTS = range(9)  # of `counts`
+FREE_NODE, FREE_NODES, FREE_QUEUE, FREE_QUEUES, NEAR, FAR, QUICK, ENDS, WRITES, EVENTS = range(10)  # of `counts`
 TRANSFER, FLIT, HOP, NEXT = range(4)  # of `node_ints`
 HEAD, TAIL, ORDER = range(3)  # of `queues`
 FIRST, HOPS, LAST, IS_WRITE = range(4)  # of `transfers`
 OCCUPY, OCCUPY_LAST, TAIL_NS, LEAST_LAST = range(4)  # of `crossing_ns`
 LINK, IS_IN_SERIES = range(2)  # of `crossing_ints`
-FREE, WORST, WORST_AT = range(3)  # of `link_ns`
+FREE, WORST, WORST_AT = range(3)  # of `link_ns` and `channel_ns`
+GROUP, BLOCK, QUEUE, TOGETHER, LAST_GRANULES, INJECTION = range(6)  # of `read_ints`
+LAST_BURST, END = range(2)  # of `read_ns`
+LEFT, LATEST, BY_LINK = range(3)  # of `joined_ints`: reads that have not ended, the one that ended last, by which link
+CHANNEL, MASK, WHOLE = range(3)  # of `group_ints`: the first channel, channels - 1, granules of a whole burst
+AT_MEMORY = -1  # the hop of a read that is not at its memory yet
+EACH_ITS_OWN = -1  # the order of a queue whose nodes have one each
 NEXT_NS, WINDOW, NEAR_NS, FAR_NS, FIRST_END = range(
     5
 )  # of `clock`: the next flit, the window, where far begins, its first flit
@@ -66,6 +77,14 @@ class State(NamedTuple):
     write_ints: Array
     counts: Array
     clock: Array
+    read_ints: Array  # of reads that set out together, by transfer
+    read_ns: Array
+    joined_ints: Array  # of those that set out together, as one
+    joined_ns: Array  # when the latest so far has ended
+    group_ints: Array  # of memories
+    burst_ns: Array
+    channel_ns: Array
+    granules: Array  # that channels were given
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -142,6 +161,7 @@ def add(
     """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own."""
     queue = counts[FREE_QUEUE]
     counts[FREE_QUEUE] = queues[queue, TAIL]
+    counts[FREE_QUEUES] -= 1
     queues[queue, ORDER] = order
     before = -1
     counts[FREE_NODES] -= len(times)
@@ -183,14 +203,15 @@ def _look_further(now: float, head_ns: Array, near: Array, far: Array, counts: A
 
 @compiled
 def _hand_out(
-    stop: float, until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array,
+    memories: int, stop: float, until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array,
     node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array, inbox: Array, touched: Array,
-    transfers: Array, crossing_ints: Array, counts: Array, clock: Array,
+    transfers: Array, crossing_ints: Array, counts: Array, clock: Array, read_ints: Array,
 ) -> int:  # fmt: skip
     """Hand the flits of near queues that are ready before `stop`, up to `until` and before what happens at `other_ns`,
-    to their links: each in its place there, mostly behind the latest one. Returns how many links have some.
+    to their links, and reads to their memories: each in its place there, mostly behind the latest one. Returns how many
+    of these have some.
     """
-    links, size, count = len(inbox), counts[NEAR], 0
+    links, size, count = len(inbox) - memories, counts[NEAR], 0
     near_ns, far_ns, nears, fars, next_ns = clock[NEAR_NS], clock[FAR_NS], 0, counts[FAR], np.inf
     for at in range(size):
         queue = near[at]
@@ -198,9 +219,15 @@ def _hand_out(
         if time < stop and time <= until and time <= other_ns:
             order = queue if queue < links else queues[queue, ORDER]
             node = queues[queue, HEAD]
+            has_own_orders = order == EACH_ITS_OWN
+            if has_own_orders:
+                order = node_order[node]
             while time < stop and time <= until and (time < other_ns or (time == other_ns and order < other_order)):
-                following = node_ints[node, NEXT]
-                link = crossing_ints[transfers[node_ints[node, TRANSFER], FIRST] + node_ints[node, HOP], LINK]
+                following, transfer, hop = node_ints[node, NEXT], node_ints[node, TRANSFER], node_ints[node, HOP]
+                if hop == AT_MEMORY:
+                    link = links + read_ints[transfer, GROUP]
+                else:
+                    link = crossing_ints[transfers[transfer, FIRST] + hop, LINK]
                 before, after = -1, inbox[link, 0]
                 if after < 0:
                     touched[count] = link
@@ -222,12 +249,15 @@ def _hand_out(
                 inbox[link, 1] = node
                 node = following
                 time = node_ns[node] if node >= 0 else np.inf
+                if has_own_orders and node >= 0:
+                    order = node_order[node]
             queues[queue, HEAD] = node
             head_ns[queue] = time
             if node < 0:
                 if queue >= links:
                     queues[queue, TAIL] = counts[FREE_QUEUE]
                     counts[FREE_QUEUE] = queue
+                    counts[FREE_QUEUES] += 1
                 continue
         if time < near_ns:
             near[nears] = queue
@@ -242,18 +272,65 @@ def _hand_out(
 
 
 @compiled
+def _read(
+    node: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
+    quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array, users: Array, counts: Array,
+    clock: Array, read_ints: Array, read_ns: Array, group_ints: Array, burst_ns: Array, channel_ns: Array,
+    granules: Array,
+) -> None:  # fmt: skip
+    """Reads are at one memory, from `node` on: its channels take their bursts as in `ChannelGroup.commit_reads`."""
+    while node >= 0:
+        following, transfer, now = node_ints[node, NEXT], node_ints[node, TRANSFER], node_ns[node]
+        group, queue, last = read_ints[transfer, GROUP], read_ints[transfer, QUEUE], transfers[transfer, LAST]
+        flit, latest = queues[queue, HEAD], 0.0
+        for i in range(last + 1):
+            channel = group_ints[group, CHANNEL] + ((read_ints[transfer, BLOCK] + i) & group_ints[group, MASK])
+            start = channel_ns[FREE, channel]
+            if start <= now:
+                start = now
+            elif start - now > channel_ns[WORST, channel]:
+                channel_ns[WORST, channel] = start - now
+                channel_ns[WORST_AT, channel] = now
+            finish = start + (read_ns[transfer, LAST_BURST] if i == last else burst_ns[group])
+            channel_ns[FREE, channel] = finish
+            granules[channel] += read_ints[transfer, LAST_GRANULES] if i == last else group_ints[group, WHOLE]
+            latest = max(latest, finish)
+            node_ns[flit] = latest
+            flit = node_ints[flit, NEXT]
+        first = transfers[transfer, FIRST]
+        for hop in range(transfers[transfer, HOPS]):
+            users[crossing_ints[first + hop, LINK]] += 1
+        head_ns[queue] = node_ns[queues[queue, HEAD]]
+        _put(queue, head_ns[queue], near, far, counts, clock)
+        if crossing_ns[first, LEAST_LAST] < clock[WINDOW]:
+            note_quick(quick_ns, counts, latest + crossing_ns[first, LEAST_LAST])
+        node_ints[node, NEXT] = counts[FREE_NODE]
+        counts[FREE_NODE] = node
+        counts[FREE_NODES] += 1
+        counts[EVENTS] += 1
+        node = following
+
+
+@compiled
 def _take(
     count: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
     inbox: Array, touched: Array, quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array,
     link_ns: Array, users: Array, end_ns: Array, end_ints: Array, write_ns: Array, write_ints: Array, counts: Array,
-    clock: Array,
+    clock: Array, read_ints: Array, read_ns: Array, joined_ints: Array, joined_ns: Array, group_ints: Array,
+    burst_ns: Array, channel_ns: Array, granules: Array,
 ) -> None:  # fmt: skip
     """The `count` links that were handed flits take them, each by the rule of `fifo.leave_ns`, and those in series with
-    it do so at once.
+    it do so at once; memories take their reads.
     """
-    window, ends, writes, events = clock[WINDOW], counts[ENDS], counts[WRITES], counts[EVENTS]
+    window, ends, writes, events = clock[WINDOW], counts[ENDS], counts[WRITES], 0
     for at in range(count):
         node, inbox[touched[at], 0] = inbox[touched[at], 0], -1
+        if touched[at] >= len(users):
+            _read(
+                node, node_ns, node_ints, queues, head_ns, near, far, quick_ns, transfers, crossing_ints, crossing_ns,
+                users, counts, clock, read_ints, read_ns, group_ints, burst_ns, channel_ns, granules,
+            )  # fmt: skip
+            continue
         while node >= 0:
             following = node_ints[node, NEXT]
             transfer, leave = node_ints[node, TRANSFER], node_ns[node]
@@ -299,15 +376,30 @@ def _take(
                     write_ints[writes, 2] = transfer
                     writes += 1
                 if is_last:
-                    end_ns[ends] = leave
-                    end_ints[ends, 0], end_ints[ends, 1] = link, transfer
-                    ends += 1
-                    clock[FIRST_END] = min(clock[FIRST_END], leave)
+                    together, ended = read_ints[transfer, TOGETHER], True
+                    end, by_link, whose = leave, link, transfer
+                    if together >= 0:
+                        read_ns[transfer, END] = leave
+                        latest, end = joined_ints[together, LATEST], joined_ns[together]
+                        if leave > end or (
+                            leave == end and read_ints[transfer, INJECTION] > read_ints[latest, INJECTION]
+                        ):
+                            joined_ns[together] = end = leave
+                            joined_ints[together, LATEST], joined_ints[together, BY_LINK] = transfer, link
+                        joined_ints[together, LEFT] -= 1
+                        ended = joined_ints[together, LEFT] == 0
+                        whose, by_link = joined_ints[together, LATEST], joined_ints[together, BY_LINK]
+                    if ended:
+                        end_ns[ends] = end
+                        end_ints[ends, 0], end_ints[ends, 1] = by_link, whose
+                        ends += 1
+                        clock[FIRST_END] = min(clock[FIRST_END], end)
                 node_ints[node, NEXT] = counts[FREE_NODE]
                 counts[FREE_NODE] = node
                 counts[FREE_NODES] += 1
             node = following
-    counts[ENDS], counts[WRITES], counts[EVENTS] = ends, writes, events
+    counts[ENDS], counts[WRITES] = ends, writes
+    counts[EVENTS] += events
 
 
 @compiled
@@ -315,7 +407,8 @@ def move(
     until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array, node_ints: Array,
     queues: Array, head_ns: Array, near: Array, far: Array, inbox: Array, touched: Array, quick_ns: Array,
     transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ns: Array, users: Array, end_ns: Array,
-    end_ints: Array, write_ns: Array, write_ints: Array, counts: Array, clock: Array,
+    end_ints: Array, write_ns: Array, write_ints: Array, counts: Array, clock: Array, read_ints: Array, read_ns: Array,
+    joined_ints: Array, joined_ns: Array, group_ints: Array, burst_ns: Array, channel_ns: Array, granules: Array,
 ) -> None:  # fmt: skip
     """Move flits up to `until`, or to the next event outside the loop, or to the first end to be reported."""
     counts[ENDS] = counts[WRITES] = counts[EVENTS] = 0
@@ -329,12 +422,13 @@ def move(
         quick = _next_quick(quick_ns, counts, now)
         stop = min(now + clock[WINDOW], clock[NEAR_NS], clock[FIRST_END], quick)
         count = _hand_out(
-            stop, until, other_ns, other_order, node_ns, node_order, node_ints, queues, head_ns, near, far, inbox,
-            touched, transfers, crossing_ints, counts, clock,
+            len(burst_ns), stop, until, other_ns, other_order, node_ns, node_order, node_ints, queues, head_ns, near,
+            far, inbox, touched, transfers, crossing_ints, counts, clock, read_ints,
         )  # fmt: skip
         _take(
             count, node_ns, node_ints, queues, head_ns, near, far, inbox, touched, quick_ns, transfers, crossing_ints,
-            crossing_ns, link_ns, users, end_ns, end_ints, write_ns, write_ints, counts, clock,
+            crossing_ns, link_ns, users, end_ns, end_ints, write_ns, write_ints, counts, clock, read_ints, read_ns,
+            joined_ints, joined_ns, group_ints, burst_ns, channel_ns, granules,
         )  # fmt: skip
         clock[NEXT_NS] = min(clock[NEXT_NS], clock[FAR_NS])
         if not count:
@@ -354,7 +448,8 @@ def next_order(state: State) -> int:
     found = np.iinfo(np.int64).max
     for queue in _filled(state):
         if state.head_ns[queue] == state.clock[NEXT_NS]:
-            found = min(found, queue if queue < len(state.users) else state.queues[queue, ORDER])
+            order = queue if queue < len(state.users) else state.queues[queue, ORDER]
+            found = min(found, state.node_order[state.queues[queue, HEAD]] if order == EACH_ITS_OWN else order)
     return found
 
 
@@ -381,18 +476,26 @@ def find(state: State, transfer: int) -> Array:
 @compiled
 def remove(state: State, transfer: int) -> None:
     """The flits of a transfer are no longer moved one by one."""
-    counts, queues, clock = state.counts, state.queues, state.clock
     filled = _filled(state)
+    for queue in filled:
+        _remove_from(queue, transfer, state.node_ints, state.queues, state.counts)
+    _put_all(filled, state)
+
+
+@compiled
+def _put_all(filled: Array, state: State) -> None:
+    """These queues have lost some of their flits: those that have any left take their places, the others are free."""
+    counts, queues, clock = state.counts, state.queues, state.clock
     counts[NEAR] = counts[FAR] = 0
     clock[NEAR_NS], clock[FAR_NS] = 0.0, np.inf
     for queue in filled:
-        _remove_from(queue, transfer, state.node_ints, queues, counts)
         if queues[queue, HEAD] >= 0:
             state.head_ns[queue] = state.node_ns[queues[queue, HEAD]]
             _put(queue, state.head_ns[queue], state.near, state.far, counts, clock)
         elif queue >= len(state.users):
             queues[queue, TAIL] = counts[FREE_QUEUE]
             counts[FREE_QUEUE] = queue
+            counts[FREE_QUEUES] += 1
     clock[NEXT_NS] = clock[FAR_NS]
 
 
@@ -414,3 +517,89 @@ def _remove_from(queue: int, transfer: int, node_ints: Array, queues: Array, cou
             node_ints[node, NEXT] = -1
             queues[queue, TAIL] = before = node
         node = following
+
+
+@compiled
+def add_reads(places: Array, times: Array, state: State) -> None:
+    """Reads set out together, in order of when they will be at their memories. Their flits have a queue each."""
+    queues, counts, read_ints, last = state.queues, state.counts, state.read_ints, state.transfers[:, LAST]
+    waiting = _free_queue(queues, counts)
+    queues[waiting, ORDER], queues[waiting, HEAD] = EACH_ITS_OWN, -1
+    for at in range(len(places)):
+        place, time = places[at], times[at]
+        queue = _free_queue(queues, counts)
+        queues[queue, ORDER], queues[queue, HEAD] = read_ints[place, INJECTION], -1
+        read_ints[place, QUEUE] = queue
+        for flit in range(last[place] + 1):
+            _append(queue, place, flit, 0, 0.0, state.node_ns, state.node_ints, queues, counts)
+        _append(waiting, place, 0, AT_MEMORY, time, state.node_ns, state.node_ints, queues, counts)
+        state.node_order[queues[waiting, TAIL]] = read_ints[place, INJECTION]
+        first_ns = state.burst_ns[read_ints[place, GROUP]] if last[place] else state.read_ns[place, LAST_BURST]
+        if first_ns < state.clock[WINDOW]:
+            note_quick(state.quick_ns, counts, time + first_ns)
+    state.head_ns[waiting] = times[0]
+    _put(waiting, times[0], state.near, state.far, counts, state.clock)
+    state.clock[NEXT_NS] = min(state.clock[NEXT_NS], times[0])
+
+
+@compiled
+def _free_queue(queues: Array, counts: Array) -> int:
+    queue = counts[FREE_QUEUE]
+    counts[FREE_QUEUE] = queues[queue, TAIL]
+    counts[FREE_QUEUES] -= 1
+    return queue  # type: ignore[no-any-return]  # an array of numba has no types
+
+
+@compiled
+def _append(
+    queue: int, transfer: int, flit: int, hop: int, time: float, node_ns: Array, node_ints: Array, queues: Array,
+    counts: Array,
+) -> None:  # fmt: skip
+    """A node for a flit, at the end of a queue."""
+    node = counts[FREE_NODE]
+    counts[FREE_NODE] = node_ints[node, NEXT]
+    counts[FREE_NODES] -= 1
+    node_ns[node] = time
+    node_ints[node, TRANSFER], node_ints[node, FLIT] = transfer, flit
+    node_ints[node, HOP], node_ints[node, NEXT] = hop, -1
+    if queues[queue, HEAD] < 0:
+        queues[queue, HEAD] = node
+    else:
+        node_ints[queues[queue, TAIL], NEXT] = node
+    queues[queue, TAIL] = node
+
+
+@compiled
+def take_reads(group: int, state: State) -> Array:
+    """Take out the reads that are on their way to a memory: rows of transfer and time of arrival, in no order."""
+    node_ints, queues, counts = state.node_ints, state.queues, state.counts
+    filled, found = _filled(state), 0
+    rows = np.empty((len(state.transfers), 2))
+    for queue in filled:
+        if queue < len(state.users) or queues[queue, ORDER] != EACH_ITS_OWN:
+            continue
+        node, before = queues[queue, HEAD], -1
+        queues[queue, HEAD] = -1
+        while node >= 0:
+            following, transfer = node_ints[node, NEXT], node_ints[node, TRANSFER]
+            if state.read_ints[transfer, GROUP] == group:
+                rows[found, 0], rows[found, 1] = transfer, state.node_ns[node]
+                found += 1
+                node_ints[node, NEXT] = counts[FREE_NODE]
+                counts[FREE_NODE] = node
+                counts[FREE_NODES] += 1
+                own = state.read_ints[transfer, QUEUE]
+                _remove_from(own, transfer, node_ints, queues, counts)
+                queues[own, TAIL] = counts[FREE_QUEUE]
+                counts[FREE_QUEUE] = own
+                counts[FREE_QUEUES] += 1
+            else:
+                if before < 0:
+                    queues[queue, HEAD] = node
+                else:
+                    node_ints[before, NEXT] = node
+                node_ints[node, NEXT] = -1
+                queues[queue, TAIL] = before = node
+            node = following
+    _put_all(filled, state)
+    return rows[:found]

@@ -6,7 +6,7 @@ plans that reach beyond the present are turned into flits before a read (`Fabric
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
@@ -44,6 +44,7 @@ class Counters:
         # By the other end: node with channels, whether it was read, the last flit, and the kind of transfer.
         self._channel_users: dict[int, list[tuple[int, bool, LastFlit, int]]] = {}
         self._looked_at = 0  # entries of the tally that are known there
+        self.before_reading: Callable[[], None] = _nothing  # has what is done counted
 
     # ---- counting
 
@@ -84,14 +85,17 @@ class Counters:
 
     def done(self) -> Iterator[Done]:
         """All transfers that are done, by kind."""
+        self.before_reading()
         return self._tally.all()
 
     def done_so_far(self) -> DoneCounts:
         """Which transfers are done, for `done_since` and `busy_since`."""
+        self.before_reading()
         return self._tally.so_far()
 
     def done_since(self, before: DoneCounts) -> Iterator[Done]:
         """Transfers that are done since `done_so_far` said `before`, by kind."""
+        self.before_reading()
         return self._tally.since(before)
 
     def busy_since(
@@ -100,6 +104,7 @@ class Counters:
         """How long links were busy with what is done since `done_so_far` said `before`, in order of index; with what
         has touched `parts` of the network, or with all.
         """
+        self.before_reading()
         busy_ns: dict[int, float] = {}
         for last_flit, flits, transfers in self._tally.since(before, parts):
             for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
@@ -137,6 +142,7 @@ class Counters:
 
         Of transfers that are done; of those that end elsewhere on their way, nothing.
         """
+        self.before_reading()
         if self._looked_at < len(self._tally.kinds):
             self._look_at_new_routes()
         moved: dict[int, list[int]] = {}
@@ -185,6 +191,7 @@ class Counters:
 
     def _totals(self) -> tuple[list[int], list[float]]:
         """Of every link: the bytes it has carried for transfers that are done, and how long that took."""
+        self.before_reading()
         links = len(self.network.link_ends)
         nbytes, busy_ns = [0] * links, [0.0] * links
         for last_flit, flits, transfers in self._tally.all():
@@ -197,3 +204,7 @@ class Counters:
     def _counters_of(self, link: int, nbytes: int, busy_ns: float) -> LinkCounters:
         wait, bw_gbs = self._links.worst[link], self.network.bw_gbs[link] or 0.0
         return LinkCounters(nbytes, busy_ns, round(wait * bw_gbs), wait, self._links.worst_at[link])
+
+
+def _nothing() -> None:
+    """All that is done is counted."""

@@ -34,20 +34,24 @@ from kernbench.sim_engine.fabric.flit_events import (
     Event,
 )
 from kernbench.sim_engine.fabric.flit_steps import FlitSteps
+from kernbench.sim_engine.fabric.joined_reads import JoinedReads
 from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Network
 from kernbench.sim_engine.fabric.planner import FlitLoop, FlitsOnly, Planner
 from kernbench.sim_engine.fabric.reservations import Reservations
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 if TYPE_CHECKING:
-    pass
+    from kernbench.sim_engine.fabric.loop_reads import LoopReads
+
+FEW_READS = 8  # that are as well moved one by one, as long as no others are moved together
+TYPICAL_HOPS = 16  # that a read will take, when the loop is asked for on its behalf
 
 
 class FlitEngine(FlitSteps):
     """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
 
     DERIVED = (  # a plan is split before its state is taken, and a reservation ends at the first interfering transfer
-        "compile_after", "events", "lacks_numba", "loop", "planner", "recalled", "reservations",
+        "compile_after", "events", "lacks_numba", "loop", "planner", "reads", "recalled", "reservations",
     )  # fmt: skip
 
     def __init__(self, network: Network, *, record: bool = False, activity: Activity | None = None) -> None:
@@ -56,6 +60,7 @@ class FlitEngine(FlitSteps):
         self.reservations = Reservations(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
         self.loop: FlitLoop | None = None  # the loop that moves flits beside the agenda, if there is one
+        self.reads: LoopReads | None = None  # that set out together: beside such a loop
         self.compile_after: float = INFINITY  # events, before it is asked for
         self.lacks_numba = False  # whether it was asked for in vain
         self.recalled = False  # `advance` goes no further than the present instant, once
@@ -68,7 +73,21 @@ class FlitEngine(FlitSteps):
         if at == self.now < self.next_time():
             self.set_out(transfer, at)  # nothing else can happen at this instant before it
         else:
-            self.agenda.push((at, transfer.order, -1, transfer, AT_INJECT))
+            self.push_injection(transfer)
+
+    def push_injection(self, transfer: Transfer) -> None:
+        """A transfer sets out at its time, in its place among what happens then."""
+        self.agenda.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
+
+    def takes_reads(self, count: int) -> bool:
+        """Whether reads that set out together may be moved together. Many of them ask for a loop that can."""
+        if self.queues is None:
+            if self.compile_after < INFINITY:
+                self.compile_after -= count * TYPICAL_HOPS
+            return False
+        if count < FEW_READS and not (self.reads is not None and self.reads.are_any):
+            return False
+        return not (self.reservations.held or self.counters.sees_flits)
 
     def send_control(self, transfer: Transfer) -> None:
         """A message of zero bytes: neither waits for others nor makes them wait."""
@@ -233,8 +252,11 @@ class FlitEngine(FlitSteps):
         except ImportError:  # numba is an extra
             self.lacks_numba = True
             return
-        self.queues = self.loop = FlitQueues(self.links)
+        from kernbench.sim_engine.fabric.loop_reads import LoopReads
+
+        self.queues = self.loop = FlitQueues(self.links, self.groups)
         self.queues.take_from(self.agenda)
+        self.reads = LoopReads(self, self.queues)
 
     def _move_both(self, until: float, loop: FlitLoop) -> list[Transfer]:
         """What `_move` does: events of the agenda, and flits of the loop, in one order of time."""
@@ -307,6 +329,9 @@ class FlitEngine(FlitSteps):
             self.planner.ended(transfer, now)
             if self.counters.activity is not None:
                 self.counters.activity.ended(transfer, now)
+        elif isinstance(transfer, JoinedReads):
+            assert self.reads is not None
+            self.reads.ended(transfer)
 
     # ---- for `rewind.py`
 

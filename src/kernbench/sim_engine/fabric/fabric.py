@@ -15,6 +15,7 @@ from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.joined_reads import JoinedRead, JoinedReads
 from kernbench.sim_engine.fabric.model import Network, Route
 from kernbench.sim_engine.fabric.multicast import Segment, join, segments_of
 from kernbench.sim_engine.fabric.planned_trains import Mode
@@ -181,6 +182,26 @@ class Fabric:
                 raise FabricError("a multicast through a node with a delay rule", hint="take paths that avoid the node")
             found = self._trees[key] = segments, routes
         return found
+
+    def takes_reads(self, count: int) -> bool:
+        """Whether `inject_reads` may be called for so many."""
+        return self.engine.takes_reads(count)
+
+    def inject_reads(self, reads: list[JoinedRead], on_done: Callable[[Transfer], None], tag: object) -> None:
+        """Have reads set out together, each as `inject` does with `read_from`; `on_done` is called when the last one is
+        done. Only where `takes_reads` says so, at the same instant.
+        """
+        assert self.engine.reads is not None
+        self.engine.reads.add(reads, on_done, tag, self._alone)
+
+    def _alone(self, read: JoinedRead, together: JoinedReads) -> Transfer:
+        """One of several reads as a transfer of its own."""
+        route, nbytes, at_ns, address, granules, seq = read
+        made = self._maker.make(
+            route, nbytes, on_grid(at_ns), together.part_done, together.tag, 0, address, None, seq, granules
+        )
+        made.slow = route.has_delay_rule
+        return made
 
     def run(self, until: float = INFINITY) -> None:
         """Move everything up to `until`, calling `on_done` of each transfer at its time."""

@@ -6,7 +6,7 @@ state of links is shared: `Links` then lies in arrays that both sides read and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from kernbench.sim_engine.fabric import compiled_loop as loop
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.joined_reads import JoinedReads
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.progressions import Pace, Times, each_time
-from kernbench.sim_engine.fabric.transfers import Transfer
+from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
 
-NODES, QUEUES, TRANSFERS, CROSSINGS = 1 << 14, 1 << 10, 1 << 10, 1 << 12  # room to begin with
+NODES, QUEUES, TRANSFERS, CROSSINGS, JOINED = 1 << 14, 1 << 10, 1 << 10, 1 << 12, 1 << 6  # room to begin with
 FEW = 32  # flits whose times are not worth a calculation with arrays
 
 Floats = NDArray[np.float64]
@@ -30,8 +31,8 @@ Floats = NDArray[np.float64]
 class FlitQueues:
     """Plain flits of one engine: those of transfers that are not traced, over links without delay rules."""
 
-    def __init__(self, links: Links) -> None:
-        count = len(links.free)
+    def __init__(self, links: Links, groups: Mapping[int, ChannelGroup]) -> None:
+        count, memories, channels = len(links.free), len(groups), sum(group.channels for group in groups.values())
         link_ns, users = np.array([links.free, links.worst, links.worst_at]), np.array(links.users, np.int64)
         links.free, links.worst, links.worst_at = (_shared(row) for row in link_ns)
         links.users = _shared(users)
@@ -43,8 +44,8 @@ class FlitQueues:
             head_ns=np.full(count, INFINITY),
             near=np.empty(count, np.int32),
             far=np.empty(count, np.int32),
-            inbox=np.full((count, 2), -1, np.int32),
-            touched=np.empty(count, np.int32),
+            inbox=np.full((count + memories, 2), -1, np.int32),
+            touched=np.empty(count + memories, np.int32),
             quick_ns=np.empty(2 * TRANSFERS),
             transfers=np.zeros((TRANSFERS, 4), np.int32),
             crossing_ints=np.zeros((CROSSINGS, 2), np.int32),
@@ -55,8 +56,16 @@ class FlitQueues:
             end_ints=np.empty((TRANSFERS, 2), np.int32),
             write_ns=np.empty(0),
             write_ints=np.empty((0, 3), np.int32),
-            counts=np.zeros(9, np.int64),
+            counts=np.zeros(10, np.int64),
             clock=np.array([INFINITY, INFINITY, 0.0, INFINITY, INFINITY]),
+            read_ints=np.full((TRANSFERS, 6), -1, np.int64),
+            read_ns=np.zeros((TRANSFERS, 2)),
+            joined_ints=np.zeros((JOINED, 3), np.int64),
+            joined_ns=np.zeros(JOINED),
+            group_ints=np.array(_groups_in_order(groups), np.int64).reshape(memories, 3),
+            burst_ns=np.array([group.burst_ns for group in groups.values()], np.float64),
+            channel_ns=np.zeros((3, channels)),
+            granules=np.zeros(channels, np.int64),
         )
         self._counts, self._clock = self._state.counts, self._state.clock
         self._counts[loop.FREE_NODE] = self._counts[loop.FREE_QUEUE] = -1
@@ -100,13 +109,7 @@ class FlitQueues:
     def _add(self, transfer: Transfer, hop: int, index: int, times: Floats) -> None:
         order = transfer.links[hop - 1] if hop else transfer.order
         place, counts = self._place_of(transfer), self._counts
-        if counts[loop.FREE_NODES] < len(times):
-            self._more_nodes(max(len(times), len(self._state.node_ns)))
-        if counts[loop.FREE_QUEUE] < 0:
-            self._more_queues(len(self._state.queues))
-        most_quick = counts[loop.QUICK] + 2 * len(self._under_way)  # two of each are there at most
-        while most_quick > len(self._state.quick_ns):
-            self._state = self._state._replace(quick_ns=_longer(self._state.quick_ns))
+        self.make_room(0, len(times))
         state = self._state
         loop.add(
             times, order, place, index, hop, state.node_ns, state.node_ints, state.queues, state.head_ns, state.near,
@@ -128,45 +131,48 @@ class FlitQueues:
         place = self._places.get(transfer.seq)
         if place is not None:
             return place
+        place = self._places[transfer.seq] = self.place_for(transfer)
+        assert transfer.last_flit is not None
+        first = self.first_crossing(transfer.last_flit)
+        self._state.transfers[place] = first, transfer.hops, transfer.last, transfer.sink is not None
+        self._state.read_ints[place, loop.TOGETHER] = -1
+        return place
+
+    def place_for(self, transfer: Transfer) -> int:
+        """A row for a transfer, or for one of several that it stands for; `leave` frees it."""
         if self._free_places:
             place = self._free_places.pop()
             self._under_way[place] = transfer
-        else:
-            place = len(self._under_way)
-            self._under_way.append(transfer)
-            if place == len(self._state.transfers):
-                state = self._state
-                longer = {name: _longer(getattr(state, name)) for name in ("transfers", "end_ns", "end_ints")}
-                self._state = state._replace(**longer)
-        self._places[transfer.seq] = place
-        first = self._first_crossing(transfer)
-        self._state.transfers[place] = first, transfer.hops, transfer.last, transfer.sink is not None
+            return place
+        place = len(self._under_way)
+        self._under_way.append(transfer)
+        if place == len(self._state.transfers):
+            state, names = self._state, ("transfers", "end_ns", "end_ints", "read_ints", "read_ns")
+            self._state = state._replace(**{name: _longer(getattr(state, name)) for name in names})
         return place
 
-    def _first_crossing(self, transfer: Transfer) -> int:
-        """Where the crossings of transfers like this one begin."""
-        last_flit = transfer.last_flit
-        assert last_flit is not None
+    def first_crossing(self, last_flit: LastFlit) -> int:
+        """Where the crossings of transfers with this last flit begin."""
         first = self._firsts.get(last_flit)
         if first is None:
             first = self._firsts[last_flit] = self._crossings
-            self._crossings += transfer.hops
+            self._crossings += last_flit.route.hops
             while self._crossings > len(self._state.crossing_ints):
                 state = self._state
                 self._state = state._replace(
                     crossing_ints=_longer(state.crossing_ints), crossing_ns=_longer(state.crossing_ns)
                 )
-            self._note_crossings(transfer, first)
+            self._note_crossings(last_flit, first)
         return first
 
-    def _note_crossings(self, transfer: Transfer, first: int) -> None:
+    def _note_crossings(self, last_flit: LastFlit, first: int) -> None:
         """Write the rows of a transfer's crossings, and shorten the window where one is quicker."""
         ints: list[tuple[int, bool]] = []
         times: list[tuple[float, float, float, float]] = []
         least = least_last = 0.0  # from a hop to the end of the links in series with it,
         goes_on = False  # and whether there is more behind them
         window = self._clock[loop.WINDOW]
-        for whole, last in zip(reversed(transfer.crossings), reversed(transfer.last_crossings), strict=True):
+        for whole, last in zip(reversed(last_flit.route.crossings), reversed(last_flit.crossings), strict=True):
             _, occupy_ns, tail_ns, onward, special = whole
             is_in_series = bool(special & IN_SERIES)
             if not is_in_series:
@@ -177,8 +183,8 @@ class FlitQueues:
             times.append((occupy_ns, last.occupy_ns, tail_ns, least_last))
             if goes_on and least < window:
                 window = least
-        self._state.crossing_ints[first : first + transfer.hops] = ints[::-1]
-        self._state.crossing_ns[first : first + transfer.hops] = times[::-1]
+        self._state.crossing_ints[first : first + len(ints)] = ints[::-1]
+        self._state.crossing_ns[first : first + len(ints)] = times[::-1]
         self._clock[loop.WINDOW] = window
 
     # ---- flits go on
@@ -199,7 +205,13 @@ class FlitQueues:
         if ends:
             rows = zip(state.end_ns[:ends].tolist(), state.end_ints[:ends].tolist(), strict=True)
             for time, (link, place) in rows:
-                transfer = self._leave(place)
+                transfer = self._under_way[place]
+                assert transfer is not None
+                if isinstance(transfer, JoinedReads):  # whose places are left when that time has come
+                    transfer.seq = int(state.read_ints[place, loop.INJECTION]) - INJECTED
+                else:
+                    del self._places[transfer.seq]
+                    self.leave(place)
                 ended(transfer, time, link)
         return int(events)
 
@@ -224,13 +236,19 @@ class FlitQueues:
         for group in full.values():
             group.flush(now)
 
-    def _leave(self, place: int) -> Transfer:
-        transfer = self._under_way[place]
-        assert transfer is not None
+    def leave(self, place: int) -> None:
+        """A row is free."""
         self._under_way[place] = None
         self._free_places.append(place)
-        del self._places[transfer.seq]
-        return transfer
+
+    @property
+    def state(self) -> loop.State:
+        """As it is now: arrays are replaced by longer ones."""
+        return self._state
+
+    def look_at_clock(self) -> None:
+        """Flits have come or gone: the next one may be another."""
+        self.next_ns = float(self._clock[loop.NEXT_NS])
 
     # ---- for `whereabouts.py`
 
@@ -247,10 +265,29 @@ class FlitQueues:
         place = self._places.get(transfer.seq)
         if place is not None:
             loop.remove(self._state, place)
-            self._leave(place)
-            self.next_ns = float(self._clock[loop.NEXT_NS])
+            del self._places[transfer.seq]
+            self.leave(place)
+            self.look_at_clock()
 
     # ---- room
+
+    def make_room(self, rows: int, flits: int) -> None:
+        """There will be so many more rows, and nodes for so many flits, in a queue for each row and another one."""
+        counts = self._counts
+        if counts[loop.FREE_NODES] < flits:
+            self._more_nodes(max(flits, len(self._state.node_ns)))
+        if counts[loop.FREE_QUEUES] < rows + 1:
+            self._more_queues(max(rows + 1, len(self._state.queues)))
+        # of each that is under way there are three at most: one that has yet to come to its memory, and two on its way
+        most_quick = counts[loop.QUICK] + 3 * (len(self._under_way) + rows)
+        while most_quick > len(self._state.quick_ns):
+            self._state = self._state._replace(quick_ns=_longer(self._state.quick_ns))
+
+    def make_room_for_joined(self, number: int) -> None:
+        """There will be joined reads of this number."""
+        if number == len(self._state.joined_ns):
+            names = ("joined_ints", "joined_ns")
+            self._state = self._state._replace(**{name: _longer(getattr(self._state, name)) for name in names})
 
     def _more_nodes(self, count: int) -> None:
         state, before = self._state, len(self._state.node_ns)
@@ -264,7 +301,7 @@ class FlitQueues:
             write_ns=np.empty(before + count),
             write_ints=np.empty((before + count, 3), np.int32),
         )
-        self._state.node_ns[:before] = state.node_ns
+        self._state.node_ns[:before], self._state.node_order[:before] = state.node_ns, state.node_order
         self._counts[loop.FREE_NODE] = before
         self._counts[loop.FREE_NODES] += count
 
@@ -280,6 +317,16 @@ class FlitQueues:
             far=np.concatenate([state.far, np.zeros(count, np.int32)]),
         )
         self._counts[loop.FREE_QUEUE] = before
+        self._counts[loop.FREE_QUEUES] += count
+
+
+def _groups_in_order(groups: Mapping[int, ChannelGroup]) -> list[tuple[int, int, int]]:
+    """Of every memory: its first channel, channels - 1, and the granules of a burst."""
+    rows, first = [], 0
+    for group in groups.values():
+        rows.append((first, group.mask, group.per_burst))
+        first += group.channels
+    return rows
 
 
 def _shared(row: NDArray[Any]) -> Any:

@@ -25,6 +25,12 @@ class Planner(Protocol):
     def instant_ended(self, now: float) -> None:
         """Transfers are done, and all else that happens at that instant has happened."""
 
+    def pause(self, now: float) -> None:
+        """Plan nothing, and move all flits one by one, up to `resume`."""
+
+    def resume(self) -> None:
+        """Plan again."""
+
 
 class FlitLoop(Protocol):
     """Flits that are moved beside the agenda (`flit_queues.py`, `buffered_flits.py`)."""
@@ -64,4 +70,10 @@ class FlitsOnly:
         pass
 
     def instant_ended(self, now: float) -> None:
+        pass
+
+    def pause(self, now: float) -> None:
+        pass
+
+    def resume(self) -> None:
         pass

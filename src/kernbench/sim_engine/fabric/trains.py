@@ -42,6 +42,7 @@ class TrainPlanner:
         self._next_pause = [SHORTEST_PAUSE] * len(engine.links.free)
         self.waiting: dict[int, Transfer] = {}  # moved flit by flit for now, and worth planning again
         self._ends = 0
+        self._is_paused = False
 
     # ---- setting out
 
@@ -49,6 +50,13 @@ class TrainPlanner:
         trains, engine, group = self._trains, self._engine, transfer.source
         if transfer.tree is not None:
             self._set_out_tree(transfer.tree, now)
+            return
+        if self._is_paused:
+            if group is not None:
+                engine.commit_read(transfer, group, now)
+            if not transfer.route.loops:
+                self._wait_to_be_alone(transfer)
+            engine.begin(transfer, now)
             return
         if group is not None:
             if self._read_from_template(transfer, group, now):
@@ -70,7 +78,7 @@ class TrainPlanner:
 
     def _set_out_tree(self, segments: tuple[Transfer, ...], now: float) -> None:
         """A multicast sets out: all its segments are planned, or none."""
-        if self._plan_tree(segments, now):
+        if not self._is_paused and self._plan_tree(segments, now):
             return
         in_the_way = [train for segment in segments for train in self._trains.in_the_way(segment, now)]
         if in_the_way:
@@ -133,6 +141,14 @@ class TrainPlanner:
         is_compiled = self._engine.queues is not None
         if not is_compiled or transfer.flits * transfer.hops >= WORTH_REPLANNING_COMPILED:
             self.waiting[transfer.seq] = transfer
+
+    def pause(self, now: float) -> None:
+        """Nothing that happens at this very instant has happened to a train: a newcomer would have split it."""
+        self.split_all(now, -1)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
 
     # ---- planning from where the flits stand
 
@@ -278,6 +294,8 @@ class TrainPlanner:
             self._next_pause[first_link] //= 2
 
     def instant_ended(self, now: float) -> None:
+        if self._is_paused:
+            return
         users = self._links.users
         self._ends += 1
         for transfer in list(self.waiting.values()):

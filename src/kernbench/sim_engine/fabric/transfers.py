@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from kernbench.common.declared_state import StateField, View, differs, idle, instant, quantity
+from kernbench.common.declared_state import Derived, StateField, View, differs, idle, instant, quantity
 from kernbench.common.frozen import frozen
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
@@ -84,7 +84,8 @@ class Transfer:
         idle("delayed_until_ns"),
         StateField("tree", lambda transfer, view: () if transfer.tree is None else differs()),
     )
-    DERIVED = (  # from its route and size, from its events in the agenda; a plan is split before its state is taken
+    # from its route and size, from its events in the agenda; a plan is split before its state is taken
+    DERIVED: ClassVar[Derived] = (
         "block", "branches", "crossings", "done_ns", "epoch", "fed_at", "fed_by", "flits", "hops", "last",
         "last_crossings", "last_flit", "links", "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow",
         "source", "spare", "times", "train", "tries",
