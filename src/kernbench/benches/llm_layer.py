@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kernbench import tp as parallel
 from kernbench.benches._numbers import FloatName, Seed, Size, draw
+from kernbench.benches._trials import TrialSettings, simulated_choice
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config
 from kernbench.common.dtypes import dtype_of
@@ -184,6 +185,7 @@ def llm_layer(
     mapping: Annotated[str, "auto, columns, tokens, decode, FILE.yaml (pinned), or FILE.py:NAME"] = "auto",
     weight_type: WeightType = "same",
     cache_type: CacheType = "same",
+    simulate: Annotated[int, AtLeast(0), "of auto: the best so many candidates of each part are simulated"] = 0,
     mapping_report: Annotated[str, "also report what auto chose from; a FILE.yaml gets the choice, - none"] = "",
     dtype: FloatName = "f16",
     seed: Seed = 0,
@@ -202,15 +204,44 @@ def llm_layer(
     request = LayerRequest(shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world)
     with faults_of_param("mapping"):
         found, ccl = chosen_mapping(mapping, torch, request)
+    stored = StoredTypes(weight_type, cache_type)
+    if simulate:
+        found = _simulated(found, torch, request, dtype, simulate, sequence_parallel, ccl)
     report = choice_rows(found, mapping_report)
     chosen = found.mapping if isinstance(found, LayerChoice) else found
-    stored = StoredTypes(weight_type, cache_type)
     weights = layer_weights(torch, shape, batch, before, dtype, seed, stored, tp or world)
     job = LayerJob(
         shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation, *stored
     )
     run = run_layer(torch, job, tp, seed, ccl)
     return [*part_rows(run), *model_rows(run), _energy_row(run, torch), *report]
+
+
+def _simulated(
+    found: LayerChoice | Mapping,
+    torch: RuntimeContext,
+    request: LayerRequest,
+    dtype: str,
+    most: int,
+    sequence_parallel: bool,
+    ccl: CclSource,
+) -> LayerChoice | Mapping:
+    """A choice after its best candidates have been simulated; raises UsageError where there is none at prefill."""
+    if not isinstance(found, LayerChoice) or request.phase != "prefill":
+        raise UsageError(
+            "candidates of mappings are simulated at prefill, for mapping=auto", where="parameter 'simulate'"
+        )
+    job = LayerJob(request.model, "prefill", request.batch, request.tokens, 0, dtype, found.mapping, sequence_parallel)
+    kept = ccl["defaults"] if isinstance(ccl, dict) else {}
+    settings = TrialSettings(request.tp, tuple(sorted(kept.items())))
+    return simulated_choice(found, job, torch.engine.graph, settings, _part_ns, most)
+
+
+def _part_ns(torch: RuntimeContext, job: LayerJob, settings: TrialSettings) -> float:
+    """How long the only part of a job takes on an idle machine."""
+    torch.timing_only()
+    ccl: CclSource = {"defaults": dict(settings.kept)} if settings.kept else None
+    return sum(run_layer(torch, job, settings.tp, ccl=ccl).part_ns)
 
 
 def choice_rows(found: LayerChoice | Mapping, report: str) -> list[Row]:

@@ -71,8 +71,11 @@ class DecoderLayer:
         self.parts: list[LayerPart] = []
 
     def forward(self) -> Tensor:
-        """x becomes the layer's output, which is returned."""
+        """x becomes the layer's output, which is returned. Of a job for one part only that is run, on what is there."""
         t, m = self.t, self.model
+        if self.job.only:
+            self._run_only(self.job.only)
+            return t.x
         self._norm("norm1", None)
         self._gather()
         self._product(t.qkv_product)
@@ -98,6 +101,18 @@ class DecoderLayer:
         self._begin("add", Need(lanes=3 * size, read_bytes=2 * size * t.item, written_bytes=size * t.item))
         self._launch(kernels.add_rows, t.x, t.y)
         return t.x
+
+    def _run_only(self, part: str) -> None:
+        t = self.t
+        if part == "attention":
+            self._attend_prefill()
+            return
+        products = {each.name: each for each in (t.qkv_product, t.out_product, t.up_product, t.down_product)}
+        self._product(products[part], self._activation if part == "mlp_up" else None)
+
+    @property
+    def _activation(self) -> str:
+        return "silu" if self.model.is_gated else "gelu"
 
     # ---- parts
 
@@ -258,7 +273,7 @@ class DecoderLayer:
             self._launch(partial(column_kernels.pass_on, plan=plan), product.copies, step)
 
     def _mlp(self, jobs: Sequence[Job] | None) -> None:
-        self._product(self.t.up_product, "silu" if self.model.is_gated else "gelu", jobs)
+        self._product(self.t.up_product, self._activation, jobs)
         self._product(self.t.down_product, None, jobs)
 
     # ---- attention

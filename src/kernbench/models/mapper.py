@@ -71,10 +71,12 @@ class ProductSize:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan and its estimated time, in ns by cause."""
+    """A plan and its estimated time, in ns by cause. `is_usual`: it is the plan by rules."""
 
     plan: ProductPlan
     times_ns: dict[str, float] = field(hash=False)
+    is_usual: bool = False
+    simulated_ns: float | None = None
 
     @property
     def total_ns(self) -> float:
@@ -283,6 +285,10 @@ class MappedLayer:
     ) -> DecodeAttention:
         return self.base.decode_attention(sip, batch, context, heads, kv_heads, head_dim, itemsize)
 
+    def with_plan(self, size: ProductSize, plan: ProductPlan) -> MappedLayer:
+        """A copy with another plan for one product."""
+        return replace(self, plans=tuple((one, plan if one == size else had) for one, had in self.plans))
+
     @property
     def has_blocks(self) -> bool:
         """Whether a product is computed by blocks, which use all TCM that there is."""
@@ -340,7 +346,7 @@ def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies
     usual: tuple[Candidate, ...] = ()
     with suppress(UsageError):
         plan = base.product(machine.sip, size.rows, size.k, size.n, size.itemsize, x_by=size.x_by)
-        usual = (Candidate(plan, estimate(machine, plan, size)),)
+        usual = (Candidate(plan, estimate(machine, plan, size), is_usual=True),)
     if size.macs < LEAST_MACS:
         return usual
     best = candidates_of(machine, size, most_copies)[:KEPT]

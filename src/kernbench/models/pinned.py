@@ -51,7 +51,8 @@ def report_rows(choice: LayerChoice) -> list[dict[str, object]]:
 
 def _row(name: str, candidate: Candidate, *, is_chosen: bool) -> dict[str, object]:
     text = " ".join(f"{key}={value}" for key, value in numbers_of(candidate.plan).items())
-    return _of(name, kind_of(candidate.plan), text, is_chosen, candidate.total_ns, candidate.times_ns)
+    row = _of(name, kind_of(candidate.plan), text, is_chosen, candidate.total_ns, candidate.times_ns)
+    return row if candidate.simulated_ns is None else {**row, "simulated_us": candidate.simulated_ns / 1000}
 
 
 def _of(

@@ -61,6 +61,7 @@ class LayerJob:
     preset: bool = False  # numbers are preset; otherwise the host writes them
     weight_type: WeightName = "same"  # as `dtype`, or quantised
     cache_type: CacheName = "same"
+    only: str = ""  # one part, a product or attention; otherwise the whole layer
 
     @property
     def rows(self) -> int:
