@@ -41,6 +41,7 @@ FURTHER = (
     "qkv-gemm-multi-pe", "va-offset-verify",
     "llm-layer --param tokens=16 --set system.sips.count=1",
 )  # fmt: skip
+TWO_CUBES = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"]  # for each SIP of a tray
 MORE = {
     "columns": ["hbm"],  # bursts
     "one-channel": ["hbm"],
@@ -87,7 +88,8 @@ def test_a_component_owns_only_what_vanishes_with_it(bench: str, tmp_path: Path)
 
 
 def forecast(bench: list[str], folder: Path) -> tuple[SavedRun, Explanation, dict[str, WhatIf]]:
-    machine = SMALL[4:] if bench[0] in TRAY else SMALL
+    small = TWO_CUBES if bench[0] in ("tp-mlp", "ccl-allreduce") else SMALL[4:]
+    machine = small if bench[0] in TRAY else SMALL
     done = CliRunner().invoke(kernbench, ["run", "--bench", *bench, *machine, "--save", str(folder / "run")])
     assert done.exit_code == 0, done.output
     run = open_run(folder / "run")

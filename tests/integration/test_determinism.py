@@ -93,7 +93,7 @@ def test_when_garbage_is_collected_changes_no_log(algorithm: str) -> None:
         gc.set_threshold(threshold, *older)
         try:
             options = RunOptions(device="whole")
-            params = {"n_elem": 49152, "algorithm": algorithm}
+            params = {"n_elem": 12288, "algorithm": algorithm}
             result = run_bench(resolve("ccl-allreduce").run, machine(), options, name="ccl", params=params)
         finally:
             gc.set_threshold(young, *older)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kernbench
+from kernbench.cli.main import main
 from kernbench.common.errors import TopologyError, UsageError
 from kernbench.report.run_figures import figures_of, run_as_json
 from kernbench.runtime_api.user_module import load_user_module
@@ -329,7 +330,7 @@ def test_progress_says_how_far_it_is_and_how_long_it_takes(bench: Path) -> None:
 
 # -------------------------------------------------------------------------------------------------------- being killed
 
-COMMAND = ["-c", "from kernbench.cli.main import main; main()", "sweep", "--bench", "swept.py", "--workers", "2"]
+PROGRAM = ["-c", "from kernbench.cli.main import main; main()"]
 SMALL_OPTIONS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
 
 
@@ -338,10 +339,14 @@ def as_in_a_terminal() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def start(folder: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
+def command(count: int, wait_s: float) -> list[str]:
     over = ["--over", f"n=1..{count}", "--param", f"wait_s={wait_s}", "--out", "out"]
+    return ["sweep", "--bench", "swept.py", "--workers", "2", *over, *SMALL_OPTIONS]
+
+
+def start(folder: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *COMMAND, *over, *SMALL_OPTIONS],
+        [sys.executable, *PROGRAM, *command(count, wait_s)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.PIPE,
@@ -372,7 +377,13 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_that_is_stopped_goes_on_where_it_was(bench: Path, tmp_path: Path, how: signal.Signals) -> None:
+def test_a_sweep_that_is_stopped_goes_on_where_it_was(
+    bench: Path,
+    tmp_path: Path,
+    how: signal.Signals,
+    points_in_this_process: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     stopped = start(tmp_path, 8, 0.3)
     wait_until(lambda: rows_written(tmp_path) >= 2)
     stopped.send_signal(how)
@@ -386,10 +397,10 @@ def test_a_sweep_that_is_stopped_goes_on_where_it_was(bench: Path, tmp_path: Pat
     done = rows_written(tmp_path)
     assert 2 <= done < 8
     (tmp_path / "pids").unlink()
-    again = start(tmp_path, 8, 0.3)
-    out, err = again.communicate(timeout=60)
-    assert again.returncode == 0, err
-    assert f"8 points, {8 - done} run now, {done} kept" in out
+    with pytest.raises(SystemExit) as again:  # the same command, in this process
+        main(command(8, 0.3))
+    assert again.value.code == 0
+    assert f"8 points, {8 - done} run now, {done} kept" in capsys.readouterr().out
     assert len(ran(tmp_path)) == 8 - done
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert [row["params"]["n"] for row in rows] == list(range(1, 9))

@@ -56,19 +56,19 @@ def check_ahead(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int
     check_same(seed, traffic.run_naive_ahead(case, oracle), partial(traffic.run_fabric_ahead, case))
 
 
-@pytest.mark.parametrize("chunk", range(20))
+@pytest.mark.parametrize("chunk", range(12))
 def test_streams_driven_by_processes_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(50 * chunk, 50 * chunk + 50):
         check_streams(seed, SMALL)
 
 
-@pytest.mark.parametrize("chunk", range(12))
+@pytest.mark.parametrize("chunk", range(8))
 def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(10_000 + 50 * chunk, 10_000 + 50 * chunk + 50):
         check_ahead(seed, SMALL)
 
 
-@pytest.mark.parametrize("chunk", range(8))
+@pytest.mark.parametrize("chunk", range(5))
 def test_readers_that_stream_are_done_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(40_000 + 50 * chunk, 40_000 + 50 * chunk + 50):
         case = traffic.ReaderCase(seed)

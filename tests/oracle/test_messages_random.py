@@ -308,7 +308,7 @@ def judge(programs: Programs) -> str:
 def test_a_program_ends_with_the_right_bytes_or_is_the_deadlock_that_it_is() -> None:
     how_many = {"received": 0, "unreceived": 0, "deadlock": 0}
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(programs())
     def each(programs: Programs) -> None:
         how_many[judge(programs)] += 1
