@@ -104,23 +104,29 @@ def ccl(
     for each in wanted:
         check_root(each.collective, each.root, graph.spec.n_sips)
     note_ignored(context)
-    is_table = not as_json and output_format is None
-    if is_table:
-        _print_head(wanted[0].collective, graph, topology, settings)
-    rows: list[Row] = []
-    for row in _measure(graph, wanted, algorithms, ccl_file, bool(check)):
-        rows.append(row)
-        if is_table:
-            click.echo(table_row(row))
-    if is_table:
-        click.echo(summary_line(rows))
-        if memory:
-            click.echo(memory_line(rows))
-    elif as_json:
-        _print_json(rows, graph, topology, settings)
+    measured = _measure(graph, wanted, algorithms, ccl_file, bool(check))
+    if as_json or output_format is not None:
+        rows = list(measured)
+        if as_json:
+            _print_json(rows, graph, topology, settings)
+        else:
+            click.echo("\n".join(csv_lines(rows)))
     else:
-        click.echo("\n".join(csv_lines(rows)))
+        _print_head(wanted[0].collective, graph, topology, settings)
+        rows = _print_table(measured, with_memory=bool(memory))
     return 0 if _is_right(rows) else 1
+
+
+def _print_table(measured: Iterator[Row], *, with_memory: bool) -> list[Row]:
+    """Print each row as soon as it is measured, then the summary; returns the rows."""
+    rows: list[Row] = []
+    for row in measured:
+        rows.append(row)
+        click.echo(table_row(row))
+    click.echo(summary_line(rows))
+    if with_memory:
+        click.echo(memory_line(rows))
+    return rows
 
 
 def _measure(

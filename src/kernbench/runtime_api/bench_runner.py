@@ -187,12 +187,6 @@ def run(
     """
     check_arguments("kernbench.run", _KINDS, locals())
     shorten_uncaught_errors()
-    if isinstance(topology, TopologyGraph):
-        if overrides:
-            raise UsageError("overrides for a machine that is compiled already", hint="load_topology takes overrides")
-        graph = topology
-    else:
-        graph = load_topology(topology, overrides)
     options = RunOptions(
         device=device,
         verify_data=verify_data,
@@ -208,7 +202,16 @@ def run(
         progress=progress,
         max_time_ns=max_time_ns,
     )
-    return run_bench(fn, graph, options, name=name, params=params)
+    return run_bench(fn, _compiled(topology, overrides), options, name=name, params=params)
+
+
+def _compiled(topology: Source | TopologyGraph, overrides: Overrides | None) -> TopologyGraph:
+    """The machine of a run; raises UsageError for overrides of one that is compiled already."""
+    if not isinstance(topology, TopologyGraph):
+        return load_topology(topology, overrides)
+    if overrides:
+        raise UsageError("overrides for a machine that is compiled already", hint="load_topology takes overrides")
+    return topology
 
 
 def run_bench(

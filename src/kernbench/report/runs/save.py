@@ -106,25 +106,8 @@ class RunFolder:
                 MACHINE: spec.model_dump(mode="json"),
             }
         )
-        content = printable(
-            {
-                "bench": about.bench,
-                "title": about.title or _title(about),
-                "params": {name: _plain(value) for name, value in about.params.items()},
-                "device": about.device,
-                "devices": list(result.devices),
-                "machine": spec.system.name,
-                "machine_hash": machine_hash(spec),
-                "total_ns": result.total_ns,
-                "kernels_ns": kernels_ns_of(result.launches),
-                "verified": _verified(result),
-                "ok": result.ok,
-                "launches": len(launches),
-                "ops": len(ops["id"]),
-                "bin_ns": binned.bin_ns,
-                "bins": bins,
-            }
-        )
+        counts = {"launches": len(launches), "ops": len(ops["id"]), "bin_ns": binned.bin_ns, "bins": bins}
+        content = printable({**_facts(result, about), **counts})
         digest = _digest(content, documents, tables)
         for name, (columns, types) in tables.items():
             write_table(self._path / name, columns, types)
@@ -200,6 +183,24 @@ def _title(about: About) -> str:
 
 def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str | bool) or value is None else str(value)
+
+
+def _facts(result: BenchResult, about: About) -> dict[str, object]:
+    """What was run, on which machine, and what came of it."""
+    spec = result.engine.graph.spec
+    return {
+        "bench": about.bench,
+        "title": about.title or _title(about),
+        "params": {name: _plain(value) for name, value in about.params.items()},
+        "device": about.device,
+        "devices": list(result.devices),
+        "machine": spec.system.name,
+        "machine_hash": machine_hash(spec),
+        "total_ns": result.total_ns,
+        "kernels_ns": kernels_ns_of(result.launches),
+        "verified": _verified(result),
+        "ok": result.ok,
+    }
 
 
 def _verified(result: BenchResult) -> str:

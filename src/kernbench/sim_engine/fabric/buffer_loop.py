@@ -11,9 +11,10 @@ packet needs a virtual channel of the link first, which its packet owns until it
 granted waits in order of asking. A granted flit starts on the link as soon as the link is free, in order of grants, or
 by round robin over inputs. When it starts, the queue behind it moves up, and `credit_ns` later its slot is credited.
 
-The loop is one flat function, events are kept in a heap, and all state lies in the sequences of `State`, which it takes
-one by one, since numba takes longer to receive a `State`. numba compiles it as it stands (`buffered_flits.py`); without
-numba it runs on lists.
+The loop is one flat function: arrays that are handed over to another compiled function for each flit double its cost,
+as in `compiled_loop.py`, and so does a call in plain Python. Events are kept in a heap, and all state lies in the
+sequences of `State`, which it takes one by one, since numba takes longer to receive a `State`. numba compiles it as it
+stands (`buffered_flits.py`); without numba it runs on lists.
 """
 
 from __future__ import annotations
