@@ -105,19 +105,6 @@ def test_a_large_addend_of_a_cube_is_carried_by_all_of_its_pes(algorithm: str, r
     assert world.plans[0].target_pes == (0, 1, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "model"),
-    [*((name, "va") for name in ALGORITHMS), ("tree", "pa"), ("hierarchical_all_pes", "pa")],
-)
-@pytest.mark.parametrize("placement", PLACEMENTS)
-def test_all_reduce_handles_every_placement(
-    algorithm: str, placement: str, model: str, rng: np.random.Generator
-) -> None:
-    world = World(Machine(sips=3, cube_w=2, address_model=model), ccl=TINY)
-    arrays = [whole(rng, 5, 103) for _ in range(3)]
-    assert_all(world.all_reduce(arrays, PLACEMENTS[placement], algorithm=algorithm), total(arrays))
-
-
 @pytest.mark.parametrize("topology", ["torus_2d", "mesh_2d_no_wrap"])
 @pytest.mark.parametrize(("w", "h"), [(1, 3), (3, 2), (2, 2), (4, 1)])
 def test_the_hierarchical_all_reduce_goes_by_the_grid_of_sips(
@@ -204,15 +191,6 @@ def test_groups_of_some_ranks_in_any_order(algorithm: str, rng: np.random.Genera
     world = World(Machine(sips=5), ranks=(4, 0, 2))
     arrays = [whole(rng, 100) for _ in range(3)]
     assert_all(world.all_reduce(arrays, algorithm=algorithm), total(arrays))
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_no_races_in_our_own_algorithms(algorithm: str, rng: np.random.Generator) -> None:
-    for dp, per in ((DPPolicy(), "rank"), (None, "rank"), (PER_CUBE, "cube")):
-        world = World(Machine(sips=2, cube_w=2), check_races=True)
-        arrays = [whole(rng, 2, 9000) for _ in range(2)]
-        world.all_reduce(arrays, dp, per=per, algorithm=algorithm)
-        assert world.engine.found_races() == []
 
 
 # ---------------------------------------------------------------------------------------------- the other collectives

@@ -21,7 +21,8 @@ from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.pointer import Address
-from kernbench.triton_emu.tl_access import OffsetsLike, TlAccess
+from kernbench.triton_emu.tl_access import TlAccess
+from kernbench.triton_emu.tl_lanes import OffsetsLike
 from kernbench.triton_emu.tl_math import Tensorish
 from kernbench.values.evaluate import materialize
 from kernbench.values.graph import Value

@@ -11,7 +11,7 @@ from kernbench.ccl.config import load_ccl_config
 from kernbench.cli.main import main
 
 SMALL = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--set", "cube.pe_layout.pe_per_corner=1"]
-QUICK = ["-b", "1K", "-e", "16K", "-f", "16"]
+QUICK = ["-b", "1K", "-e", "4K", "-f", "4"]
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -50,11 +51,13 @@ def report():
 
 
 def test_every_family_of_contention_has_a_chart_and_its_values(report, tmp_path):
-    written = write_charts(report, tmp_path / "new" / "folder")
     channels = ["hot-channel", "spread-channels"]
     families = [*channels, "to-slice", "cube-to-next", "sip-own-slice", "sip-to-slice", "host-to-cube", "host-to-row"]
+    assert list(charts_of(report)) == families
+    two = replace(report, cases=tuple(case for case in report.cases if case.case.family in families[1:3]))
+    written = write_charts(two, tmp_path / "new" / "folder")
     assert [path.name for path in written] == [
-        f"contention-{family}.{suffix}" for family in families for suffix in ("png", "svg", "json")
+        f"contention-{family}.{suffix}" for family in families[1:3] for suffix in ("png", "svg", "json")
     ]
     values = json.loads((tmp_path / "new" / "folder" / "contention-to-slice.json").read_text(encoding="utf-8"))
     assert [bar["label"] for bar in values["bars"]][:4] == ["1 PE, read", "2 PEs, read", "3 PEs, read", "8 PEs, read"]
