@@ -41,8 +41,6 @@ def _findings(description: NetworkDescription) -> Iterator[Finding]:
             if not places or max(places) >= end or len(dict.fromkeys(places)) < len(places):
                 what = f"cores in {key} {list(places)}"
                 yield Finding(f"network.cores.{key}", what, f"give each once, from 0 to {end - 1}")
-        if not network.cores.issue_ns:
-            yield Finding("network.cores.issue_ns", "requests that take no time to issue", "give more than 0")
     if description.fabric.buffers is not None:
         yield from check_buffers(description.fabric.buffers)
 

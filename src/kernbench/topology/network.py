@@ -1,9 +1,8 @@
 """A plain network, compiled: tiles on a grid, and what every network on chip has at each of them.
 
 At tile (x, y) of a network on chip `noc`: `noc.in.x.y` injects, `noc.router.x.y` routes, `noc.out.x.y` ejects;
-`noc.ask.x.y` passes requests of reads on, unless they are packets, and `noc.serve.x.y` is where one is served. At a
-core, `core.l1.x.y` feeds `core.engine.x.y`, and a processor of each network, `noc.cpu.x.y`, issues requests at
-`noc.issue.x.y`. Links are numbered by tile, row by row, which decides ties (`sim_engine.fabric`).
+`noc.ask.x.y` passes requests of reads on, unless they are packets, and `noc.serve.x.y` is where one is served. Links
+are numbered by tile, row by row, which decides ties (`sim_engine.fabric`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import NamedTuple
 
 from kernbench.common.errors import Fault, RoutingError, TopologyError
 from kernbench.common.ids import Place
-from kernbench.common.units import GRID_NS
 from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_fabric import BuffersSpec
@@ -47,14 +45,8 @@ class NetworkTopology(TopologyGraph):
                     name = node_name(noc.name, kind, tile)
                     attrs = MappingProxyType({"overhead_ns": overhead_ns})
                     nodes[name] = Node(name, kind, "builtin.forwarding", attrs, float(tile[0]), float(tile[1]), Place())
-        for tile in core_tiles(network):
-            for src, dst, _, _ in _core_wires(network, tile):
-                for name in (src, dst):
-                    kind, attrs = name.split(".")[1], MappingProxyType({"overhead_ns": 0.0})
-                    nodes[name] = Node(name, kind, "builtin.forwarding", attrs, float(tile[0]), float(tile[1]), Place())
         wires = tuple(wire for noc in network.nocs for tile in tiles for wire in _wires(network, noc, tile))
         wires += tuple(wire for noc in network.nocs for tile in tiles for wire in _request_wires(network, noc, tile))
-        wires += tuple(wire for tile in core_tiles(network) for wire in _core_wires(network, tile))
         edges = tuple(Edge(src, dst, EdgeKind.ROUTER_MESH, bw_gbs, 0.0) for src, dst, bw_gbs, _ in wires)
         for name, value in (("nodes", MappingProxyType(nodes)), ("edges", edges), ("wires", wires)):
             object.__setattr__(self, name, value)
@@ -92,14 +84,6 @@ class NetworkTopology(TopologyGraph):
             return [(self.path(noc, src, dst), nbytes), ((node_name(noc, "out", dst), served), 0)]
         asks = tuple(node_name(noc, "ask", tile) for tile in self._tiles(noc, src, dst))
         return [((*asks, served), 0)]
-
-    def operand_path(self, core: Tile) -> tuple[str, ...]:
-        """The way of operands from the L1 of a core to its engine."""
-        return node_name("core", "l1", core), node_name("core", "engine", core)
-
-    def issue_path(self, noc: str, core: Tile) -> tuple[str, ...]:
-        """What requests occupy of the processor of a core that uses this network: one flit for each."""
-        return node_name(noc, "cpu", core), node_name(noc, "issue", core)
 
     def layers_of(self, path: tuple[object, ...]) -> tuple[int, ...]:
         """The layer of each link of a data path: 1 from where it has wrapped around a row or column, to the end of it.
@@ -192,21 +176,6 @@ def _request_wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[W
     yield Wire(node_name(noc.name, "out", tile), node_name(noc.name, "serve", tile), None, 0.0)
     for neighbour in _neighbours(network, noc, tile):
         yield Wire(here, node_name(noc.name, "ask", neighbour), None, network.requests.hop_ns)
-
-
-def core_tiles(network: NetworkSpec) -> list[Tile]:
-    """The tiles that compute, row by row."""
-    cores = network.cores
-    return [] if cores is None else [(x, y) for y in cores.rows for x in cores.columns]
-
-
-def _core_wires(network: NetworkSpec, tile: Tile) -> Iterator[Wire]:
-    cores = network.cores
-    assert cores is not None
-    yield Wire(node_name("core", "l1", tile), node_name("core", "engine", tile), cores.operand_gbs, 0.0)
-    for noc in network.nocs:
-        issue_gbs = network.flit_bytes / max(cores.issue_ns, GRID_NS)
-        yield Wire(node_name(noc.name, "cpu", tile), node_name(noc.name, "issue", tile), issue_gbs, 0.0)
 
 
 def _neighbours(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[Tile]:

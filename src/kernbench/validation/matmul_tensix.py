@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from simpy.events import Event
 
 from kernbench.common.errors import UsageError
-from kernbench.components.builtin.tile_engine import TileEngine
+from kernbench.components.builtin.tile_core import TileCore
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
 from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.plain_network import plain_network
@@ -82,7 +82,9 @@ class Multiply:
         assert cores is not None
         self._cores = cores
         macs_per_ns = {each.name: each.macs_per_ns for each in cores.fidelities}[product.fidelity]
-        self._engine = TileEngine(macs_per_ns, cores.side, cores.tile_overhead_ns, cores.clock_ghz)
+        self._core = TileCore(
+            macs_per_ns, cores.side, cores.tile_overhead_ns, cores.operand_gbs, cores.issue_ns, cores.clock_ghz
+        )
         self._env = FabricEnvironment(Fabric(network))
         self._at: list[Tile] = [
             (cores.columns[x], cores.rows[y]) for y in range(product.rows) for x in range(product.columns)
@@ -95,7 +97,7 @@ class Multiply:
         self._written = [self._env.event() for _ in range(product.out_h * product.out_w)]
         self._unwritten = [len(self._at)] * len(self._written)
         self._ends: list[float] = []
-        self._routes: dict[tuple[int, str, Tile], tuple[Route, Route, Route]] = {}
+        self._routes: dict[tuple[int, str, Tile], tuple[Route, Route]] = {}
 
     def time_ns(self) -> float:
         """How long the cores multiply, on the mean."""
@@ -197,8 +199,8 @@ class Multiply:
                 arrived.succeed()
 
         for bank, count in pieces:
-            issue, request, data = self._read_routes(core, noc, bank)
-            yield env.transfer(issue, count * network.flit_bytes)
+            yield env.timeout(self._core.requests_ns(count))
+            request, data = self._read_routes(core, noc, bank)
             answer = partial(self._answer, data, count * self._product.tile_bytes, count_down)
             env.fabric.inject(request, 0, env.now, on_done=answer)
         yield arrived
@@ -208,14 +210,14 @@ class Multiply:
         """The bank has a request: data leave for the core."""
         self._env.fabric.inject(data, nbytes, request.done_ns, on_done=arrived)
 
-    def _read_routes(self, core: int, noc: str, bank: Tile) -> tuple[Route, Route, Route]:
-        """Where a request is issued, its way, and that of the data."""
+    def _read_routes(self, core: int, noc: str, bank: Tile) -> tuple[Route, Route]:
+        """The way of a request, and that of the data."""
         found = self._routes.get((core, noc, bank))
         if found is None:
             topology, at = self._topology, self._at[core]
             [(request, _)] = topology.requests(noc, at, bank)
             route = self._network.route
-            found = route(topology.issue_path(noc, at)), route(request), route(topology.path(noc, bank, at))
+            found = route(request), route(topology.path(noc, bank, at))
             self._routes[core, noc, bank] = found
         return found
 
@@ -229,15 +231,12 @@ class Multiply:
 
     def _multiply(self, core: int, operands: Sequence[Blocks]) -> Work:
         env, p = self._env, self._product
-        fetch = self._network.route(self._topology.operand_path(self._at[core]))
-        products = self._height * self._width * p.k_block
-        ns = self._engine.product_ns(self._height * SIDE, p.k_block * SIDE, self._width * SIDE)
+        sides = self._height * SIDE, p.k_block * SIDE, self._width * SIDE
+        ns = self._core.product_ns(*sides, p.tile_bytes)
         for step in range(self._steps):
             for blocks in operands:
                 yield blocks.arrived[step]
-            fetched = env.transfer(fetch, products * p.tile_bytes)
             yield env.timeout(ns)
-            yield fetched
             for blocks in operands:
                 blocks.left[step] -= 1
                 if not blocks.left[step]:

@@ -12,6 +12,7 @@ from kernbench.validation.contract import ValidationSet
 SETS = (
     "noc_traces",
     "collectives",
+    "matmul_tensix",
     "gpu_operators",
     "memory",
     "arrays",

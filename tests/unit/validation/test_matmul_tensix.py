@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import TopologyError, UsageError
 from kernbench.sim_engine.plain_network import plain_network
 from kernbench.validation.contract import judge, machine
 from kernbench.validation.data import DataFolder
@@ -142,3 +142,9 @@ def test_a_product_that_the_machine_cannot_do_is_refused(tmp_path, column, value
     text = "\n".join([",".join(rows[0]), ",".join(rows[0].values())])
     with pytest.raises(UsageError):
         SET.simulate(folder(tmp_path, text), says_nothing)
+
+
+@pytest.mark.parametrize("columns", [[], [1, 1], [10]])
+def test_cores_that_are_not_on_the_grid_are_refused(columns):
+    with pytest.raises(TopologyError, match="columns"):
+        machine("wormhole-tensix.yaml", {"network.cores.columns": columns})
