@@ -124,6 +124,8 @@ class Machine:
             return "every flit is watched"
         if traces_messages():
             return "messages are traced"
+        if self.graph.spec.hbm.model == "banks":
+            return "the memory has banks"
         if self.log is not None and self.log.lines:
             return "the op log keeps lines"
         return ""

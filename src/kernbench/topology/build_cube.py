@@ -19,6 +19,9 @@ from kernbench.topology.template import Template, component_data
 PointMm = tuple[float, float]
 
 
+HBM_BANKS = "kernbench.components.builtin.hbm_banks:HbmBanksComponent"  # of the model `banks`
+
+
 def manhattan_mm(a: PointMm, b: PointMm) -> float:
     """The length of a wire, which runs along x and y only."""
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
@@ -48,8 +51,11 @@ def _add_mesh(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> Non
 
 def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
     channels, bw_gbs = cube.hbm_channels_per_pe, cube.hbm_link_bw_gbs
+    controller = cube.components.hbm_ctrl
+    if cube.hbm.model == "banks":
+        controller = controller.model_copy(update={"impl": HBM_BANKS})
     part = component_data(
-        cube.components.hbm_ctrl,
+        controller,
         num_pcs=channels,
         pc_bw_gbs=bw_gbs / channels,
         slice_bytes=cube.hbm_slice_bytes,

@@ -25,6 +25,7 @@ from kernbench.topology.record import InvalidValue
 from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
 from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES, MAX_PES_PER_CUBE
 from kernbench.topology.spec_cube import PE_PARTS_KEY
+from kernbench.topology.spec_hbm import BANKS
 
 _MEMORY = "cube.memory_map"
 _LAYOUT = "cube.pe_layout"
@@ -282,6 +283,25 @@ def _check_flit(spec: MachineSpec) -> Iterator[Finding]:
         yield Finding(key, what, "set burst_bytes and system.flit_bytes to the same", (key, "system.flit_bytes"))
 
 
+UNUSED_BY = {
+    "flat": ("faw_ns", "turnaround_ns", "drain_bytes", "rfc_ns", "refi_ns"),
+    "banks": ("granule_bytes", "efficiency", "turnaround_ns", "drain_bytes"),
+}
+
+
+def _check_banks(spec: MachineSpec) -> Iterator[Finding]:
+    controller, mapping = spec.cube.components.hbm_ctrl, spec.cube.memory_map.hbm_mapping_mode
+    if spec.hbm.preset not in BANKS:
+        what = f"the banks of {spec.hbm.preset or 'no preset'} are not known"
+        yield Finding("hbm.preset", what, f"give one of {', '.join(BANKS)}", ("hbm.model",))
+    if controller.impl != "builtin.hbm_ctrl":
+        what = f"the model 'banks' is a controller of its own, not {controller.impl[:60]}"
+        yield Finding("cube.components.hbm_ctrl.impl", what, "use builtin.hbm_ctrl", ("hbm.model",))
+    if mapping != "n_to_one":
+        what = "the model 'banks' takes accesses whole"
+        yield Finding("cube.memory_map.hbm_mapping_mode", what, "use n_to_one", ("hbm.model",))
+
+
 def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
     cube, hbm = spec.cube, spec.hbm
     attrs = cube.components.hbm_ctrl.attrs
@@ -291,13 +311,14 @@ def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
         yield Finding(
             "hbm.granule_bytes", what, "give at most the bytes of a burst", ("hbm.preset", "hbm.granule_bytes")
         )
+    for name in UNUSED_BY.get(hbm.model, ()):
+        if getattr(hbm, name) is not None:
+            what = f"the model '{hbm.model}' has no use for it"
+            yield Finding(f"hbm.{name}", what, "give `model: closed`", ("hbm.model",))
     if hbm.model == "flat":
-        for name in ("faw_ns", "turnaround_ns", "drain_bytes", "rfc_ns", "refi_ns"):
-            if getattr(hbm, name) is not None:
-                yield Finding(
-                    f"hbm.{name}", "the model 'flat' has no use for it", "give `model: closed`", ("hbm.model",)
-                )
         return
+    if hbm.model == "banks":
+        yield from _check_banks(spec)
     if attrs.get("switch_penalty_ns"):
         key = "cube.components.hbm_ctrl.attrs.switch_penalty_ns"
         yield Finding(key, "two costs of turning the bus", "give hbm.turnaround_ns, or `model: flat`", ("hbm.model",))

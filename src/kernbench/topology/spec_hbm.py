@@ -4,15 +4,17 @@ its own that take the preset's place.
 `flat`: a burst takes its bytes over the sustained bandwidth of a channel; one that is not full takes its granules.
 `closed`: so, and a burst that is not full and opens a row takes at least a quarter of the four-activate window;
 reads and writes are separated by a controller that collects writes; refresh takes its share.
+`banks`: rows, banks and the queues of a controller, command by command (`common/bank_timing.py`).
 """
 
 from typing import Annotated, Literal, NamedTuple
 
+from kernbench.common.bank_timing import HBM2, BankTiming
 from kernbench.topology.readers import choice, number, power_of_two, whole
 from kernbench.topology.record import Record
 
 Ns = Annotated[float, number(0.0, 1e6)]
-Model = Literal["flat", "closed"]
+Model = Literal["flat", "closed", "banks"]
 PresetName = Literal["hbm2", "hbm2e", "hbm3", "gddr6"]
 
 
@@ -53,10 +55,13 @@ PRESETS: dict[str, HbmTiming] = {
 }  # fmt: skip
 
 
+BANKS: dict[str, BankTiming] = {"hbm2": HBM2}  # presets whose banks are known
+
+
 class HbmSpec(Record):
     """Null values are those of the preset; without one they are neutral: whole bursts, no losses."""
 
-    model: Annotated[Model, choice("flat", "closed")] = "flat"
+    model: Annotated[Model, choice("flat", "closed", "banks")] = "flat"
     preset: Annotated[PresetName, choice(*PRESETS)] | None = None
     granule_bytes: Annotated[int, power_of_two(16, 65536)] | None = None
     efficiency: Annotated[float, number(0.001, 1.0)] | None = None  # beside that of hbm_ctrl, and beside refresh
@@ -74,11 +79,22 @@ class HbmSpec(Record):
         return base._replace(**{name: value for name, value in given.items() if value is not None})
 
     @property
+    def banks(self) -> BankTiming | None:
+        """The preset's banks, with the values that are given; None without one, or with another model."""
+        base = BANKS.get(self.preset or "")
+        if self.model != "banks" or base is None:
+            return None
+        given = {name: getattr(self, name) for name in ("faw_ns", "rfc_ns", "refi_ns")}
+        return base._replace(**{name: value for name, value in given.items() if value is not None})
+
+    @property
     def share(self) -> float:
         """The share of a channel's peak that is sustained, besides what turning and opening rows cost."""
         timing = self.timing
         if self.model == "flat":
             return timing.sustained if self.efficiency is None else self.efficiency
+        if self.model == "banks":
+            return 1.0
         return (1.0 if self.efficiency is None else self.efficiency) * (1.0 - timing.rfc_ns / timing.refi_ns)
 
 
