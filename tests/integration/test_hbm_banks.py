@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kernbench.common.errors import TopologyError
+from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 
@@ -32,6 +33,12 @@ def test_kernels_read_and_write_through_banks():
     assert (ns, again) == tuple(
         run_kernel(kernel, x, np.zeros_like(x), topology=machine()).time_ns for kernel in (double, product)
     )
+
+
+def test_nothing_is_replayed():
+    engine = GraphEngine(machine())
+    assert engine.stats.composites.why_not == "the memory has banks"
+    assert engine.composite_replayer is None
 
 
 def test_a_read_takes_the_latency_of_its_bank():

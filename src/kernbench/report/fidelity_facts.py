@@ -174,7 +174,8 @@ _APPROXIMATED = (
         "HBM scheduling",
         "first-ready scheduling, write buffers drained in batches",
         "in order of arrival on each channel, no reordering; a bus turnaround costs switch_penalty_ns, 0 by "
-        "default, as if an ideal scheduler hid it all; with `hbm: {model: closed}` once for a batch of writes; `banks` reorders and drains",
+        "default, as if an ideal scheduler hid it all; with `hbm: {model: closed}` once for a batch of "
+        "writes; `banks` reorders and drains",
         "approximated",
         "either",
         "dense mixes of reads and writes: optimistic at 0, pessimistic with a penalty for every turnaround",
@@ -283,8 +284,8 @@ _IGNORED = (
         "bank conflicts",
         "two rows of one bank cost a precharge and an activation",
         "no banks inside a channel: every access is a best case. Of 11 patterns of a DRAM simulator the model `closed` "
-        "meets 8 within 5 points; random mixes of reads and writes are 8 to 10 points too fast, streams on one bank 71. "
-        "`hbm: {model: banks}` has banks, rows and the queues of a controller, and meets all of them within 5.0 "
+        "meets 8 within 5 points; random mixes of reads and writes are 8 to 10 points too fast, streams on one bank "
+        "71. `hbm: {model: banks}` has banks, rows and the queues of a controller, and meets all of them within 5.0 "
         "points, 1.8 in the mean (`kernbench validate memory`); for studies, since every line is simulated",
         "ignored",
         "optimistic",

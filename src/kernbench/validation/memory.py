@@ -1,8 +1,8 @@
 """HBM under load: blocks in sequence or in a pseudo-random order, read, written or copied, and streams that meet.
 
 A DMA engine is given all requests at once and has as many under way as its description allows; patterns that mix reads
-and writes on purpose are given in order, so many at a time. Compared is the share of the channels' peak that it gets. Adjacent blocks are joined up to what a warp of a GPU asks for at once; a larger block
-is as many requests.
+and writes on purpose are given in order, so many at a time. Compared is the share of the channels' peak that it gets.
+Adjacent blocks are joined up to what a warp of a GPU asks for at once; a larger block is as many requests.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kernbench.common.messages import PeDmaMsg
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.handles import Handle
 from kernbench.topology.graph import TopologyGraph
 from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
@@ -88,7 +89,7 @@ class Bench:
         given when that so many before it is done, so that reads and writes stay mixed as listed.
         """
         engine, cube, moved = self._engine, self._spec.cube, 0
-        handles = []
+        handles: list[Handle] = []
         for address, nbytes, is_write in accesses:
             moved += nbytes
             place = address % cube.hbm_slice_bytes
