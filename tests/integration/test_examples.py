@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.test_docs import import_path, in_process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = {script.parent.name: script for script in sorted(EXAMPLES.glob("*/run.py"))} | {
@@ -84,12 +85,16 @@ def test_special_function_unit_costs_what_its_rule_says() -> None:
 
 
 def test_engine_of_a_users_own_shows_in_every_output(tmp_path: Path) -> None:
-    at = {"cwd": tmp_path, "PYTHONPATH": str(EXAMPLES / "pe_sfu")}
-    machine = ("--topology", str(EXAMPLES / "pe_sfu" / "machine.yaml"))
-    done = json.loads(run("-m", "kernbench", "run", "--bench", "softmax", *machine, "--json", **at))
+    def kernbench(command: str, *args: str) -> str:
+        with import_path(str(EXAMPLES / "pe_sfu")):
+            code, out = in_process([command, "--topology", str(EXAMPLES / "pe_sfu" / "machine.yaml"), *args])
+        assert code == 0, out
+        return out
+
+    done = json.loads(kernbench("run", "--bench", "softmax", "--json"))
     # 256 x 512 elements in f32 at 512 / 2 per ns, over 8 PEs.
     assert done["launches"][0]["engines"]["pe_sfu"]["busy_ns"] == 256 * 512 / 256
-    assert "pe_sfu" in run("-m", "kernbench", "run", "--bench", "softmax", *machine, **at)
-    assert "sip0.cube0.pe0.pe_sfu" in run("-m", "kernbench", "topology", *machine, "--nodes", **at)
-    run("-m", "kernbench", "topology", *machine, "--emit", "pictures", **at)
+    assert "pe_sfu" in kernbench("run", "--bench", "softmax")
+    assert "sip0.cube0.pe0.pe_sfu" in kernbench("topology", "--nodes")
+    kernbench("topology", "--emit", str(tmp_path / "pictures"))
     assert ">pe_sfu<" in (tmp_path / "pictures" / "pe_view.svg").read_text()

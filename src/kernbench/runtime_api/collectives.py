@@ -1,4 +1,4 @@
-"""Collectives of tensors and messages between ranks, with PyTorch's calls and PyTorch's meaning.
+"""Collectives of tensors, with PyTorch's calls and PyTorch's meaning; messages are in `point_to_point.py`.
 
 A rank is a SIP. A call is checked, planned, compared with the calls of the group's other ranks (`matching.py`), and
 started on the caller's SIP. No rank waits on the host for another rank: waiting happens on the devices. Without
@@ -16,24 +16,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from typing import Literal
-from weakref import ref
 
-from greenlet import getcurrent
-
-from kernbench.ccl.calls import CollectiveCall, Per, ReduceOp
-from kernbench.common.errors import DistributedError, ProcessGroupError
+from kernbench.ccl.calls import Per, ReduceOp
+from kernbench.common.errors import DistributedError
 from kernbench.runtime_api import collective_args as args
 from kernbench.runtime_api.collective_call import CollectiveRequest, Member
-from kernbench.runtime_api.groups import GroupArg, ProcessGroups
-from kernbench.runtime_api.matching import MessageEnd
+from kernbench.runtime_api.groups import GroupArg
+from kernbench.runtime_api.point_to_point import PointToPoint
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.runtime_api.work import FinishedWork, LaunchedWork, UnmatchedMessage, Work
+from kernbench.runtime_api.work import FinishedWork, LaunchedWork, Work
 
 Op = ReduceOp | str
 PER = ("sip", "rank", "cube", None)
 
 
-class Collectives(ProcessGroups):
+class Collectives(PointToPoint):
     """The part of `torch.distributed` that moves tensors."""
 
     _warned_of_rows = False  # whether this program was warned of an all_reduce without `per`
@@ -253,91 +250,7 @@ class Collectives(ProcessGroups):
         )
         return self._collective(call, group, async_op)
 
-    # ---- messages
-
-    def isend(
-        self,
-        tensor: Tensor,
-        dst: int | None = None,
-        group: GroupArg = None,
-        tag: int = 0,
-        group_dst: int | None = None,
-    ) -> Work:
-        """Send a tensor to a rank, and return at once; its elements may change when the work is done."""
-        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        peer = chosen.root(dst, group_dst, "dst")
-        args.another_rank(peer, chosen.rank, "destination")
-        number, more = args.whole_number(tag, "tag"), f"dst={chosen.group.ranks[peer]}, tag={tag}"
-        return self._message(
-            CollectiveRequest("send", (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen
-        )
-
-    def irecv(
-        self,
-        tensor: Tensor,
-        src: int | None = None,
-        group: GroupArg = None,
-        tag: int = 0,
-        group_src: int | None = None,
-    ) -> Work:
-        """Receive the next message of a rank, and return at once; the elements have arrived when the work is done."""
-        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        if src is None and group_src is None:
-            raise DistributedError("irecv needs a source", hint="name the rank with src=, or use recv, which waits")
-        peer = chosen.root(src, group_src, "src")
-        args.another_rank(peer, chosen.rank, "source")
-        number, more = args.whole_number(tag, "tag"), f"src={chosen.group.ranks[peer]}, tag={tag}"
-        return self._message(
-            CollectiveRequest("recv", (), (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen
-        )
-
-    def send(
-        self,
-        tensor: Tensor,
-        dst: int | None = None,
-        group: GroupArg = None,
-        tag: int = 0,
-        group_dst: int | None = None,
-    ) -> None:
-        """Send a tensor to a rank; returns when it has left."""
-        self.isend(tensor, dst, group, tag, group_dst).wait()
-
-    def recv(
-        self,
-        tensor: Tensor,
-        src: int | None = None,
-        group: GroupArg = None,
-        tag: int = 0,
-        group_src: int | None = None,
-    ) -> int:
-        """Receive the next message of a rank, or without a source the first that any rank sends; returns the sender,
-        a global rank, when the elements have arrived.
-        """
-        chosen = self._member(group)
-        if src is None and group_src is None:
-            args.one_tensor(tensor, "tensor")
-            src = self._next_sender(chosen, args.whole_number(tag, "tag"))
-        self.irecv(tensor, src, group, tag, group_src).wait()
-        return chosen.group.ranks[chosen.root(src, group_src, "src")]
-
     # ---- inside
-
-    def _member(self, group: GroupArg) -> Member:
-        """The caller as a member of a group; raises ProcessGroupError if it is none."""
-        world, world_rank = self._here()
-        chosen = self._chosen(world, group)
-        if world_rank is None and world.size > 1:
-            raise ProcessGroupError(
-                f"the main program is no rank of {chosen.title}",
-                hint="call collectives in ranks: torch.multiprocessing.spawn(fn, args, nprocs) runs fn(rank, *args)",
-            )
-        rank = chosen.rank_of(world_rank or 0)
-        if rank < 0:
-            raise ProcessGroupError(
-                f"rank {world_rank} is not in {chosen.title}, which has ranks {list(chosen.ranks)}",
-                hint="let only members call",
-            )
-        return Member(world, chosen, rank)
 
     def _collective(self, request: CollectiveRequest, group: GroupArg, async_op: bool) -> Work | None:
         member = self._member(group)
@@ -353,71 +266,6 @@ class Collectives(ProcessGroups):
             return work
         work.wait()
         return None
-
-    def _message(self, request: CollectiveRequest, member: Member) -> Work:
-        call = self._checked(request, member)
-        planned = member.world.backend.plan(call, request.inputs, request.outputs) if request.numel else None
-        assert call.peer is not None
-        is_send = call.name == "send"
-        ends = (member.rank, call.peer) if is_send else (call.peer, member.rank)
-        self._host.wait_for_users(request.tensors)
-        both = self._ranks.event()
-        facts = planned.signature if planned is not None else {}
-        end = MessageEnd(member.rank, request.signature(call, member, facts), is_send, both.succeed)
-        member.group.messages.enter(*ends, request.tag, end)
-        source = None if is_send else member.group.ranks[call.peer]
-        what = f"the other end of {end.signature.at}"
-
-        def when_matched() -> Work:
-            # A SIP transfers its messages one after the other. Every rank starts them in the order in which they were
-            # matched: with different orders, ranks could deadlock.
-            self._ranks.wait([both], what)
-            assert end.number is not None
-            if planned is None:  # no elements
-                return FinishedWork(end.signature.text, source, request.outputs)
-            return LaunchedWork(self._host, planned.start(end.number), source, request.outputs)
-
-        if end.number is not None:
-            both.succeed()
-            return when_matched()
-        rank = ref(getcurrent())
-
-        def later() -> None:
-            work = when_matched()
-            if isinstance(work, LaunchedWork):
-                work.launch.rank = rank  # the launch belongs to the rank, not to this background program
-            work.wait()
-
-        name = f"rank {member.group.ranks[member.rank]}"
-        work = UnmatchedMessage(
-            self._ranks.start(later, name), end.signature.text, source, lambda: end.number is not None, request.outputs
-        )
-        self._unmatched = [*(each for each in self._unmatched if not each.is_completed()), work]
-        return work
-
-    def team_finishes(self) -> None:
-        """Return when all messages with both ends posted are done, whether or not a program waits for them."""
-        for work in self._unmatched:
-            if work.is_matched():
-                work.wait()
-        self._unmatched = []
-
-    def _next_sender(self, member: Member, tag: int) -> int:
-        """The rank whose message with this tag the caller receives next; waits until there is one."""
-        messages = member.group.messages
-        while (sender := messages.first_sender_to(member.rank, tag)) is None:
-            sent = self._ranks.event()
-            messages.listen(member.rank, sent.succeed)
-            self._ranks.wait([sent], f"recv: a message from any rank with tag {tag}")
-        return member.group.ranks[sender]
-
-    def _checked(self, request: CollectiveRequest, member: Member) -> CollectiveCall:
-        """The call as the backend gets it, after the checks that all collectives share."""
-        for tensor in request.tensors:
-            self._host.check_ours(tensor)
-        args.same_dtype(*request.tensors)
-        args.on_sip(request.tensors, member.group.placed.sips[member.rank])
-        return request.call(member, None if request.op is None else args.reduce_op(request.op, request.tensors[0]))
 
 
 def _list_on_root(name: str, given: object, member: Member, root: int, kind: str) -> tuple[Tensor, ...]:

@@ -94,7 +94,7 @@ class FlitEngine(FlitSteps):
         self.finish(transfer, transfer.at_ns + transfer.route.control_ns)
 
     def set_out(self, transfer: Transfer, now: float) -> None:
-        """Now is the time of a transfer: whoever owns what it needs is called first."""
+        """Now is the time of a transfer: owners of what it needs are called first."""
         for segment in transfer.tree or (transfer,):
             if self.reservations.held:
                 self.reservations.interrupt(segment, now)
@@ -119,7 +119,7 @@ class FlitEngine(FlitSteps):
     def advance(self, until: float = INFINITY) -> list[Transfer]:
         """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected.
 
-        An owner that is disturbed may have things to do before `until`: it sets `recalled`, for whoever drives this.
+        An owner that is disturbed may have things to do before `until`: it sets `recalled`, for the caller.
         """
         agenda, loop = self.agenda, self.loop
         if agenda.current or agenda.load():

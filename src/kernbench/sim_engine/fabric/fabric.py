@@ -51,7 +51,7 @@ class Fabric:
             raise FabricError(f"unknown fabric mode '{mode}'", hint="use 'adaptive' or 'flits'")
         self.network = network
         self.mode = mode
-        self.engine = FlitEngine(network, record=record, activity=activity)  # for whoever drives the fabric
+        self.engine = FlitEngine(network, record=record, activity=activity)  # for what drives the fabric
         self._counters = self.engine.counters
         if network.buffers is not None:
             self.engine.use_buffers(is_compiled=compile_after < INFINITY)
@@ -249,7 +249,7 @@ class Fabric:
 
     @property
     def sequence(self) -> Iterator[int]:
-        """Places in the order of injections: whoever takes one first goes first where times are equal."""
+        """Places in the order of injections: where times are equal, the place that was taken first goes first."""
         return self._maker.seq
 
     def split_all(self, now: float, order: float) -> None:

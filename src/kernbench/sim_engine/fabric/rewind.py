@@ -57,7 +57,7 @@ def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
         waiting, planner.waiting = planner.waiting, {}
     agenda, agenda_then = engine.agenda, engine.new_agenda()
     engine.agenda = agenda_then
-    # Whoever is in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
+    # A caller in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
     engine.queues, engine.compile_after, engine.recalled = None, INFINITY, False
     fabric = RewoundFabric(engine)
     try:

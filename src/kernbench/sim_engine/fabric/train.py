@@ -63,13 +63,13 @@ class Train:
         return last_of(self.ready(hop + 1)) - first_of(ready) if ready else 0.0
 
     def tell(self, activity: Activity) -> None:
-        """Tell whoever watches of every flit on every link."""
+        """Report every flit on every link to the observer."""
         self.unfold()
         for hop in range(self.transfer.hops):
             self.tell_hop(activity, hop, self.transfer.flits)
 
     def tell_hop(self, activity: Activity, hop: int, stop: int) -> None:
-        """Tell whoever watches of the flits up to `stop` at a hop."""
+        """Report the flits up to `stop` at a hop to the observer."""
         start, tail_ns = self.start[hop], self.transfer.crossings[hop].tail_ns
         leave = [time - tail_ns for time in self._times(hop + 1, start, stop)]
         activity.passed(self.transfer, hop, self._times(hop, start, stop), leave, start, self.hops[hop][1])

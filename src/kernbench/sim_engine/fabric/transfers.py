@@ -50,7 +50,7 @@ class LinkCounters:
 
 
 class Activity(Protocol):
-    """Whoever watches flits (`activity.py`)."""
+    """An observer of flits (`activity.py`)."""
 
     def passed(
         self, transfer: Transfer, hop: int, ready: list[float], leave: list[float], first: int, before: float
@@ -69,7 +69,7 @@ class Plan(Protocol):
         """
 
     def tell(self, activity: Activity) -> None:
-        """Tell whoever watches of every flit on every link."""
+        """Report every flit on every link to the observer."""
 
 
 class Transfer:
