@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from kernbench.benches.milestones.buffers import SCHEMES
-from kernbench.benches.milestones.ccl_auto import machine_of, ratios
+from kernbench.benches.milestones.ccl_auto import SHIPPED as SHIPPED_MESH
+from kernbench.benches.milestones.ccl_auto import SMALL as SMALL_MESH
+from kernbench.benches.milestones.ccl_auto import ratios
 from kernbench.benches.milestones.channel_mapping import MODE, MODES
 from kernbench.benches.milestones.design_space import pareto
 from kernbench.benches.pe2pe import CREDIT
@@ -554,4 +556,20 @@ def test_macs_are_cheap_in_area_and_hbm_bandwidth_is_not() -> None:
 
 @concludes("ccl-auto/01-auto")
 def test_auto_is_within_10_percent_of_the_fastest_algorithm() -> None:
-    assert max(ratios(rows("ccl-auto"), machine_of(2)).values()) <= 1.1
+    for mesh in (SMALL_MESH, SHIPPED_MESH):
+        assert max(ratios(rows("ccl-auto"), mesh).values()) <= 1.1
+
+
+@concludes("ccl-auto/02-times")
+def test_one_round_is_the_fastest_for_small_messages_and_relays_for_larger_broadcasts_and_reduces() -> None:
+    for row in rows("ccl-auto", sips=8):
+        collective, nbytes = str(row["collective"]), int(number(row, "size_bytes"))
+        here = rows("ccl-auto", sips=8, collective=collective, size_bytes=nbytes)
+        best = min(here, key=lambda each: number(each, "time_ns"))["algorithm"]
+        if nbytes <= 4096:
+            assert best == ("hierarchical_all_pes" if collective == "all_reduce" else "direct")
+        elif collective in ("broadcast", "reduce"):
+            assert best == "two_rounds"
+    large = rows("ccl-auto", sips=8, size_bytes=262144)
+    for collective in {str(row["collective"]) for row in large}:
+        assert max(number(row, "busbw_gbs") for row in large if row["collective"] == collective) >= 128 / 1.6

@@ -293,3 +293,37 @@ def test_a_tensor_operation_has_the_line_of_the_program(tmp_path):
     run = open_run(tmp_path / "run")
     assert {line.name for line in run.lines} == {"program.py:6", "program.py:7"}
     assert {line.text for line in run.lines} == {"y = torch.exp(x)", "(x + y).numpy()"}
+
+
+PROGRAM = """
+def train(torch):
+    torch.distributed.init_process_group("ahbm")
+
+    def worker(rank):
+        x, w = torch.ones((64, 64), dtype="f16"), torch.ones((64, 64), dtype="f16")
+        y = x @ w
+        torch.distributed.all_reduce(y)
+
+    torch.multiprocessing.spawn(worker, nprocs=2)
+"""
+
+
+def test_launches_of_operations_and_collectives_are_shown_with_the_line_of_the_program(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    small = [part for key in ("w", "h") for part in ("--set", f"sip.cube_mesh.{key}=1")]
+    folder = str(tmp_path / "run")
+    ran = CliRunner().invoke(kernbench, ["run", "--bench", f"{tmp_path}/train.py:train", *small, "--save", folder])
+    assert ran.exit_code == 0, ran.output
+    text = CliRunner().invoke(kernbench, ["explain", folder]).output
+    lines = [line.partition(": ")[2] for line in text.splitlines() if line.startswith("    launches ")]
+    assert "train.py:7  y = x @ w" in lines
+    assert "train.py:8  torch.distributed.all_reduce(y)" in lines
+    data = json.loads(CliRunner().invoke(kernbench, ["explain", folder, "--json"]).output)
+    called = {line["called_at"].partition("  ")[2]: line["launches"] for line in data["calls"]}
+    names = [launch.name for launch in open_run(folder).launches]
+    assert {names[at].partition(".")[0] for at in called["torch.distributed.all_reduce(y)"]} == {"all_reduce"}
+    assert len(called["y = x @ w"]) == 2  # one launch on each of two ranks
+    (at, _) = called["torch.distributed.all_reduce(y)"]
+    one = CliRunner().invoke(kernbench, ["explain", folder, "--launch", str(at)]).output
+    assert f"launch {at}: train.py:8  torch.distributed.all_reduce(y)" in one
+    assert "y = x @ w" not in one.partition("By engine")[2]

@@ -153,7 +153,7 @@ def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pyte
     )
     explained = printed("explain", folder)
     assert " ".join(explained) == (
-        "schema command scope total_ns sentence verdict bound finish path lanes stalls run what_if"
+        "schema command scope total_ns sentence verdict bound finish path lanes stalls calls run what_if"
     )
     assert " ".join(explained["path"]) == "class lane link place line launch wait"
     assert set(explained["path"]["class"][0]) == {"name", "ns", "share"}

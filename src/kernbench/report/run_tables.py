@@ -81,6 +81,7 @@ def _launches(run: SavedRun) -> dict[str, Column]:
         **_attributes(run.launches, {"flops": "int64", "bytes_hbm": "int64"}),
         "pes": ("int32", [len(launch.pes) for launch in run.launches]),
         "sips": ("list<int32>", [list(launch.sips) for launch in run.launches]),
+        **_attributes(run.launches, {"called_at": "string"}),
     }
 
 

@@ -23,6 +23,7 @@ from kernbench.ccl.plans import LaunchPlan, plan
 from kernbench.ccl.topologies import group_of
 from kernbench.common.ipcq import RingConfig, Unreceived
 from kernbench.common.messages import TensorArg
+from kernbench.runtime_api.host_line import host_call
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.topology.spec import MachineSpec
@@ -68,7 +69,7 @@ class AhbmBackend:
 
     def plan(self, call: CollectiveCall, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PlannedLaunch:
         return PlannedLaunch(
-            self, call, plan(call, self._spec, self._config, machine=self._machine), (*inputs, *outputs)
+            self, call, plan(call, self._spec, self._config, machine=self._machine), (*inputs, *outputs), host_call()
         )
 
     def part_ended(self, communicator: str, number: int, ranks: int, launch: Launch) -> None:
@@ -100,6 +101,7 @@ class PlannedLaunch:
     call: CollectiveCall
     plan: LaunchPlan
     tensors: tuple[Tensor, ...]  # those of the call, in its order
+    called_at: str  # the program's line; a message may be started later, by another one
 
     @property
     def signature(self) -> Mapping[str, object]:
@@ -126,6 +128,7 @@ class PlannedLaunch:
             tag=number,
             **{name: passed(tensor) for name, tensor in chosen.named.items()},
         )
+        launch.called_at = self.called_at
         ranks = 2 if call.name in MESSAGES else call.group.size
         launch.on_end.append(partial(self.backend.part_ended, communicator, number, ranks))
         return launch

@@ -71,7 +71,8 @@ class Launch:
     is_aborted: bool = field(default=False, repr=False)  # on some SIPs, because it failed on another
     is_waited: bool = field(default=False, repr=False)  # whether its failures were reported
     unreceived: tuple[Unreceived, ...] = field(default=(), repr=False)  # messages that cannot be received any more
-    called_at: str = field(default="", repr=False)  # of a tensor operation: the program's line
+    called_at: str = field(default="", repr=False)  # of a tensor operation or a collective: the program's line
+    is_tensor_op: bool = field(default=False, repr=False)  # so the lines of its kernel mean nothing to the program
     on_end: list[Callable[[Launch], None]] = field(default_factory=list, repr=False)  # called once it is measured
 
     @property
@@ -204,7 +205,7 @@ class Launch:
             f"kernel '{self.name}' failed on sip {first.sip}, cube {first.cube}, pe {first.pe}{more}: "
             f"{first.kind}: {first.message}",
             failures,
-            where=self.called_at or first.where,
+            where=self.called_at if self.is_tensor_op and self.called_at else first.where,
             hint=first.hint,
         )
 

@@ -74,7 +74,7 @@ class OpLauncher:
         args = [each.whole() if whole and isinstance(each, TensorViews) else each for each in (*outputs, *inputs)]
         bound = kernels.kernel_for(kernel, plan)
         launch = self._torch.launch_op(name, bound, args, sip, cubes, pes)
-        launch.called_at = host_call()
+        launch.called_at, launch.is_tensor_op = host_call(), True
         self.order.launched(launch, outputs, tensors, where, is_local=plan.is_local)
 
     def _shares(self, out: TensorViews) -> tuple[Share, ...]:

@@ -1,6 +1,7 @@
 """Which algorithm is the fastest for every collective, by size and number of SIPs, and what `auto` takes.
 
-SIPs of 2 x 2 cubes; sizes as nccl-tests counts them; tensors spread over all PEs. An algorithm is not measured where it
+SIPs of 2 x 2 cubes, and the shipped machine: 2 SIPs of 4 x 4. Sizes are what nccl-tests counts; tensors are spread over
+all PEs. An algorithm is not measured where it
 cannot be the fastest, by `least_ns`: what its rounds and the bytes on its busiest link take at least, against an
 estimate of what the fastest takes (a test compares both with the rows); nor where it does what another one does
 (`is_same_as_another`). `auto` needs no rows of its own: simulated time is exact, so it takes as long as the algorithm
@@ -33,13 +34,14 @@ from kernbench.topology.graph import TopologyGraph
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")
 SIPS = (2, 3, 4, 6, 8, 12, 16)
 SIZES = (256, KIB, 4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, MIB)
-CUBES: Setting = {"machine:sip.cube_mesh.w": 2, "machine:sip.cube_mesh.h": 2}
+SMALL, SHIPPED = 2, 4  # width and height of the cube mesh; the shipped machine has 2 SIPs
+MESH = "machine:sip.cube_mesh.w"
 DTYPE, LINK_GBS = "f16", 128.0
 BAR = 1.1  # times the fastest algorithm
-HOP_NS = 100.0  # a message between SIPs, with a load before it and a store after it, takes longer
+HOP_NS = 140.0  # a message between SIPs takes longer, with what comes before it and after it
 ESTIMATE = (1.3, 300.0)  # the fastest algorithm takes less than so many times the least bound, and so many ns
 FACTS = ("messages between PEs", "two kernels on a PE", "store and forward", "routing")
-PES = 32
+CUBE_PES = 8
 LONG_CHUNK = 4 * KIB  # of rings, besides their own chunks
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     "all_reduce": (
@@ -62,7 +64,9 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
 
 
 def least_ns(collective: str, algorithm: str, sips: int, nbytes: int) -> float:
-    """What an algorithm takes at least: a hop between SIPs per round, and the bytes on the link that carries most."""
+    """What an algorithm takes at least: a hop between SIPs per round, or a hop and the bytes on the link that carries
+    most. Not their sum: chunks of several PEs overlap.
+    """
     doublings = (sips - 1).bit_length()
     share, rounds = bus_factor(collective, sips), 1
     if algorithm == "lrab_hierarchical_allreduce":
@@ -79,7 +83,7 @@ def least_ns(collective: str, algorithm: str, sips: int, nbytes: int) -> float:
         rounds = min(2, sips - 1)
     elif collective in ("broadcast", "reduce"):  # direct
         share = sips - 1
-    return rounds * HOP_NS + share * nbytes / LINK_GBS
+    return max(rounds * HOP_NS, HOP_NS + share * nbytes / LINK_GBS)
 
 
 def can_be_fastest(collective: str, algorithm: str, sips: int, nbytes: int) -> bool:
@@ -89,11 +93,15 @@ def can_be_fastest(collective: str, algorithm: str, sips: int, nbytes: int) -> b
     return least_ns(collective, algorithm, sips, nbytes) <= factor * least + more_ns
 
 
-def is_same_as_another(collective: str, algorithm: str, sips: int, nbytes: int) -> bool:
+def is_same_as_another(collective: str, algorithm: str, sips: int, nbytes: int, pes: int) -> bool:
     """Whether an algorithm does exactly what another one does: variants with other slots and chunks, where messages are
     shorter than either, and `short_messages_all_pes` where `hierarchical_all_pes` has a ring for every SIP too.
     """
-    piece = nbytes / PES
+    piece = nbytes / pes
+    if sips == 2 and algorithm in ("lrab_hierarchical_allreduce", "recursive_doubling"):
+        return piece <= KIB  # one exchange of the whole, as by hierarchical_all_pes
+    if sips == 2 and algorithm in ("tree", "chain", "two_rounds") and collective != "all_reduce":
+        return piece <= 512  # one message, as by direct
     if algorithm == "short_messages_all_pes":
         return sips <= 12 or nbytes > 64 * KIB  # longer ones are for rings that a short slot only delays
     if algorithm == "long_messages_all_pes":
@@ -104,34 +112,41 @@ def is_same_as_another(collective: str, algorithm: str, sips: int, nbytes: int) 
     return False
 
 
-def is_measured(collective: str, algorithm: str, sips: int, nbytes: int) -> bool:
+def is_measured(collective: str, algorithm: str, sips: int, nbytes: int, pes: int) -> bool:
     here = collective, algorithm, sips, nbytes
-    return can_be_fastest(*here) and not is_same_as_another(*here)
+    return can_be_fastest(*here) and not is_same_as_another(*here, pes)
 
 
 def points(
     machine: TopologyGraph,
     *,
-    sips: Annotated[str, "numbers of SIPs, with commas"] = ",".join(map(str, SIPS)),
+    sips: Annotated[str, "numbers of SIPs, with commas; 16:4096 for sizes up to 4096"] = ",".join(map(str, SIPS)),
     max_bytes: Annotated[int, "sizes up to this one"] = MIB,
-    max_total_bytes: Annotated[int, "sizes times SIPs up to this one"] = 16 * MIB,
+    shipped_max_bytes: Annotated[int, "sizes on the shipped machine up to this one; 0: none"] = MIB,
 ) -> list[Setting]:
-    counts = [int(each) for each in sips.split(",") if each.strip().isdecimal()]
-    if not counts or any(count < 2 for count in counts):
-        raise UsageError(f"sips is {sips!r}", hint="give numbers of 2 or more: 2,4,8")
     found: list[Setting] = []
-    for count in counts:
-        keys: Setting = {"machine:system.sips.count": count, **CUBES}
-        for collective in COLLECTIVES:
-            for nbytes in (each for each in SIZES if each <= max_bytes and each * count <= max_total_bytes):
-                for name in ALGORITHMS[collective]:
-                    if not is_measured(collective, name, count, nbytes):
-                        continue
-                    row: Setting = {"collective": collective, "sips": count, "size_bytes": nbytes, "algorithm": name}
-                    chunks = [LONG_CHUNK] if name == "chain" else [0]
-                    if name.startswith("ring_") and nbytes / (PES * count) > LONG_CHUNK:
-                        chunks.append(LONG_CHUNK)
-                    found += [{**row, "chunk_bytes": chunk, **keys} for chunk in chunks]
+    for each in sips.split(","):
+        count, _, most = each.strip().partition(":")
+        if not count.isdecimal() or int(count) < 2 or (most and not most.isdecimal()):
+            raise UsageError(f"sips is {sips!r}", hint="give numbers of 2 or more, with sizes if need be: 2,4,8:65536")
+        found += _points(int(count), SMALL, min(max_bytes, int(most or max_bytes)))
+    return found + _points(2, SHIPPED, shipped_max_bytes)
+
+
+def _points(count: int, mesh: int, max_bytes: int) -> list[Setting]:
+    keys: Setting = {"machine:system.sips.count": count, MESH: mesh, "machine:sip.cube_mesh.h": mesh}
+    pes = mesh * mesh * CUBE_PES
+    found: list[Setting] = []
+    for collective in COLLECTIVES:
+        for nbytes in (each for each in SIZES if each <= max_bytes):
+            for name in ALGORITHMS[collective]:
+                if not is_measured(collective, name, count, nbytes, pes):
+                    continue
+                row: Setting = {"collective": collective, "sips": count, "size_bytes": nbytes, "algorithm": name}
+                chunks = [LONG_CHUNK] if name == "chain" else [0]
+                if name.startswith("ring_") and nbytes / (pes * count) > LONG_CHUNK:
+                    chunks.append(LONG_CHUNK)
+                found += [{**row, "chunk_bytes": chunk, **keys} for chunk in chunks]
     return found
 
 
@@ -150,18 +165,18 @@ def point(
 
 
 def seconds(setting: Setting) -> float:
-    size, sips = float(setting["size_bytes"]) / MIB, float(setting["sips"])
+    size, sips = float(setting["size_bytes"]) / MIB, float(setting["sips"]) * float(setting[MESH]) / SMALL
     return 0.3 + (0.03 + 0.25 * size) * sips * sips
 
 
 # --------------------------------------------------------------------------------------------------------------- table
 
 
-def table_of(rows: Rows, collective: str) -> tuple[AutoRow, ...]:
+def table_of(rows: Rows, collective: str, mesh: int = SMALL) -> tuple[AutoRow, ...]:
     """The rows of `auto` that take the fastest algorithm at every size and number of ranks that was measured, or what
     the table for all machines takes where that is as fast. Larger messages and more ranks have no row.
     """
-    here, config = where(rows, collective=collective), present()
+    here, config = where(on_mesh(rows, mesh), collective=collective), present()
     found: list[AutoRow] = []
     for count in sorted(int(str(each)) for each in values_of(here, "sips")):
         measured = [_measurement(row) for row in where(here, sips=count)]
@@ -190,10 +205,14 @@ def present() -> CclConfig:
     return checked(shipped())
 
 
-def machine_of(sips: int) -> str:
-    """The key of the machine with so many SIPs."""
-    keys = {str(key).removeprefix("machine:"): value for key, value in CUBES.items()}
-    return machine_key(load_topology(None, {"system.sips.count": sips, **keys}).spec)
+def on_mesh(rows: Rows, mesh: int) -> Rows:
+    """The rows of machines whose SIPs have so many cubes each way."""
+    return where(rows, **{MESH: mesh})
+
+
+def machine_of(mesh: int) -> str:
+    """The key of machines whose SIPs have so many cubes each way."""
+    return machine_key(load_topology(None, {"sip.cube_mesh.w": mesh, "sip.cube_mesh.h": mesh}).spec)
 
 
 def taken_by_auto(config: CclConfig, machine: str | None, collective: str, sips: int, nbytes: int) -> tuple[str, int]:
@@ -204,18 +223,21 @@ def taken_by_auto(config: CclConfig, machine: str | None, collective: str, sips:
 
 
 def auto_ns(rows: Rows, config: CclConfig, machine: str | None, collective: str, sips: int, nbytes: int) -> float:
-    """The time of what `auto` takes; raises KeyError where that was not measured."""
+    """The time of what `auto` takes; raises UsageError where that was not measured."""
     algorithm, chunk = taken_by_auto(config, machine, collective, sips, nbytes)
     same = where(rows, collective=collective, sips=sips, size_bytes=nbytes)
     found = where(same, algorithm=algorithm, chunk_bytes=chunk)
     if not found:
-        raise KeyError(f"{collective} of {nbytes} bytes on {sips} SIPs: {algorithm}, chunks of {chunk} bytes")
+        what = f"auto takes {algorithm}, chunks of {chunk} bytes, for a {collective} of {nbytes} bytes on {sips} SIPs"
+        raise UsageError(
+            f"{what}, which was not measured", hint="make the package's tables of the rows: scripts/ccl-table"
+        )
     return number(found[0], "time_ns")
 
 
-def ratios(rows: Rows, machine: str | None = None) -> dict[tuple[str, int, int], float]:
+def ratios(rows: Rows, mesh: int = SMALL) -> dict[tuple[str, int, int], float]:
     """The time of `auto` over that of the fastest algorithm, by collective, number of SIPs and size."""
-    config = present()
+    config, machine, rows = present(), machine_of(mesh), on_mesh(rows, mesh)
     found = {}
     for collective in map(str, values_of(rows, "collective")):
         for sips in (int(str(each)) for each in values_of(rows, "sips")):
@@ -228,29 +250,35 @@ def ratios(rows: Rows, machine: str | None = None) -> dict[tuple[str, int, int],
 
 
 def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-    counts = [int(str(each)) for each in values_of(rows, "sips")]
+    small = on_mesh(rows, SMALL)
+    counts = [int(str(each)) for each in values_of(small, "sips")]
     shown = 8 if 8 in counts else max(counts)
-    names = [name for name in COLLECTIVES if where(rows, collective=name, sips=shown)]
-    panels = tuple(_times(where(rows, collective=name, sips=shown), name) for name in names)
+    names = [name for name in COLLECTIVES if where(small, collective=name, sips=shown)]
+    panels = tuple(_times(where(small, collective=name, sips=shown), name) for name in names)
     caption = f"Device time of every algorithm with its own chunks, on {shown} SIPs of 2 x 2 cubes, {DTYPE}."
     return [_worst(rows, counts), Chart("times", f"Time by size and algorithm, {shown} SIPs", caption, panels)]
 
 
 def _worst(rows: Rows, counts: list[int]) -> Chart:
-    found = ratios(rows, machine_of(counts[0]))
-    names = tuple(name for name in COLLECTIVES if any(key[0] == name for key in found))
+    """A panel for each number of SIPs, and one for the shipped machine if it has rows."""
+    small, shipped_machine = ratios(rows), ratios(rows, SHIPPED)
 
-    def worst(n: int) -> Bars:
+    def panel(found: Mapping[tuple[str, int, int], float], n: int, cubes: int) -> BarPanel:
+        names = tuple(name for name in COLLECTIVES if any(key[:2] == (name, n) for key in found))
         values = [max(found[key] for key in found if key[:2] == (name, n)) for name in names]
-        return Bars("largest of all sizes", tuple(values))
+        largest = format_bytes(max(key[2] for key in found if key[1] == n))
+        title = f"{n} SIPs of {cubes} x {cubes} cubes, up to {largest}"
+        return BarPanel("time of auto / least time", names, (Bars("largest of all sizes", tuple(values)),), title=title)
 
-    panels = tuple(BarPanel("time of auto / least time", names, (worst(n),), title=f"{n} SIPs") for n in counts)
-    sizes = [key[2] for key in found]
+    panels = [panel(small, n, SMALL) for n in counts]
+    if shipped_machine:
+        panels.append(panel(shipped_machine, 2, SHIPPED))
+    least = format_bytes(min(key[2] for key in small))
     caption = (
-        f"The algorithm that auto takes, against the fastest of the package, from {format_bytes(min(sizes))} to "
-        f"{format_bytes(max(sizes))}. The bar is {BAR:g}."
+        f"The algorithm that auto takes, against the fastest of the package, from {least} on; of all sizes the largest "
+        f"ratio. The bar is {BAR:g}."
     )
-    return Chart("auto", "auto takes an algorithm that is near the fastest", caption, panels)
+    return Chart("auto", "auto takes an algorithm that is near the fastest", caption, tuple(panels))
 
 
 def _times(rows: Rows, name: str) -> LinePanel:

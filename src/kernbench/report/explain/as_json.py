@@ -39,6 +39,7 @@ def explanation_as_json(explanation: Explanation, command: str) -> dict[str, obj
             {"ns": stall.ns, "share": stall.share, "text": stall.text, "op": stall.op}
             for stall in stalls_of(explanation)
         ],
+        "calls": [{"called_at": line, "launches": launches} for line, launches in explanation.calls.items()],
     }
 
 

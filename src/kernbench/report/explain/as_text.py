@@ -15,6 +15,7 @@ from kernbench.report.paint import Paint
 
 BAR = 24
 MOST_LINES = 12
+MOST_CALLS, MOST_NUMBERS = 6, 8  # lines of the program, and launches of one
 
 
 def explanation_as_text(explanation: Explanation, title: str, paint: Paint, command: str) -> str:
@@ -41,6 +42,7 @@ def explanation_as_text(explanation: Explanation, title: str, paint: Paint, comm
     lines += _texts(explanation)
     if len(explanation.run.launches) > 1 and explanation.scope.launch < 0:
         lines += ["", paint("By launch", "title"), *_bars(explanation, explanation.by_launch, solid=True)]
+    lines += _calls(explanation)
     lines += ["", paint("What the next op waited for meanwhile", "title"), *_bars(explanation, explanation.by_wait)]
     lines += ["", paint("Engines: busy, and idle by what they waited for", "title"), *_lanes(explanation)]
     lines += ["", paint("Largest stalls", "title")]
@@ -77,6 +79,17 @@ def _texts(explanation: Explanation) -> Iterator[str]:
     for name in names:
         if texts.get(name):
             yield f"    {name.rpartition('/')[2]}  {texts[name][:90]}"
+
+
+def _calls(explanation: Explanation) -> Iterator[str]:
+    """The program's lines of tensor operations and collectives; in a scope of several launches, those of most time."""
+    launches = explanation.run.launches
+    calls = sorted(explanation.calls.items(), key=lambda call: -sum(launches[at].total_ns for at in call[1]))
+    for line, numbers in calls[:MOST_CALLS]:
+        place, _, text = line.partition("  ")
+        many = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (", ..." if len(numbers) > MOST_NUMBERS else "")
+        noun = "launch" if len(numbers) == 1 else "launches"
+        yield f"    {noun} {many}: {place.rpartition('/')[2]}  {text[:90]}".rstrip()
 
 
 def _lanes(explanation: Explanation) -> Iterator[str]:

@@ -90,6 +90,15 @@ class Explanation:
         )
 
     @cached_property
+    def calls(self) -> dict[str, list[int]]:
+        """The launches of the scope by the program's line that made them, where that is known."""
+        found: dict[str, list[int]] = {}
+        for launch in self.run.launches:
+            if launch.called_at and (self.scope.launch < 0 or launch.index == self.scope.launch):
+                found.setdefault(launch.called_at, []).append(launch.index)
+        return found
+
+    @cached_property
     def by_wait(self) -> dict[str, float]:
         """By what the next op on the path waited for: `data: DMA read`."""
 

@@ -24,6 +24,7 @@ def launch_row(launch: Launch) -> dict[str, object]:
         "end_ns": launch.end_ns,
         "flops": launch.flops,
         "bytes_hbm": launch.bytes_hbm,
+        "called_at": launch.called_at,
         "pes": [asdict(pe) for pe in pes],
     }
 
@@ -32,7 +33,7 @@ def launches_of(result: BenchResult) -> LaunchIndex:
     """An index that finds the launch of an op, and its tensors."""
     found = LaunchIndex()
     for index, launch in enumerate(result.launches):
-        if launch.called_at:
+        if launch.is_tensor_op and launch.called_at:
             found.called_at[index] = launch.called_at.partition("  ")[0]
         for handle in launch.handles:
             request = handle.request

@@ -168,6 +168,7 @@ class SavedLaunch:
     flops: int
     bytes_hbm: int
     pes: tuple[PeRun, ...]
+    called_at: str = ""  # of a tensor operation or a collective: `file:line  source` of the program
 
     @property
     def total_ns(self) -> float:
