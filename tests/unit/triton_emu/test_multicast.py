@@ -15,6 +15,7 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
+from kernbench.triton_emu.repeatable import repeatable
 
 ROWS, COLUMNS, PES = 16, 64, 8
 PART = ROWS * COLUMNS * 2  # bytes of a PE's rows, in f16
@@ -145,3 +146,48 @@ def test_what_is_no_multicast_is_refused_at_the_kernel_line() -> None:
 def test_finite_buffers_refuse_a_multicast() -> None:
     graph = machine(**{"fabric.buffers": {"slots": 64, "credit_ns": 1.0}})
     assert "finite buffers" in refused(lambda out: [out + PART, out + 2 * PART], graph=graph)
+
+
+@pytest.mark.parametrize("mark", [repeatable, lambda kernel: kernel])
+def test_launches_that_repeat_one_another_write_what_they_read(mark: Any) -> None:
+    """Replayed or not, each launch multicasts what its operand holds by then."""
+
+    def kernel(x: Any, out: Any, *, tl: Any) -> None:
+        to_all_others(x, out, tl=tl)
+
+    engine = GraphEngine(machine())
+    with RuntimeContext(engine) as torch:
+        out = torch.from_numpy(OUT, dp=ONE_PER_PE)
+        for number in range(1, 4):
+            x = torch.from_numpy(np.full_like(X, number), dp=ONE_PER_PE)
+            torch.launch(mark(kernel), x, out, target_cubes=[0], target_pes=range(PES))
+            assert (out.numpy()[ROWS:] == number).all()
+
+
+@pytest.mark.parametrize("wait_cycles", [1, 137, 400])
+def test_multicasts_into_the_memory_of_composites_leave_all_times_as_they_are(wait_cycles: int) -> None:
+    """Composites are replayed on links that they reserve; a multicast in between interrupts several at once."""
+
+    def kernel(x: Any, out: Any, *, tl: Any) -> None:
+        if tl.program_id(0) == 0:
+            value = tl.load(out, (ROWS, COLUMNS))
+            for _ in range(3):
+                tl.cycles(wait_cycles)
+                tl.multicast([out + pe * PART for pe in range(1, PES)], value)
+        else:
+            for _ in range(3):
+                left, right = tl.ref(x.local, (128, 256)), tl.ref(x.local + 65536, (256, 128))
+                tl.wait(tl.composite("gemm", left, right, x.local + 131072))
+
+    def run_with(fast: bool, mode: Any) -> tuple[float, list[Any]]:
+        engine = GraphEngine(machine(), data=False, fast=fast, mode=mode)
+        with RuntimeContext(engine) as torch:
+            x = torch.zeros(PES * 1024, 128, dp=ONE_PER_PE)
+            out = torch.from_numpy(OUT, dp=ONE_PER_PE)
+            times = []
+            for _ in range(2):
+                torch.launch(kernel, x, out, target_cubes=[0], target_pes=range(PES))
+                times.append(engine.env.now)
+        return engine.env.now, [times, engine.fabric.all_link_counters()]
+
+    assert run_with(True, "adaptive") == run_with(False, "adaptive") == run_with(False, "flits")

@@ -97,7 +97,7 @@ class FlitEngine(FlitSteps):
         """Now is the time of a transfer: owners of what it needs are called first."""
         for segment in transfer.tree or (transfer,):
             if self.reservations.held:
-                self.reservations.interrupt(segment, now)
+                self.reservations.interrupt(segment, now, transfer.order)
             if self.counters.activity is not None:
                 self.counters.activity.set_out(segment, now)
         if transfer.on_left is not None and self.buffered is None:

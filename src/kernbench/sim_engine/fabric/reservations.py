@@ -96,19 +96,20 @@ class Reservations:
         reservation.held = False
         self.held -= 1
 
-    def interrupt(self, transfer: Transfer, now: float) -> None:
-        """A transfer sets out: every reservation of what it will use is over, and then interrupted, once.
+    def interrupt(self, transfer: Transfer, now: float, order: float) -> None:
+        """A transfer sets out as injection `order`: every reservation of what it will use is over, and then
+        interrupted, once.
 
         An owner that goes back in time may leave others behind who own some of it since then: they are called next.
         """
         by_link = self._by_link
         for link in transfer.links:
             while (reservation := by_link[link]) is not None:
-                self._interrupt(reservation, now, transfer.order)
+                self._interrupt(reservation, now, order)
         group = transfer.sink or transfer.source
         if group is not None:
             while (reservation := self._by_node.get(group.node)) is not None:
-                self._interrupt(reservation, now, transfer.order)
+                self._interrupt(reservation, now, order)
 
     def interrupt_all(self, now: float, order: float) -> None:
         """Disturb every claim, as injection `order` would."""
