@@ -13,8 +13,8 @@ from kernbench.models.quantised import OFFSET, QuantisedForm
 from kernbench.triton_emu.handle import TensorHandle, TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-AHEAD = 3  # loads under way
-ROOM = 10  # bytes of TCM per element: loads under way, and widened elements
+AHEAD = 6  # loads under way: their bytes have to cover the latency of memory
+WIDENED = 3  # bytes of TCM per element that is being widened
 SHARE = 4  # of TCM is kept for them, one part of so many
 
 
@@ -29,7 +29,8 @@ class StoredRows(NamedTuple):
 def stored_rows(depth: int, columns: int, form: QuantisedForm, room_bytes: int) -> list[StoredRows]:
     """All rows of a part of K, in the order of loading."""
     of_group = form.group // form.per_byte
-    most = max(1, room_bytes // ROOM // (columns * form.per_byte))
+    per_byte = AHEAD + 1 + WIDENED * form.per_byte
+    most = max(1, room_bytes // per_byte // columns)
     step = -(-of_group // -(-of_group // most))
     return [
         StoredRows(group, at, min(of_group, at + step))

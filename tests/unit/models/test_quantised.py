@@ -64,7 +64,9 @@ def test_groups_are_the_largest_that_divide_a_pes_part() -> None:
 
 
 def test_all_stored_rows_are_loaded_once_within_their_group() -> None:
-    """512 rows, 256 columns, 64 KiB of TCM: 6,553 elements are 25 rows of int8, so 6 loads of 22 for a group of 128."""
+    """512 rows, 256 columns, 64 KiB of TCM: 7 bytes of loads and 3 of widening for each of 6,553 elements, which are 25
+    rows of int8: 6 loads of 22 for a group of 128.
+    """
     form = QuantisedForm("int8", 128)
     spans = stored_rows(512, 256, form, 64 * 1024)
     assert len(spans) == 4 * 6

@@ -1,0 +1,83 @@
+"""What a machine of 4,096 PEs costs to simulate: 32 SIPs of the shipped machine, on two cores.
+
+    python benchmarks/large.py            a table; exit code 1 when a bar does not hold
+    python benchmarks/large.py --json     {"schema": 1, "rows": [{"name", "value", "unit", "bar", "ok"}]}
+    python benchmarks/large.py --quick    2 SIPs of one cube, to see that it works; its figures mean nothing
+    python benchmarks/large.py --only layer    one part: layer or all_reduce
+
+Each row is a `kernbench run` by itself, from its start to its end, as in `layers.py`: seconds on the wall count, so the
+machine must have nothing else to do; CPU seconds of all processes stand beside them. A run is given twice its bar and
+then stopped: its row says so. The layer is one of llama2-70b at prefill, 2,048 tokens, tensor parallel over all SIPs;
+the all-reduce adds one tensor of 1 MiB per SIP.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "src"))
+sys.path.insert(0, str(HERE))
+
+from kernels import Row, row, table  # noqa: E402
+from layers import run  # noqa: E402
+
+LARGE = ("system.sips.count=32",)
+SMALL = ("system.sips.count=2", "sip.cube_mesh.w=1", "sip.cube_mesh.h=1")
+
+
+@dataclass(frozen=True)
+class LargeRun:
+    """A run, and the seconds that it may take on two cores."""
+
+    name: str
+    bar_s: float
+    bench: str
+    params: tuple[str, ...]
+    quick: tuple[str, ...]
+
+
+RUNS = {
+    "layer": LargeRun("a layer of llama2-70b, 2,048 tokens", 60, "llm-layer", ("model=llama2-70b",), ("tokens=16",)),
+    "all_reduce": LargeRun(
+        "all-reduce of 1 MiB", 40, "ccl-bench", ("min_bytes=1048576", "max_bytes=1048576"), ("max_bytes=1024",)
+    ),
+}
+
+
+def rows_of(large: LargeRun, *, quick: bool) -> list[Row]:
+    arguments = ["--bench", large.bench]
+    for setting in SMALL if quick else LARGE:
+        arguments += ["--set", setting]
+    for param in large.quick if quick else large.params:
+        arguments += ["--param", param]
+    used = run(*arguments, limit_s=2 * large.bar_s)
+    name = f"{large.name}, {'2 SIPs' if quick else '4,096 PEs'}{'' if used.is_over else ': stopped'}"
+    return [
+        row(name, used.wall_s, "s on two cores", large.bar_s),
+        row(name, used.cpu_s, "CPU s of all processes"),
+        row(name, used.gb, "GB"),
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="What a machine of 4,096 PEs costs to simulate.")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
+    parser.add_argument("--only", choices=tuple(RUNS), help="one part")
+    options = parser.parse_args(arguments)
+    chosen = [RUNS[options.only]] if options.only else list(RUNS.values())
+    found = [each for large in chosen for each in rows_of(large, quick=options.quick)]
+    if options.json:
+        print(json.dumps({"schema": 1, "rows": [asdict(item) for item in found]}, indent=1))
+    else:
+        print(table(found))
+    return 0 if options.quick or all(item.ok for item in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
