@@ -88,32 +88,57 @@ def share_of(length: int, side: int, pes: int) -> int:
 
 
 @repeatable
-def products(
-    a: TensorPtr, b: TensorPtr, c: TensorPtr, m: int, k: int, n: int, count: int, tile: tuple[int, int], units: int,
+def product(
+    a: TensorPtr, b: TensorPtr, c: TensorPtr, m: int, k: int, n: int, tile: tuple[int, int], units: int,
     is_split_by_rows: bool, *, tl: TLContext,
 ) -> None:  # fmt: skip
-    """This PE's products: `count` of a batch over all PEs, or its rows or columns of a single one. Operands lie as
-    they are needed, block by block.
-    """
+    """This PE's rows or columns of a product. Operands lie as they are needed, block by block."""
     number, pes = tl.program_id(0), tl.num_programs(0)
-    if count == 1:
-        length, side = (m, tile[0]) if is_split_by_rows else (n, tile[1])
-        share = share_of(length, side, pes)
-        own = max(min(length - number * share, share), 0)
-        m, n = (own, n) if is_split_by_rows else (m, own)
-    times = len(range(number, count, pes)) if count > 1 else 1
-    size, written = a.itemsize, 0
-    for at in range(times):
-        for block in blocks_of(-(-m // tile[0]), -(-n // tile[1]), units):
-            top, left = block.top * tile[0], block.left * tile[1]
-            rows, columns = min(block.height * tile[0], m - top), min(block.width * tile[1], n - left)
-            left_rows = tl.ref(a.local + (at * m + top) * k * size, (rows, k))
-            right = tl.ref(b.local + (at * n + left) * k * size, (k, columns))
-            out, written = c.local + written * size, written + rows * columns
-            done = tl.composite("gemm", left_rows, right, out_ptr=out, tile_shape=(rows, min(K_STEP, k), columns))
-            if k > LONG_K:
-                tl.wait(done)
+    length, side = (m, tile[0]) if is_split_by_rows else (n, tile[1])
+    share = share_of(length, side, pes)
+    own = max(min(length - number * share, share), 0)
+    m, n = (own, n) if is_split_by_rows else (m, own)
+    _multiply(a.local, b.local, c.local, (m, k, n), tile, units, a.itemsize, tl)
     tl.wait()
+
+
+@repeatable
+def batch(
+    a: TensorPtr, b: TensorPtr, c: TensorPtr, m: int, k: int, n: int, count: int, together: int, tile: tuple[int, int],
+    units: int, *, tl: TLContext,
+) -> None:  # fmt: skip
+    """This PE's products of a batch. Where one has few tiles, some are done `together`, side by side along the longer
+    side of the result, and the operands of the other side are loaded by themselves.
+    """
+    own, size = len(range(tl.program_id(0), count, tl.num_programs(0))), a.itemsize
+    for first in range(0, own, together):
+        some = min(together, own - first)
+        at = (a.local + first * m * k * size, b.local + first * k * n * size, c.local + first * m * n * size)
+        if n >= m:
+            others, place = (some - 1) * m * k, at[0] + m * k * size
+            _multiply(*at, (m, k, n * some), tile, units, size, tl)
+        else:
+            others, place = (some - 1) * k * n, at[1] + k * n * size
+            _multiply(*at, (m * some, k, n), tile, units, size, tl)
+        if others:
+            tl.load_async(place, (others,))
+    tl.wait()
+
+
+def _multiply(
+    a: int, b: int, c: int, sizes: tuple[int, int, int], tile: tuple[int, int], units: int, itemsize: int,
+    tl: TLContext,
+) -> None:  # fmt: skip
+    """A product, block by block."""
+    (m, k, n), written = sizes, 0
+    for block in blocks_of(-(-m // tile[0]), -(-n // tile[1]), units):
+        top, left = block.top * tile[0], block.left * tile[1]
+        rows, columns = min(block.height * tile[0], m - top), min(block.width * tile[1], n - left)
+        operands = tl.ref(a + top * k * itemsize, (rows, k)), tl.ref(b + left * k * itemsize, (k, columns))
+        out, written = c + written * itemsize, written + rows * columns
+        done = tl.composite("gemm", *operands, out_ptr=out, tile_shape=(rows, min(K_STEP, k), columns))
+        if k > LONG_K:
+            tl.wait(done)
 
 
 # ---- rows and elements

@@ -26,7 +26,7 @@ from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
-from kernbench.validation.gpu_kernels import gelu, layernorm, products, share_of, softmax
+from kernbench.validation.gpu_kernels import batch, gelu, layernorm, product, share_of, softmax
 
 FOLDER = "4_gpu_operators"
 MACHINES = {"A100": "a100-like.yaml", "MI210": "mi210-like.yaml"}
@@ -88,7 +88,7 @@ class Card:
 
     def _kernel(self, torch: RuntimeContext, operator: str, sizes: tuple[int, ...]) -> tuple[Any, tuple[Any, ...]]:
         if operator == "matmul":
-            return products, self._product(torch, *sizes)
+            return self._product(torch, *sizes)
         x = torch.zeros(*sizes, dtype=self.dtype, dp=EVERY_PE, name="x", preset=True)
         y = torch.empty(*sizes, dtype=self.dtype, dp=EVERY_PE, name="y")
         if operator == "gelu":
@@ -108,20 +108,34 @@ class Card:
                 threads *= 2
         return self.group.units * (THREADS // threads) * 2 * width * itemsize <= self.l2_bytes
 
-    def _product(self, torch: RuntimeContext, m: int, k: int, n: int, count: int = 1) -> tuple[Any, ...]:
+    def _product(self, torch: RuntimeContext, m: int, k: int, n: int, count: int = 1) -> tuple[Any, tuple[Any, ...]]:
         """A batch is split over PEs. Of a single product the longer side of the result is; the operand of the other
         side lies in every PE's memory.
         """
-        tile, by_rows = self.group.tile(m, n), m >= n
-        rows, columns, each = m, n, -(-count // self.pes)
-        if count == 1:
-            rows, columns = (share_of(m, tile[0], self.pes), n) if by_rows else (m, share_of(n, tile[1], self.pes))
 
         def placed(name: str, elements: int) -> Tensor:
             return torch.zeros(self.pes, elements, dtype="f16", dp=EVERY_PE, name=name, preset=True)
 
-        a, b, c = placed("a", each * rows * k), placed("b", each * columns * k), placed("c", each * rows * columns)
-        return a, b, c, m, k, n, count, tile, self.group.units, by_rows
+        group = self.group
+        if count > 1:
+            each, together = -(-count // self.pes), self._together(m, k, n)
+            stacked = (m, n * together) if n >= m else (m * together, n)
+            a, b, c = (placed(name, each * size) for name, size in (("a", m * k), ("b", k * n), ("c", m * n)))
+            return batch, (a, b, c, m, k, n, count, together, group.tile(*stacked), group.units)
+        tile, by_rows = group.tile(m, n), m >= n
+        rows, columns = (share_of(m, tile[0], self.pes), n) if by_rows else (m, share_of(n, tile[1], self.pes))
+        a, b, c = placed("a", rows * k), placed("b", columns * k), placed("c", rows * columns)
+        return product, (a, b, c, m, k, n, tile, group.units, by_rows)
+
+    def _together(self, m: int, k: int, n: int) -> int:
+        """How many products of a batch fill the units of a PE, as far as their shorter operands fit the L2."""
+        group = self.group
+        height, width = group.tile(m, n)
+        if n >= m:
+            fills = max(group.units // -(-m // height), 1) * group.unit_n // n
+        else:
+            fills = max(group.units // -(-n // width), 1) * group.unit_m // m
+        return max(min(fills, self.l2_bytes // (8 * min(m, n) * k)), 1)
 
 
 def _given(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from kernbench.testing import run_kernel
 from kernbench.validation import gpu_operators
 from kernbench.validation.contract import judge
 from kernbench.validation.data import DataFolder
-from kernbench.validation.gpu_kernels import blocks_of, gelu, layernorm, products, share_of, softmax
+from kernbench.validation.gpu_kernels import batch, blocks_of, gelu, layernorm, product, share_of, softmax
 from kernbench.validation.gpu_operators import FOLDER, SET, Card, Ring, read_calls, simulated, simulated_us
 
 ROOT = Path(__file__).parents[3]
@@ -94,10 +94,20 @@ def test_gelu_is_done_block_by_block():
 def test_a_product_of_one_block_and_a_batch_are_right():
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((2, 8, 4), (2, 4, 6)))
-    (_, _, c), _ = run_kernel(products, a[0], b[0], np.zeros((8, 6), np.float16), 8, 4, 6, 1, (16, 16), 4, True)
+    (_, _, c), _ = run_kernel(product, a[0], b[0], np.zeros((8, 6), np.float16), 8, 4, 6, (16, 16), 4, True)
     assert (c == a[0] @ b[0]).all()
-    (_, _, c), _ = run_kernel(products, a, b, np.zeros((2, 8, 6), np.float16), 8, 4, 6, 2, (16, 16), 4, True)
+    (_, _, c), _ = run_kernel(batch, a, b, np.zeros((2, 8, 6), np.float16), 8, 4, 6, 2, 1, (16, 16), 4)
     assert (c == a @ b).all()
+
+
+def test_small_products_of_a_batch_fill_the_units_together():
+    a100 = Card("A100", "matmul", has_launch=True)
+    assert a100._together(2048, 2048, 128) == 1  # 16 tiles of 128 rows for 27 units
+    assert a100._together(1, 128, 3073) == 27 * 256 // 3073 == 2
+    assert a100._together(1, 3073, 128) == 27 * 256 // 128 == 54
+    # 48 products of a PE at once: all values of 192 heads from memory, 151 MB at 2039 x 0.87 GB/s, and the launch
+    found = simulated_us("A100", "matmul", (1, 3073, 128, 192), 1, True).us
+    assert 192 * 3073 * 128 * 2 / 1774e3 + 21.0 < found < 130.0
 
 
 def test_rows_are_read_again_where_those_under_way_do_not_fit_the_l2():
