@@ -88,6 +88,13 @@ def test_results_of_several_passes_are_written_between_them(boards):
     assert boards.cycles(product._replace(is_written=True)) > boards.cycles(product)
 
 
+def test_further_passes_over_the_result_take_as_long_as_if_they_were_simulated(boards, monkeypatch):
+    product = SMALL._replace(m=8, n=12, k=12, core_m=4, core_n=6, out_h=2, out_w=3, is_written=True)
+    repeated = boards.cycles(product)
+    monkeypatch.setattr("kernbench.validation.matmul_tensix.SIMULATED_PASSES", 6)
+    assert repeated == pytest.approx(boards.cycles(product), rel=0.02)
+
+
 def test_some_rows_are_within_the_bar_and_in_the_right_order(tmp_path):
     """The errors of all rows are in docs/validation.md."""
     text = shipped(m=["512"], dtype=["BFLOAT16"], host_trace=["True"], config=["tuned"])
