@@ -31,7 +31,7 @@ USED: dict[str, tuple[str, ...]] = {
     "triton.backends.compiler": ("GPUTarget",),
     "triton.backends.driver": ("DriverBase",),
     "triton.language.semantic": ("TritonSemantic",),
-    "triton.language.core": ("constexpr", "is_builtin", "tensor", "tensor_descriptor_base"),
+    "triton.language.core": ("block_type", "constexpr", "is_builtin", "tensor", "tensor_descriptor_base"),
     "triton.language.standard": (
         "_argmax_combine_tie_break_fast", "_argmax_combine_tie_break_left", "_argmin_combine_tie_break_fast",
         "_argmin_combine_tie_break_left", "_elementwise_max", "_elementwise_min", "_sum_combine",

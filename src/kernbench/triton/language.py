@@ -18,6 +18,7 @@ from kernbench.triton.builder import SimulatedBuilder, current
 from kernbench.triton.handles import DeviceHandle, without_room
 from kernbench.triton.internals import Handle, TritonSemantic, core, interpreter, language, np_dtype_of, standard
 from kernbench.triton.refusals import refuse
+from kernbench.triton.shared_types import block_init, tensor_init
 
 _LOOP = "_kernbench_loop"
 _Change = tuple[object, str, object, object]  # what, which attribute, as it was, as it is while kernels run
@@ -332,6 +333,8 @@ class Patches:
         scope.set_attr(core.tensor, "T", property(_transposed))
         for module, name, function in libdevice.found_replacements():
             scope.set_attr(module, name, function)
+        scope.set_attr(core.tensor, "__init__", tensor_init)
+        scope.set_attr(core.block_type, "__init__", block_init)
         scope.set_attr(interpreter, "_get_np_dtype", np_dtype_of)  # the interpreter makes its table at every call
         self._changes = scope.undo()
 
