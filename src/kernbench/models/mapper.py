@@ -366,4 +366,5 @@ def _attention_ns(
     plan = online_attention(machine.sip, batch, tokens, heads, kv_heads, head_dim, 2)
     keys = scores / (plan.most_queries * heads // kv_heads) * 4 * head_dim / machine.hbm / EVEN_SHARE
     fading = 3 * scores / plan.keys_at_once * head_dim / machine.lanes
-    return {"online": max(compute + fading, keys), "stored": compute + 18 * scores / machine.hbm}
+    stored = compute + 18 * scores / machine.hbm + LAUNCH_NS  # scores are a launch of their own
+    return {"online": max(compute + fading, keys), "stored": stored}
