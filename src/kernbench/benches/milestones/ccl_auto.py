@@ -38,7 +38,7 @@ SMALL, SHIPPED = 2, 4  # width and height of the cube mesh; the shipped machine 
 MESH = "machine:sip.cube_mesh.w"
 DTYPE, LINK_GBS = "f16", 128.0
 BAR = 1.1  # times the fastest algorithm
-HOP_NS = 140.0  # a message between SIPs takes longer, with what comes before it and after it
+HOP_NS = 135.0  # a message between SIPs takes longer, with what comes before it and after it
 ESTIMATE = (1.3, 300.0)  # the fastest algorithm takes less than so many times the least bound, and so many ns
 FACTS = ("messages between PEs", "two kernels on a PE", "store and forward", "routing")
 CUBE_PES = 8
@@ -67,7 +67,7 @@ def least_ns(collective: str, algorithm: str, sips: int, nbytes: int) -> float:
     """What an algorithm takes at least: a hop between SIPs per round, or a hop and the bytes on the link that carries
     most. Not their sum: chunks of several PEs overlap.
     """
-    doublings = (sips - 1).bit_length()
+    doublings, halvings = (sips - 1).bit_length(), sips.bit_length() - 1  # log2 of SIPs, rounded up and down
     share, rounds = bus_factor(collective, sips), 1
     if algorithm == "lrab_hierarchical_allreduce":
         share, rounds = sips - 1, sips - 1
@@ -76,9 +76,9 @@ def least_ns(collective: str, algorithm: str, sips: int, nbytes: int) -> float:
     elif algorithm in ("ring_all_gather", "ring_reduce_scatter", "chain"):
         rounds = sips - 1
     elif algorithm == "tree":
-        share, rounds = doublings, doublings * (2 if collective == "all_reduce" else 1)
+        share, rounds = doublings, halvings * (2 if collective == "all_reduce" else 1)
     elif algorithm == "recursive_doubling":
-        share, rounds = sips.bit_length() - 1, doublings
+        share, rounds = halvings, doublings
     elif algorithm == "two_rounds":
         rounds = min(2, sips - 1)
     elif collective in ("broadcast", "reduce"):  # direct
