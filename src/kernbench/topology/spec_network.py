@@ -92,6 +92,7 @@ class CoreSpec(Record):
     fidelities: tuple[FidelitySpec, ...]
     side: Annotated[int, whole(1, 1024)]
     tile_overhead_ns: Ns  # for each product of two tiles
+    pack_ns: Ns  # for each tile of the result of a block
     operand_gbs: Gbs  # one tile per product
     issue_ns: Ns  # of a request
     start_ns: Ns  # of a kernel
