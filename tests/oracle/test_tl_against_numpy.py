@@ -35,6 +35,7 @@ IN_OTHER_FILES = [  # test_integers_against_numpy, test_axis_ops_against_numpy, 
     "floordiv", "mod", "pow", "bitwise", "bit_not", "sort", "topk", "cumsum", "flip", "cat", "permute", "expand_dims",
     "split",
     "argsort", "associative_scan", "cumprod", "gather", "interleave", "join", "ravel", "reduce", "xor_sum",
+    "multicast",  # test_multicast
     "barrier",  # test_barrier; the following: test_debugging
     "assume", "broadcast", "device_assert", "device_print", "div_rn", "fdiv", "full_like", "max_constancy",
     "max_contiguous", "multiple_of", "ones", "ones_like", "range", "sqrt_rn", "static_assert", "static_print",

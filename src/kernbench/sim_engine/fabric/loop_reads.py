@@ -10,25 +10,44 @@ has to be called when one of them sets out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from kernbench.common.units import on_grid
 from kernbench.sim_engine.fabric import compiled_loop as loop
+from kernbench.sim_engine.fabric.agenda import Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.flit_events import AT_DONE
+from kernbench.sim_engine.fabric.counters import Counters
+from kernbench.sim_engine.fabric.flit_events import AT_DONE, Event
 from kernbench.sim_engine.fabric.joined_reads import Alone, JoinedRead, JoinedReads
-from kernbench.sim_engine.fabric.model import LastFlit
+from kernbench.sim_engine.fabric.model import LastFlit, Network
+from kernbench.sim_engine.fabric.planner import Planner
+from kernbench.sim_engine.fabric.reservations import Reservations
 from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
 
 if TYPE_CHECKING:
-    from kernbench.sim_engine.fabric.engine import FlitEngine
     from kernbench.sim_engine.fabric.flit_queues import FlitQueues
 
 MOST_FLITS = 64  # of one read: a larger one is worth a plan of its own
 UNKNOWN = float("inf")  # when a read ends
 COUNTED = -1.0  # its end is over and counted, or it is a transfer of its own
+
+
+class ReadsEngine(Protocol):
+    """What joined reads need of the engine whose loop moves them (`engine.py`)."""
+
+    network: Network
+    groups: dict[int, ChannelGroup]
+    counters: Counters
+    agenda: Agenda[Event]
+    planner: Planner
+    reservations: Reservations
+    now: float
+
+    def send(self, transfer: Transfer) -> None: ...
+
+    def push_injection(self, transfer: Transfer) -> None: ...
 
 
 class LentChannels(ChannelGroup):
@@ -64,7 +83,7 @@ for _name in ("_extra", "_free_ns", "_worst_at_ns", "_worst_ns", "even", "pendin
 class LoopReads:
     """The joined reads of one engine, and the memories that it lends to its loop."""
 
-    def __init__(self, engine: FlitEngine, queues: FlitQueues) -> None:
+    def __init__(self, engine: ReadsEngine, queues: FlitQueues) -> None:
         self._engine, self._queues = engine, queues
         self._numbers = {node: number for number, node in enumerate(engine.groups)}  # of memories
         self._under_way: dict[int, JoinedReads] = {}
