@@ -12,6 +12,7 @@ FOUR_CUBES = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=4)
 CAUSES = {
     "far-writes": "distance",
     "shared-table": "distance",
+    "whole-tensor": "distance",
     "causal": "imbalance",
     "reduce-on-one": "imbalance",
     "chain-of-products": "chain",
@@ -45,6 +46,18 @@ def far_writes(x, out, tl):
 def bench_far_writes(torch):
     out = torch.zeros((512, 64), dtype="f16", name="out", dp=FOUR_CUBES)
     torch.launch("far_writes", far_writes, ones(torch, (16, 64), "x"), out, target_cubes=(0,), target_pes=(0,))
+
+
+def whole_tensor(x, out, tl):
+    block = tl.load(x, shape=(512, 4))
+    for _ in range(4):
+        tl.store(out, block)
+
+
+@bench(name="whole-tensor", description="PE 0 of cube 3 writes a tensor that lies over four cubes, its own among them")
+def bench_whole_tensor(torch):
+    x, out = ones(torch, (512, 4), "x"), ones(torch, (512, 4), "out", FOUR_CUBES)
+    torch.launch("whole_tensor", whole_tensor, x, out, target_cubes=(3,), target_pes=(0,))
 
 
 def shared_table(table, out, tl):

@@ -56,6 +56,14 @@ def test_the_verdict_names_the_cause_of_a_slow_kernel(cause):
     assert " Try: " in verdict.sentence
 
 
+def test_an_access_to_several_memories_is_far_from_those_that_lie_elsewhere():
+    """One of them is the PE's own cube, which its bytes reach without UCIe."""
+    assert (
+        "4 writes on the critical path cross UCIe from sip0.cube3 to sip0.cube0"
+        in verdict_of(explained("whole-tensor")).what
+    )
+
+
 @pytest.mark.parametrize("name", MORE_SLOW_FOR)
 def test_the_verdict_names_the_cause_of_more_slow_kernels(name):
     verdict = verdict_of(explained(name))

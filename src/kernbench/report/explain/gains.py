@@ -15,7 +15,7 @@ from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE,
 from kernbench.report.explain.launch_delays import LaunchDelays
 from kernbench.report.explain.loads import Loads
 from kernbench.report.explain.path import PathSegment, Scope
-from kernbench.report.explain.transfer_causes import ROUNDING_NS, Pieces, memory_of
+from kernbench.report.explain.transfer_causes import ROUNDING_NS, Pieces, memories_of, memory_of
 from kernbench.report.link_classes import link_class
 from kernbench.report.runs.access_times import AccessTimes, channels_at_once
 from kernbench.report.runs.parts import TILE, SavedPlace
@@ -188,7 +188,7 @@ def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, direct
     nbytes = int(run.ops.nbytes[row])
     route = [run.places[int(place)] for place in run.ops.route.of(row)]
     pe = run.lanes[segment.lane].component.rpartition(".")[0]
-    accesses = [times.of(pe, memory) for memory in _memories(run, row, route)]
+    accesses = [times.of(pe, memory) for memory in memories_of(run, row)]
     if len(accesses) < 2:
         hops = [_Hop(link.dst, _port_class(run, link), link.gbs) for link in route]
         return _delays_ns(run, hops, nbytes, target, directions)
@@ -199,15 +199,6 @@ def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, direct
     ]
     longest = max((latency for latency, _ in before), default=0.0)
     return longest - max((latency - gain for latency, gain in before), default=0.0)
-
-
-def _memories(run: SavedRun, row: int, route: Sequence[SavedPlace]) -> list[str]:
-    """The memories that a DMA transfer accesses; none for other ops."""
-    kind = run.ops.kind[row]
-    if kind not in "RW":
-        return []
-    at_memory = [link for link in route if link.link_class in ("hbm port", "sram port")]
-    return list(dict.fromkeys(link.src if kind == "R" else link.dst for link in at_memory))
 
 
 class _Hop(NamedTuple):

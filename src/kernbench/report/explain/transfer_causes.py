@@ -130,6 +130,12 @@ class TransferCauses:
         places = self._run.places
         return any(places[int(place)].link_class in REMOTE for place in self._run.ops.route.of(moved.row))
 
+    def _far_die(self, moved: MovedOnPath) -> str:
+        """The die of a transfer's memory. Of one that accesses several memories, the first one elsewhere."""
+        home = moved.pe.rpartition(".")[0]
+        dies = [_die_of(memory) for memory in memories_of(self._run, moved.row)]
+        return next((die for die in dies if die != home), _die_of(self.memory_of(moved.row)))
+
     # ---- causes
 
     def distance(self) -> Iterator[Finding]:
@@ -140,7 +146,7 @@ class TransferCauses:
                 continue
             gain += max(0.0, moved.parts.get(LATENCY, 0.0) - moved.own.latency_ns) + self.longer_than_own_ns(moved)
             tensor = next(iter(self._run.ops.tensors.of(moved.row)), "")
-            groups.setdefault((_die_of(self.memory_of(moved.row)), str(tensor)), []).append(moved)
+            groups.setdefault((self._far_die(moved), str(tensor)), []).append(moved)
         if not groups:
             return
         (where, tensor), most = max(groups.items(), key=lambda item: len(item[1]))
@@ -252,6 +258,16 @@ def memory_of(run: RunData, row: int) -> str:
     if not len(route):
         return ""
     return run.places[int(route[0])].src if run.ops.kind[row] == "R" else run.places[int(route[-1])].dst
+
+
+def memories_of(run: RunData, row: int) -> list[str]:
+    """The memories that a DMA transfer accesses; none for other ops."""
+    kind = run.ops.kind[row]
+    if kind not in "RW":
+        return []
+    route = [run.places[int(place)] for place in run.ops.route.of(row)]
+    at_memory = [link for link in route if link.link_class in ("hbm port", "sram port")]
+    return list(dict.fromkeys(link.src if kind == "R" else link.dst for link in at_memory))
 
 
 def _die_of(memory: str) -> str:
