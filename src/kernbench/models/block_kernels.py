@@ -82,9 +82,9 @@ class _Product:
         self._group, self._row, self._column = plan.place_of(tl.program_id(1), tl.program_id(0))
         self._row_blocks = plan.row_blocks(self._group, self._row)
         self._column_blocks = plan.column_blocks(self._column)
-        nobody = None, None
+        no_neighbour = None, None
         self._from, self._to = zip(
-            *(plan.neighbours_of(tl.program_id(0)) if plan.passes else (nobody, nobody)), strict=True
+            *(plan.neighbours_of(tl.program_id(0)) if plan.passes else (no_neighbour, no_neighbour)), strict=True
         )  # of x and of weights
         self._sums: list[dict[int, TensorHandle]] = []  # by weight and strip
         self._leaving: list[TransferHandle] = []

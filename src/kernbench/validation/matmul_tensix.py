@@ -139,19 +139,22 @@ class Multiply:
 
         first, second = self._height * p.k_block, self._width * p.k_block
         if p.is_wide:
-            yield blocks(FIRST_NOC, lambda _: 0, everyone, self._first_tiles(0), first)
+            yield blocks(FIRST_NOC, _always(0), everyone, self._first_tiles(0), first)
             for core in everyone:
-                yield blocks(SECOND_NOC, lambda _, core=core: core, [core], self._second_tiles(core), second)  # type: ignore[misc]
+                yield blocks(SECOND_NOC, _always(core), [core], self._second_tiles(core), second)
             return
         for y in range(p.rows):
             row = everyone[y * p.columns : (y + 1) * p.columns]
             if p.first_in == "shards":
-                yield blocks(FIRST_NOC, lambda step, row=row: row[self._holder(step)], row, None, first)  # type: ignore[misc]
+                yield blocks(FIRST_NOC, partial(self._holder_in, row), row, None, first)
             else:
-                yield blocks(FIRST_NOC, lambda _, row=row: row[0], row, self._first_tiles(y), first)  # type: ignore[misc]
+                yield blocks(FIRST_NOC, _always(row[0]), row, self._first_tiles(y), first)
         for x in range(p.columns):
             column = everyone[x :: p.columns]
-            yield blocks(SECOND_NOC, lambda _, x=x: x, column, self._second_tiles(x), second)  # type: ignore[misc]
+            yield blocks(SECOND_NOC, _always(x), column, self._second_tiles(x), second)
+
+    def _holder_in(self, row: Sequence[int], step: int) -> int:
+        return row[self._holder(step)]
 
     def _holder(self, step: int) -> int:
         """Which core of a row has a block of the first operand in its L1."""
@@ -382,3 +385,8 @@ SET = ValidationSet(
     simulate=simulate,
     measured=measured,
 )
+
+
+def _always(core: int) -> Callable[[int], int]:
+    """The same sender in every step."""
+    return lambda _: core
