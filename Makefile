@@ -9,7 +9,9 @@ NEWEST := .venv-newest-triton
 # A minute on two quiet cores: a tour of the whole system, and the unit tests of every package but the longest ones.
 QUICK  := tests/test_tiny.py tests/unit -m "not slow"
 
-.PHONY: demo test quick test-frontends test-oldest check docs oracle fuzz fuzz-exact bench clean
+MACHINES ?= pa la va,one_to_one la,one_to_one
+
+.PHONY: demo test quick test-machines test-frontends test-oldest check docs oracle fuzz fuzz-exact bench clean
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
@@ -23,6 +25,9 @@ test: $(STAMP)  ## the whole suite, in parallel
 
 quick: $(STAMP)  ## the quick tier: a minute
 	$(BIN)/python -m pytest -n auto --dist worksteal -q $(QUICK)
+
+test-machines: $(STAMP)  ## the whole suite on machines with other address models and channel mappings than the shipped one
+	for machine in $(MACHINES); do scripts/suite-on $$machine -n auto --dist worksteal || exit 1; done
 
 test-oldest: pyproject.toml scripts/lower_bounds  ## the quick tier with the least version of every package that pyproject.toml allows
 	[ -x $(OLDEST)/bin/python ] || $(PYTHON) -m venv $(OLDEST)

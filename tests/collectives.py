@@ -39,7 +39,7 @@ class Machine:
     topology: str = "ring_1d"
     sip_w: int | None = None
     sip_h: int | None = None
-    address_model: str = "va"
+    address_model: str | None = None  # None: as the default machine has it
     further: tuple[tuple[str, object], ...] = ()
 
     def overrides(self) -> dict[str, object]:
@@ -48,10 +48,10 @@ class Machine:
             "system.sips.topology": self.topology,
             "system.sips.w": self.sip_w,
             "system.sips.h": self.sip_h,
-            "system.address_model": self.address_model,
             "sip.cube_mesh.w": self.cube_w,
             "sip.cube_mesh.h": self.cube_h,
             "cube.pe_layout.pe_per_corner": self.per_corner,
+            **({"system.address_model": self.address_model} if self.address_model else {}),
             **dict(self.further),
         }
 

@@ -13,6 +13,10 @@ compile what it imports, which is half of its start.
 Limits of hypothesis on the wall clock are off: how long an example takes on a busy machine says nothing about it.
 
 `make quick` leaves out what is marked `slow`: the files of `SLOW`, three quarters of the time of all unit tests.
+
+`scripts/suite-on` runs the suite with another default machine. A test whose claim is about one kind of machine has the
+marker `needs`, and is skipped on others: `needs("va", reason=...)`, `needs("n_to_one", reason=...)`, or
+`needs("shipped", reason=...)` where it checks figures of the shipped machine.
 """
 
 from __future__ import annotations
@@ -73,10 +77,29 @@ SLOW = tuple(
 )
 
 
+NEEDS = {"va": {"va"}, "pa": {"pa"}, "la": {"la"}, "n_to_one": {"n_to_one"}, "one_to_one": {"one_to_one"}}
+NEEDS |= {"addresses": {"va", "la"}, "shipped": {"va n_to_one"}}
+
+
+def _machine() -> set[str]:
+    """The words for the default machine of this run: its address model, its channel mapping, and both."""
+    from kernbench.topology import load_spec
+
+    spec = load_spec()
+    model, mode = spec.system.address_model, spec.cube.memory_map.hbm_mapping_mode
+    return {model, mode, f"{model} {mode}"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    machine: set[str] = set()
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        for needs in item.iter_markers("needs"):
+            (word,), reason = needs.args, needs.kwargs["reason"]
+            machine = machine or _machine()
+            if not NEEDS[word] & machine:
+                item.add_marker(pytest.mark.skip(reason=f"needs {word}: {reason}"))
 
 
 @pytest.fixture

@@ -73,7 +73,9 @@ def machine(impl: str, actual: str | None = None, overhead_ns: float = OVERHEAD_
         links = {"bw_gbs": 12.5, "distance_mm": 0.0, "port": port}
         return load_topology(None, {**SMALL, "system.sips.links": links})
     attrs = {"overhead_ns": overhead_ns, **PRODUCTS.get(impl, {})}
-    given = {f"{key}.attrs.{name}": value for name, value in attrs.items()}
+    given: dict[str, object] = {f"{key}.attrs.{name}": value for name, value in attrs.items()}
+    if impl == "builtin.pe_mmu":
+        given["system.address_model"] = "va"  # no other model has one
     return load_topology(None, {**SMALL, f"{key}.impl": actual or impl, **given})
 
 

@@ -34,6 +34,7 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
 
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.corners": ["NW"]}
+VIRTUAL = {"system.address_model": "va"}  # all blocks: other models have no MMU
 TWO_READS = {"cube.pe_template.components.pe_dma.attrs.outstanding": 2}
 NUMBERS = (bool, int, float, str, bytes, type(None), Enum, type, FunctionType)
 SIMULATED = ("components", "sim_engine", "policy/address")
@@ -169,7 +170,7 @@ def kernel_of(look: Callable[[], None]) -> Callable[..., None]:
 
 
 def test_all_blocks_and_what_they_own_declare_their_state() -> None:
-    engine = GraphEngine(load_topology(None, {**SMALL, **TWO_READS}), fast=False)
+    engine = GraphEngine(load_topology(None, {**SMALL, **VIRTUAL, **TWO_READS}), fast=False)
     watch = Watch(engine)
     with RuntimeContext(engine) as torch:
         torch.install_ipcq(slot_size=1024)
@@ -182,7 +183,7 @@ def test_all_blocks_and_what_they_own_declare_their_state() -> None:
 
 def test_every_registered_implementation_was_looked_at() -> None:
     joined = {"system.sips.count": 2, "system.sips.links": {"bw_gbs": 12.5, "distance_mm": 0.0}}
-    engine = GraphEngine(load_topology(None, {**SMALL, **joined}))
+    engine = GraphEngine(load_topology(None, {**SMALL, **VIRTUAL, **joined}))
     looked_at = {type(engine.component(node)).__name__ for node in engine.graph.nodes}
     for other in (SystolicComponent, UnitGroupComponent):  # PE_GEMM with another cost of a product, and no own state
         looked_at |= {other.__name__}

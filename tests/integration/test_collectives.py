@@ -233,6 +233,56 @@ def test_all_gather_and_reduce_scatter_of_blocks(
         np.testing.assert_array_equal(contents(each), wanted)
 
 
+# ---------------------------------------------------------------------------------------------- logical addresses
+
+LOGICAL = Machine(sips=3, cube_w=2, address_model="la")
+ROWS = DPPolicy(cube="row_wise", pe="row_wise")
+
+
+@pytest.mark.parametrize("cols", [1, 103, 1500])
+def test_blocks_that_lie_in_several_parts_are_moved_with_logical_addresses(cols: int, rng: np.random.Generator) -> None:
+    """8 PEs hold 5 rows, or 15, of up to 3,000 bytes: a PE's share of a block crosses parts, which a load does not."""
+    world = World(LOGICAL, ccl=TINY if cols < 1500 else None)
+    arrays = [whole(rng, 5, cols) for _ in range(3)]
+    out = world.tensors([np.zeros((15, cols), np.float16)] * 3, ROWS)
+    world.run("all_gather", one_each(world.tensors(arrays, ROWS)), one_each(out))
+    assert_all([contents(each) for each in out], np.concatenate(arrays))
+    blocks = [whole(rng, 15, cols) for _ in range(3)]
+    small = world.tensors([np.zeros((5, cols), np.float16)] * 3, ROWS)
+    world.run("reduce_scatter", one_each(world.tensors(blocks, ROWS)), one_each(small), op="avg")
+    for each, wanted in zip(small, np.split(total(blocks), 3), strict=True):
+        np.testing.assert_allclose(contents(each), wanted / 3, rtol=2.0**-10, atol=2.0**-10)
+
+
+@pytest.mark.parametrize("cols", [3, 1500])
+def test_a_collective_in_place_crosses_parts_with_logical_addresses(cols: int, rng: np.random.Generator) -> None:
+    """The block of each rank is a part of the tensor with the blocks of all."""
+    world = World(LOGICAL)
+    arrays = [whole(rng, 15, cols) for _ in range(3)]
+    t = world.tensors(arrays, ROWS)
+    mine = [each[5 * rank : 5 * rank + 5] for rank, each in enumerate(t)]
+    world.run("all_gather", one_each(mine), one_each(t))
+    gathered = np.concatenate([a[5 * rank : 5 * rank + 5] for rank, a in enumerate(arrays)])
+    assert_all([contents(each) for each in t], gathered)
+    world.run("reduce_scatter", one_each(t), one_each(mine), op="sum")
+    for rank, each in enumerate(mine):
+        np.testing.assert_array_equal(each.numpy(), 3 * gathered[5 * rank : 5 * rank + 5])
+
+
+@pytest.mark.parametrize("algorithm", ["ring_allreduce", "tree", "hierarchical_all_pes"])
+def test_pes_that_hold_nothing_share_the_work_with_logical_addresses(algorithm: str, rng: np.random.Generator) -> None:
+    """Three PEs hold 7,000 bytes each, and four share 21,000: no share is a part."""
+    world = World(LOGICAL, ccl={"defaults": {"work_bytes": 64 * 1024}})
+    arrays = [whole(rng, 3, 3500) for _ in range(3)]
+    dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=3)
+    assert_all(world.all_reduce(arrays, dp, algorithm=algorithm), total(arrays))
+    assert world.plans[0].target_pes == (0, 1, 2, 3)
+    assert world.tcm_peak_bytes <= 64 * 1024
+
+
+# --------------------------------------------------------------------------------------------------------------- lists
+
+
 @pytest.mark.parametrize(
     ("placement", "model"),
     [*((name, "va") for name in PLACEMENTS), ("everywhere", "pa"), ("cubes and PEs, unevenly", "pa")],

@@ -80,7 +80,7 @@ class Machine:
     pes: int = 1
     topology: str = "ring_1d"
     grid: tuple[int, int] | None = None
-    address_model: str = "va"
+    address_model: str | None = None  # None: as the default machine has it
 
     @property
     def cubes(self) -> int:
@@ -90,8 +90,12 @@ class Machine:
         grid = f" {self.grid[0]}x{self.grid[1]}" if self.grid else ""
         return (
             f"{self.sips} SIPs {self.topology}{grid}, {self.cube_w}x{self.cube_h} cubes, {self.pes} PEs, "
-            f"{self.address_model}"
+            f"{self.address_model or 'default addresses'}"
         )
+
+    @property
+    def model(self) -> str:
+        return self.graph().spec.system.address_model
 
     @cache  # noqa: B019  # frozen, and there are few
     def graph(self) -> TopologyGraph:
@@ -104,11 +108,11 @@ class Machine:
                 "system.sips.topology": self.topology,
                 "system.sips.w": w,
                 "system.sips.h": h,
-                "system.address_model": self.address_model,
                 "sip.cube_mesh.w": self.cube_w,
                 "sip.cube_mesh.h": self.cube_h,
                 "cube.pe_layout.corners": corners,
                 "cube.pe_layout.pe_per_corner": max(self.pes // 4, 1),
+                **({"system.address_model": self.address_model} if self.address_model else {}),
             },
         )
 

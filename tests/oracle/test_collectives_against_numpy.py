@@ -40,6 +40,7 @@ MACHINES = (
     Machine(6, 1, 1, 1, "mesh_2d_no_wrap", (2, 3)),
     Machine(4, 1, 1, 8),
     Machine(2, 2, 2, 2, address_model="pa"),
+    Machine(3, 2, 1, 4, address_model="la"),
     Machine(1, 2, 1, 2),
 )
 T = TypeVar("T")
@@ -134,9 +135,9 @@ def _refusal_of_blocks(case: Case, machine: Machine) -> str | None:
         policy = PLACEMENTS[placement]
         if any(policy.split_axes(len(shape))):
             return "columns of tensor"
-        if machine.address_model == "pa" and len({s.offset_bytes for s in shards(case, machine, placement, shape)}) > 1:
+        if machine.model == "pa" and len({s.offset_bytes for s in shards(case, machine, placement, shape)}) > 1:
             return "with physical addresses a PE does not reach all of it"
-    if machine.address_model == "pa":
+    if machine.model == "pa":
         holders = [[(s.cube, s.pe) for s in shards(case, machine, *each)] for each in (source, target)]
         if len(holders[0]) > 1 and holders[0] != holders[1]:
             return "with physical addresses the input must lie where the output does"

@@ -81,9 +81,11 @@ class TensorArg:
     split_axes: tuple[int, ...] = ()
     space: Space = "hbm"
     split_by: tuple[Cut, Cut] = (None, None)
-    # Derived once, since every PE asks: from the first byte of its address range to the last, shards by place, and
-    # where others than rows are split how many shards each cube has.
+    is_logical: bool = False  # `va_base` is a logical address: an access lies in one part
+    # Derived once, since every PE asks: from the first byte of its address range to the last, where parts end that an
+    # access must not cross, shards by place, and where others than rows are split how many shards each cube has.
     span_bytes: int = field(init=False, repr=False)
+    part_ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
     shards_by_place: Mapping[tuple[int, ...], TensorShard] = field(init=False, repr=False, compare=False)
     shards_by_cube: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
@@ -91,6 +93,8 @@ class TensorArg:
         require(len(self.shards) > 0, f"TensorArg '{self.name}' has no shards", "deploy the tensor first")
         span_bytes = max(shard.offset_bytes + shard.nbytes for shard in self.shards)
         object.__setattr__(self, "span_bytes", span_bytes)
+        ends = {shard.offset_bytes + shard.nbytes for shard in self.shards} if self.is_logical else ()
+        object.__setattr__(self, "part_ends", tuple(sorted(ends)))
         by_place: dict[tuple[int, ...], TensorShard] = {}
         for shard in self.shards:
             by_place.setdefault(self._place(shard.key), shard)

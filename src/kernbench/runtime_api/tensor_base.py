@@ -208,9 +208,17 @@ class TensorBase:
     def as_arg(self) -> TensorArg:
         """The tensor as a kernel's argument; raises TensorError for a view that kernels cannot take."""
         split, split_by = self.dp.split_axes(self.ndim), self.dp.split_by(self.ndim)
-        shapes, space = self.local_shapes, self.space
         return TensorArg(
-            self.name, self.shape, self.dtype.name, self.va_base, self.shards, shapes, split, space, split_by
+            self.name,
+            self.shape,
+            self.dtype.name,
+            self.va_base,
+            self.shards,
+            self.local_shapes,
+            split,
+            self.space,
+            split_by,
+            self.allocation.is_logical,
         )
 
     def over(self, layout: Layout) -> Self:

@@ -59,6 +59,7 @@ class TensorPtr(Address):
     is_part: bool  # whether it is what `local` gives
     grid: ShardGrid | None  # where its elements lie, if its rows do not lie end to end
     space: str  # the kind of memory that it lies in
+    part_ends: tuple[int, ...]  # with logical addresses, where its parts end, in bytes: an access lies in one of them
     _local: int | None
 
     def __new__(
@@ -72,10 +73,11 @@ class TensorPtr(Address):
         is_part: bool = False,
         grid: ShardGrid | None = None,
         space: str = "hbm",
+        part_ends: tuple[int, ...] = (),
     ) -> TensorPtr:
         self = super().__new__(cls, address)
         self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
-        self.is_part, self.grid, self.space = is_part, grid, space
+        self.is_part, self.grid, self.space, self.part_ends = is_part, grid, space, part_ends
         return self
 
     @property
@@ -92,8 +94,10 @@ class TensorPtr(Address):
         """All elements along one axis, as they lie in the tensor's address range: with rows split, or nothing, in their
         order, else one shard after the other.
         """
-        size = (prod(self.shape),)
-        return TensorPtr(int(self), self.name, size, size, self.dtype, is_part=self.is_part, space=self.space)
+        size, ends = (prod(self.shape),), self.part_ends
+        return TensorPtr(
+            int(self), self.name, size, size, self.dtype, is_part=self.is_part, space=self.space, part_ends=ends
+        )
 
     @property
     def itemsize(self) -> int:

@@ -22,4 +22,5 @@ def argument_of(arg: KernelArg, key: PeKey) -> object:
         local,
         grid=grid_of(arg.shape, arg.split_by, arg.shards_by_cube) if any(arg.split_axes) else None,
         space=arg.space,
+        part_ends=arg.part_ends,
     )
