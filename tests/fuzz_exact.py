@@ -21,7 +21,8 @@ from tests.fuzz_programs import Program, program
 
 from kernbench.benches.registry import resolve
 from kernbench.common.errors import FastCheckError, KernBenchError
-from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.runtime_api.check_fast import CheckFast
 from kernbench.sim_engine import machine as machine_module
 from kernbench.topology import load_topology

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kernbench.common.version import __version__
 
 if TYPE_CHECKING:
-    from kernbench.runtime_api.bench_runner import BenchResult, run
+    from kernbench.runtime_api.bench_result import BenchResult
+    from kernbench.runtime_api.bench_runner import run
     from kernbench.sweep.api import sweep
     from kernbench.triton_emu.autotune import autotune
     from kernbench.triton_emu.repeatable import repeatable

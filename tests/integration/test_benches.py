@@ -14,7 +14,8 @@ import pytest
 from kernbench.benches.registry import list_all, resolve
 from kernbench.common.errors import SpawnException, UsageError
 from kernbench.report.run_figures import figures_of
-from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.topology import TopologyGraph, load_topology
 
 MACHINES = {

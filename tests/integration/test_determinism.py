@@ -18,7 +18,8 @@ import pytest
 
 import kernbench
 from kernbench.benches.registry import resolve
-from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph

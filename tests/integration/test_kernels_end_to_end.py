@@ -14,7 +14,7 @@ import pytest
 
 import kernbench
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.op_log import OpLog

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kernbench.common.errors import KernBenchError
+from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import Candidate, LayerChoice, MappedLayer
-from kernbench.models.tensors import LayerJob
 from kernbench.runtime_api.bench_runner import run
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph

@@ -26,6 +26,7 @@ from kernbench.models.bounds import rates_of
 from kernbench.models.figures import LayerRun, Row, copies_of, model_rows, part_rows
 from kernbench.models.judge import expected_rows
 from kernbench.models.layer import DecoderLayer, LayerPart
+from kernbench.models.layer_job import LayerJob
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
 from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
@@ -33,8 +34,8 @@ from kernbench.models.numbers import constants, cut, input_rows, random_weights
 from kernbench.models.pinned import read_choice, report_rows, uses_blocks, uses_messages, write_choice
 from kernbench.models.plans import SipShape
 from kernbench.models.quantised import CacheName, QuantisedForm, WeightName, quantised_weights, weight_forms
-from kernbench.models.shapes import ModelShape, load_model
-from kernbench.models.tensors import LayerJob, LayerTensors, rows_of_weights
+from kernbench.models.shapes import ModelShape, load_model, rows_of_weights
+from kernbench.models.tensors import LayerTensors
 from kernbench.report.energy import launches_energy
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext

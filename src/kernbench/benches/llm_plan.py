@@ -24,10 +24,10 @@ from kernbench.benches.llm_layer import (
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.figures import Row, memory_there
+from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.parallel_plans import StageTimes, Workload, plan_rows, plans_of
 from kernbench.models.shapes import load_model
-from kernbench.models.tensors import LayerJob
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.tp.placement import Grid

@@ -105,12 +105,12 @@ def ccl(
         check_root(each.collective, each.root, graph.spec.n_sips)
     note_ignored(context)
     measured = _measure(graph, wanted, algorithms, ccl_file, bool(check))
-    if as_json or output_format is not None:
+    if as_json:
         rows = list(measured)
-        if as_json:
-            _print_json(rows, graph, topology, settings)
-        else:
-            click.echo("\n".join(csv_lines(rows)))
+        _print_json(rows, graph, topology, settings)
+    elif output_format is not None:
+        rows = list(measured)
+        click.echo("\n".join(csv_lines(rows)))
     else:
         _print_head(wanted[0].collective, graph, topology, settings)
         rows = _print_table(measured, with_memory=bool(memory))

@@ -21,7 +21,8 @@ from kernbench.report.explain.explanation import explain as explain_run
 from kernbench.report.explain.headline import main_scope, scope_id, scope_name
 from kernbench.report.explain.what_if import TARGETS, WhatIf, what_ifs
 from kernbench.report.runs.saved_run import SavedRun, open_run
-from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.topology import load_topology
 
 

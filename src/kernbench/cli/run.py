@@ -16,7 +16,8 @@ from kernbench.cli.run_text import show_run, verdict_as_json
 from kernbench.cli.run_triton import triton_as_json, triton_as_text
 from kernbench.common.errors import UsageError
 from kernbench.report.run_figures import figures_of, run_as_json, warnings_of
-from kernbench.runtime_api.bench_runner import NO_REFERENCE, BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import NO_REFERENCE
 
 
 @click.command()

@@ -13,7 +13,8 @@ from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.common.units import format_ns
 from kernbench.runtime_api.bench_failure import bench_failed
-from kernbench.runtime_api.bench_runner import BenchResult, devices_of, run_bench
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import devices_of, run_bench
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.op_log import OpLog
 

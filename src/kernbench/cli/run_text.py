@@ -8,7 +8,7 @@ import click
 
 from kernbench.cli.terminal import painter
 from kernbench.report.run_figures import RunFigures, rows_of
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 
 if TYPE_CHECKING:
     from kernbench.report.explain.explanation import Explanation

@@ -10,7 +10,7 @@ from kernbench.benches.registry import BenchSpec
 from kernbench.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from kernbench.runtime_api.bench_runner import BenchResult
+    from kernbench.runtime_api.bench_result import BenchResult
     from kernbench.triton.program_file import ProgramFile
 
 Schedule = Literal["static", "dynamic"]

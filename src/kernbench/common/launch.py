@@ -1,4 +1,4 @@
-"""Kernel launches and address mappings: the commands that reach into PEs, and what PEs answer.
+"""Kernel launches: the commands that reach into PEs, and what PEs answer.
 
 Tensor data never travels in a launch: an argument says where each shard lies and what part of the tensor it is. The
 kernel itself is known to the device by name. A launch that does not say where it goes runs where its shards are. It may
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from itertools import pairwise
 from numbers import Real
 from typing import Literal
 
@@ -278,62 +277,6 @@ class BarrierMsg(CubeCommand):
     number: int
     sips: tuple[int, ...]
     first_cubes: Targets
-
-
-@frozen
-class MapEntry:
-    """Virtual bytes and where they lie. `cube` and `pe` say whose MMU takes it; None: every one it reaches."""
-
-    va: int
-    pa: int
-    nbytes: int
-    cube: int | None = None
-    pe: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("va", 0), ("pa", 0), ("nbytes", 1)):
-            check_count("MapEntry", name, getattr(self, name), least)
-
-    def is_for(self, cube: int, pe: int) -> bool:
-        return self.cube in (None, cube) and self.pe in (None, pe)
-
-
-@frozen
-class UnmapEntry:
-    """Virtual bytes that no longer lie anywhere."""
-
-    va: int
-    nbytes: int
-
-    def __post_init__(self) -> None:
-        check_count("UnmapEntry", "va", self.va, 0)
-        check_count("UnmapEntry", "nbytes", self.nbytes, 1)
-
-
-@frozen(kw_only=True)
-class MmuMapMsg(CubeCommand):
-    """Install mappings in the MMUs of PEs. `is_run`: all are for every PE, and each begins where the last one ends."""
-
-    entries: tuple[MapEntry, ...]
-    is_run: bool = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        CubeCommand.__post_init__(self)
-        require(len(self.entries) > 0, "MmuMapMsg has no entries", "give at least one")
-        touch = all(a.va + a.nbytes == b.va for a, b in pairwise(self.entries))
-        is_run = touch and all(entry.cube is None and entry.pe is None for entry in self.entries)
-        object.__setattr__(self, "is_run", is_run)  # derived once: every PE asks
-
-
-@frozen(kw_only=True)
-class MmuUnmapMsg(CubeCommand):
-    """Remove mappings from the MMUs of PEs."""
-
-    entries: tuple[UnmapEntry, ...]
-
-    def __post_init__(self) -> None:
-        CubeCommand.__post_init__(self)
-        require(len(self.entries) > 0, "MmuUnmapMsg has no entries", "give at least one")
 
 
 @frozen

@@ -31,16 +31,13 @@ from kernbench.common.launch import (
     KernelLaunchMsg,
     KernelRef,
     LaunchStream,
-    MapEntry,
-    MmuMapMsg,
-    MmuUnmapMsg,
     PeResult,
     ScalarArg,
     TensorArg,
     TensorShard,
-    UnmapEntry,
     stream_of,
 )
+from kernbench.common.mmu_messages import MapEntry, MmuMapMsg, MmuUnmapMsg, UnmapEntry
 
 __all__ = [
     "BaawSegment",

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.bounds import SipRates
 from kernbench.models.layer import LayerPart
+from kernbench.models.layer_job import LayerJob
 from kernbench.models.quantised import layer_bytes
-from kernbench.models.tensors import LayerJob, LayerTensors
+from kernbench.models.tensors import LayerTensors
 from kernbench.topology.spec import MachineSpec
 
 Row = dict[str, object]

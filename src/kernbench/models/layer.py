@@ -16,21 +16,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.models import attention, block_kernels, column_kernels, kernels, online_attention, prefill_attention
 from kernbench.models.block_plans import BlocksPlan, Chunks
-from kernbench.models.bounds import CENTRE_PASSES, F32_LANES, NORM_PASSES, RESIDUAL_PASSES, SOFTMAX_PASSES, Need
+from kernbench.models.bounds import CENTRE_PASSES, F32_LANES, NORM_PASSES, RESIDUAL_PASSES, Need
+from kernbench.models.expert_routing import Routing, routing_of
+from kernbench.models.layer_job import Product
 from kernbench.models.layouts import KParts, RowMajor
-from kernbench.models.mapping import ProductPlan, SplitKPlan
-from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape
-from kernbench.models.quantised import CACHE_SCALE_BYTES, QuantisedForm
+from kernbench.models.mapping import SplitKPlan
+from kernbench.models.needs import attention_need, corner_rows, product_needs, spread_need
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job
+from kernbench.models.quantised import CACHE_SCALE_BYTES
 from kernbench.models.split_k import product_split_k, relay_rows
 from kernbench.models.streamed_attention import attend_streamed
-from kernbench.models.tensors import LayerTensors, Product
-from kernbench.policy.placement.dp import parts_of
+from kernbench.models.tensors import LayerTensors
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import LaunchedWork
@@ -52,14 +53,6 @@ class LayerPart:
     @property
     def exec_ns(self) -> float:
         return sum(launch.exec_ns for launch in self.launches)
-
-
-class Routing(NamedTuple):
-    """Rows by expert: which tokens, in order; how many for each expert; and where each token's i-th choice went."""
-
-    tokens: tuple[int, ...]
-    jobs: tuple[Job, ...]
-    places: tuple[tuple[int, ...], ...]
 
 
 class DecoderLayer:
@@ -187,7 +180,7 @@ class DecoderLayer:
     def _product(self, product: Product, activation: str | None = None, jobs: Sequence[Job] | None = None) -> None:
         plan, item = product.plan, self.t.item
         work = tuple(jobs) if jobs is not None else (Job(0, 0, plan.rows),)
-        need, mapped = _product_needs(plan, work, len(product.weights), item, product.form)
+        need, mapped = product_needs(plan, work, len(product.weights), item, product.form)
         if isinstance(plan, ColumnsPlan):
             self._spread(product, plan)
             self._begin(product.name, need, mapped)
@@ -252,7 +245,7 @@ class DecoderLayer:
     def _relay(self, product: Product, plan: SplitKPlan) -> None:
         """Copy each PE's K part of a product's input to its own slice."""
         row_bytes = plan.k * self.t.item
-        received = max(plan.rows - rows for rows in _corner_rows(plan.sip, plan.rows)) * row_bytes
+        received = max(plan.rows - rows for rows in corner_rows(plan.sip, plan.rows)) * row_bytes
         nbytes = plan.rows * row_bytes
         mapped = Need(cube_bytes=received, read_bytes=nbytes, written_bytes=plan.sip.cubes * nbytes)
         self._begin(f"spread {product.name}", Need(), mapped)
@@ -265,7 +258,7 @@ class DecoderLayer:
         others = plan.cubes_per_group - 1
         if product.x is None and not others:
             return
-        self._begin(f"spread {product.name}", Need(), _spread_need(plan, self.t.item, from_rows=product.x is not None))
+        self._begin(f"spread {product.name}", Need(), spread_need(plan, self.t.item, from_rows=product.x is not None))
         self.parts[-1].is_communication = others > 0
         if product.x is not None:
             self._launch(partial(column_kernels.collect, plan=plan), product.x, product.copies)
@@ -283,7 +276,7 @@ class DecoderLayer:
         scores = job.batch * t.heads * job.tokens * (job.tokens + 1) // 2
         head_bytes = job.rows * m.head_dim * t.item
         read, written = (t.heads + 2 * t.kv_heads) * head_bytes, t.heads * head_bytes
-        self._begin("attention", _attention_need(scores, m.head_dim, read, written))
+        self._begin("attention", attention_need(scores, m.head_dim, read, written))
         plan, (queries, *heads) = t.prefill, t.by_head
         width = t.head_layout.width
         if plan.keys_at_once:
@@ -307,7 +300,7 @@ class DecoderLayer:
         cached = cache * t.item if form is None else cache + 2 * job.batch * t.kv_heads * CACHE_SCALE_BYTES
         read, written = cached + _size(t.qkv) * t.item, _size(t.attended) * t.item
         scores = job.batch * t.heads * (job.context + 1)
-        need = _attention_need(scores, m.head_dim, read, written)
+        need = attention_need(scores, m.head_dim, read, written)
         if form is not None:
             need = replace(need, lanes=need.lanes + form.passes * cache * F32_LANES)
         self._begin("attention", need)
@@ -351,71 +344,6 @@ class DecoderLayer:
             k = m.experts_per_token
             chosen = [[(token * k + at) % m.experts for at in range(k)] for token in range(rows)]
         return routing_of(chosen, m.experts)
-
-
-def routing_of(chosen: Sequence[Sequence[int]], experts: int) -> Routing:
-    """Tokens in the order of their experts, of one expert in their own order."""
-    tokens: list[int] = []
-    jobs: list[Job] = []
-    places = [[0] * len(chosen) for _ in chosen[0]]
-    for expert in range(experts):
-        first = len(tokens)
-        for token, choices in enumerate(chosen):
-            if expert in choices:
-                places[list(choices).index(expert)][token] = len(tokens)
-                tokens.append(token)
-        if len(tokens) > first:
-            jobs.append(Job(expert, first, len(tokens) - first))
-    return Routing(tuple(tokens), tuple(jobs), tuple(map(tuple, places)))
-
-
-def _product_needs(
-    plan: ProductPlan, jobs: Sequence[Job], weights: int, item: int, form: QuantisedForm | None = None
-) -> tuple[Need, Need]:
-    """The machine's: the weights of every expert that has rows once, widened if they are quantised. The mapping's: once
-    for every group of cubes that has rows of that expert.
-    """
-    rows = sum(job.rows for job in jobs)
-    groups = [(0, plan.rows)] if isinstance(plan, SplitKPlan) else plan.group_rows
-    readers = sum(job.first < end and first < job.first + job.rows for job in jobs for first, end in groups)
-    each = plan.k * plan.n * item if form is None else form.weight_bytes(plan.k, plan.n)
-    of_weights, of_rows, experts = weights * each, rows * plan.k * item, len({job.expert for job in jobs})
-    widened = 0 if form is None else form.passes * experts * weights * plan.k * plan.n
-    need = Need(
-        macs=rows * plan.k * plan.n * weights,
-        lanes=widened * F32_LANES,  # elements of two bytes
-        read_bytes=experts * of_weights + of_rows,
-        written_bytes=rows * plan.n * item,
-    )
-    return need, replace(need, read_bytes=readers * of_weights + of_rows)
-
-
-def _spread_need(plan: ColumnsPlan, item: int, *, from_rows: bool) -> Need:
-    """The work of copying a product's input: from rows, every PE gets its part; otherwise only
-    other cubes get copies.
-    """
-    row_bytes, cubes = plan.k * item, plan.cubes_per_group
-    corners = zip(_corners(plan.sip), _corner_rows(plan.sip, plan.rows), strict=True)
-    received = max(end - first - own for (first, end), own in ((plan.rows_of(cube), own) for cube, own in corners))
-    copies = plan.column_parts * (cubes if from_rows else cubes - 1)
-    copied = copies * plan.rows * row_bytes
-    return Need(cube_bytes=received * row_bytes, read_bytes=copied, written_bytes=copied)
-
-
-def _corners(sip: SipShape) -> list[int]:
-    """The cubes at the corners of the mesh, which have the fewest links."""
-    return [0, sip.mesh_w - 1, sip.cubes - sip.mesh_w, sip.cubes - 1]
-
-
-def _corner_rows(sip: SipShape, rows: int) -> list[int]:
-    """How many of the rows of a matrix lie in each of those."""
-    parts = parts_of(rows, sip.cubes)
-    return [parts[cube][1] - parts[cube][0] for cube in _corners(sip)]
-
-
-def _attention_need(scores: int, head_dim: int, read: int, written: int) -> Need:
-    macs, lanes = 2 * scores * head_dim, SOFTMAX_PASSES * scores
-    return Need(macs=macs, lanes=lanes, read_bytes=read, written_bytes=written)
 
 
 def _size(tensor: Tensor) -> int:

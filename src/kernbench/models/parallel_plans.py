@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kernbench.models.layer_job import Phase
 from kernbench.models.quantised import CacheName, WeightName, layer_bytes
 from kernbench.models.shapes import ModelShape
-from kernbench.models.tensors import Phase
 
 Row = dict[str, object]
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.models.shapes import ModelShape
-from kernbench.models.tensors import rope_table
+from kernbench.models.shapes import ModelShape, rope_table
 
 Array: TypeAlias = NDArray[np.generic]
 Wide: TypeAlias = NDArray[np.float64]

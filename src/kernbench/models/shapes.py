@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
@@ -170,3 +172,17 @@ def _together(shape: ModelShape) -> list[str]:
     if shape.has_experts and not shape.is_gated:
         faults.append("experts with activation gelu are not offered: use swiglu")
     return faults
+
+
+def rows_of_weights(model: ModelShape, ranks: int) -> dict[str, int]:
+    """The rows of K of each weight on one of `ranks` SIPs."""
+    names = ("qkv", "gate", "up") if model.is_gated else ("qkv", "gate")
+    split = {"out": model.queries // ranks, "down": model.ffn // ranks}
+    return {**dict.fromkeys(names, model.hidden), **split}
+
+
+def rope_table(model: ModelShape, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+    """For each position the cosines of its pairs' angles, then the sines."""
+    half = model.head_dim // 2
+    angles = positions[:, None] * model.rope_base ** (-np.arange(half) / half)
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

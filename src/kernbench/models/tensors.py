@@ -8,13 +8,12 @@ do not depend on contents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernbench.ccl.topologies import group_of
 from kernbench.common.dtypes import dtype_of
@@ -23,14 +22,14 @@ from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
 from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, Chunks
 from kernbench.models.dequantise import SHARE
+from kernbench.models.layer_job import LayerJob, Product
 from kernbench.models.layouts import ByHead, KParts, Layout, RowMajor
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blocks, stages_of
-from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape
-from kernbench.models.quantised import CACHES, CacheName, QuantisedForm, WeightName, weight_forms
-from kernbench.models.shapes import ModelShape
+from kernbench.models.quantised import CACHES, QuantisedForm, weight_forms
+from kernbench.models.shapes import rope_table, rows_of_weights
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
@@ -41,70 +40,7 @@ from kernbench.tp.placement import Grid
 from kernbench.values.bytes_of import Patch
 from kernbench.values.graph import Value
 
-Phase = Literal["prefill", "decode"]
 AT_ONCE = 16  # tensors of a launch
-
-
-@dataclass(frozen=True)
-class LayerJob:
-    """The request. `tokens` of a sequence are processed, after `context` earlier ones."""
-
-    model: ModelShape
-    phase: Phase
-    batch: int
-    tokens: int
-    context: int
-    dtype: str
-    mapping: Strategy
-    sequence_parallel: bool = False
-    weights: Mapping[str, Value] | None = None  # full weights by name; None: a layer without numbers
-    preset: bool = False  # numbers are preset; otherwise the host writes them
-    weight_type: WeightName = "same"  # as `dtype`, or quantised
-    cache_type: CacheName = "same"
-    only: str = ""  # one part, a product or attention; otherwise the whole layer
-
-    @property
-    def rows(self) -> int:
-        return self.batch * self.tokens
-
-
-@dataclass
-class Product:
-    """A product's plan and tensors on a rank: row-major x times weights, stored in `outs` with this layout."""
-
-    name: str
-    plan: ProductPlan
-    experts: int
-    weights: list[Tensor]  # the second one is that of a gated product
-    x: Tensor | None = None  # None: the previous part writes to `copies`
-    outs: list[Tensor] = field(default_factory=list)
-    layout: Layout | None = None
-    copies: Tensor | None = None  # each PE's part of x, in its own slice
-    room: list[Tensor] = field(default_factory=list)  # sums or results, in each PE's own slice
-    shares: Tensor | None = None  # each PE's reduced rows, if results would be stored in short pieces
-    form: QuantisedForm | None = None  # of its weights
-    scales: list[Tensor] = field(default_factory=list)  # of quantised weights, one for each
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        own = [tensor for tensor in (self.x, self.copies, self.shares) if tensor is not None]
-        return [*self.weights, *self.scales, *own, *self.outs, *self.room]
-
-    @property
-    def input_layout(self) -> KParts | Chunks | None:
-        """The layout in which the previous part may store this product's input, if the plan supports it."""
-        if isinstance(self.plan, BlocksPlan):
-            return Chunks(self.plan)
-        return KParts(self.plan) if isinstance(self.plan, ColumnsPlan) and self.plan.splits_k else None
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether each PE's results are its own input of the next product."""
-        own, layout = self.plan, self.layout
-        if not isinstance(own, ColumnsPlan) or not isinstance(layout, KParts):
-            return False
-        is_split_alike = own.k_parts == 1 and layout.plan.k_parts == own.sip.pes
-        return is_split_alike and own.cubes_per_group == layout.plan.cubes_per_group == 1
 
 
 def sip_shape(torch: RuntimeContext) -> SipShape:
@@ -265,7 +201,8 @@ class LayerTensors:
             plan = plan.for_weights(len(weights), self.item)
         if form is None:
             placed = [
-                self._placed(f"{name}.weight{at}", plan, experts, of(each)) for at, (each, of) in _numbered(weights)
+                self._placed(f"{name}.weight{at}", plan, experts, of(each))
+                for at, (each, of) in enumerate(weights.items())
             ]
             product = Product(name, plan, experts, placed)
         else:
@@ -298,7 +235,7 @@ class LayerTensors:
             )
         bits, scales = (replace(plan, k=plan.k // rows) for rows in (form.per_byte, form.group))
         product = Product(name, plan, experts, [], form=form)
-        for at, (each, of) in _numbered(weights):
+        for at, (each, of) in enumerate(weights.items()):
             placed = f"{name}.weight{at}"
             product.weights.append(self._placed(placed, bits, experts, of(f"{each}:bits"), form.dtype))
             product.scales.append(self._placed(f"{placed}.scales", scales, experts, of(f"{each}:scales"), "f16"))
@@ -457,23 +394,3 @@ class LayerTensors:
     def _on_all(self, kernel: Callable[..., None], tensors: Sequence[Tensor]) -> None:
         for at in range(0, len(tensors), AT_ONCE):
             self.grid.launch(self.torch, "set-up", kernel, *tensors[at : at + AT_ONCE])
-
-
-def _numbered(
-    weights: Mapping[str, Callable[[str], Value | None]],
-) -> Iterator[tuple[int, tuple[str, Callable[[str], Value | None]]]]:
-    return enumerate(weights.items())
-
-
-def rows_of_weights(model: ModelShape, ranks: int) -> dict[str, int]:
-    """The rows of K of each weight on one of `ranks` SIPs."""
-    names = ("qkv", "gate", "up") if model.is_gated else ("qkv", "gate")
-    split = {"out": model.queries // ranks, "down": model.ffn // ranks}
-    return {**dict.fromkeys(names, model.hidden), **split}
-
-
-def rope_table(model: ModelShape, positions: NDArray[np.int64]) -> NDArray[np.float32]:
-    """For each position the cosines of its pairs' angles, then the sines."""
-    half = model.head_dim // 2
-    angles = positions[:, None] * model.rope_base ** (-np.arange(half) / half)
-    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from kernbench.models.reference import EPS
-from kernbench.models.shapes import ModelShape
-from kernbench.models.tensors import rope_table
+from kernbench.models.shapes import ModelShape, rope_table
 
 WIDE = torch.float64
 

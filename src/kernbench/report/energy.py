@@ -22,7 +22,7 @@ from kernbench.common.frozen import frozen
 from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
 from kernbench.report.link_classes import DIE_TO_DIE, OFF_PACKAGE
 from kernbench.report.ranges import Range, exactly, range_of, total
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.coefficients import coefficient_of
 from kernbench.topology.graph import EdgeKind, TopologyGraph

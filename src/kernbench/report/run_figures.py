@@ -15,7 +15,7 @@ from kernbench.report.feasible import Feasibility, feasibility_of
 from kernbench.report.roofline import Peak, Roofline, peak_of, roofline_of
 from kernbench.report.silicon import Area, area_of
 from kernbench.report.tiles import TileUse, tiles_of
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.launches import Launch
 
 BUSIEST = 5

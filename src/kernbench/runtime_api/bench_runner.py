@@ -10,7 +10,7 @@ freeing tensors afterwards and verification take no simulated time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import get_args
 
@@ -18,24 +18,22 @@ from kernbench.common.argument_types import CALLED, NAMED, SWITCH, TEXT, check_a
 from kernbench.common.errors import FastCheckError, KernBenchError, UsageError
 from kernbench.common.frozen import frozen
 from kernbench.common.messages import Completion
-from kernbench.common.race import Race
 from kernbench.common.whole_numbers import whole_number
 from kernbench.runtime_api.bench_params import check_params
-from kernbench.runtime_api.check_fast import CheckFast, FastCheck, check_fast
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.check_fast import CheckFast, check_fast
 from kernbench.runtime_api.checks import Checks
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.host_line import at_host_line
-from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.observation import Observation, Observer, is_plain
 from kernbench.runtime_api.script_errors import shorten_uncaught_errors
 from kernbench.runtime_api.workers import Team, Worker, spawns_ranks
-from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
+from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.fast_paths import FastPaths, fast_paths_of, is_check_wanted
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.sim_engine.simulation_stats import SimulationStats
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
@@ -44,7 +42,6 @@ from kernbench.values.evaluate import thread_count
 from kernbench.values.op import BackendName
 
 Bench = Callable[..., object]
-JSON_SCHEMA = 1
 WHOLE = "whole"  # as a device: all of them, for one run of the bench
 NO_REFERENCE = "NO_REFERENCE"  # a run was to be verified, and its bench never called `torch.check`
 
@@ -64,57 +61,6 @@ _KINDS = {
     "backend": one_of(*get_args(BackendName)),
     "progress": CALLED,
 }
-
-
-@dataclass(eq=False)
-class BenchResult:
-    """The result of a run. `ok` is whether everything completed, every check passed, no race was found and fast paths
-    changed nothing.
-    """
-
-    bench: str
-    completion: Completion
-    total_ns: float
-    devices: tuple[int, ...]
-    launches: list[Launch] = field(repr=False)
-    data: list[DataCheck]
-    ops: list[DataCheck] = field(repr=False)  # every intermediate op, with `debug_ops`
-    returned: list[object] = field(repr=False)  # what the bench returned, by device; one item for the whole tray
-    engine: GraphEngine = field(repr=False)
-
-    backend: str = "numpy"  # what computed the tensors, where anything did
-    backend_device: str = "cpu"
-    races: list[Race] = field(default_factory=list)  # with `check_races`: each pair of lines once
-    fast_check: FastCheck | None = None  # with `check_fast`
-
-    @property
-    def ok(self) -> bool:
-        is_same = self.fast_check is None or self.fast_check.ok
-        return self.completion.ok and all(check.ok for check in (*self.data, *self.ops)) and not self.races and is_same
-
-    @property
-    def op_log(self) -> OpLog | None:
-        return self.engine.log
-
-    @property
-    def simulation(self) -> SimulationStats:
-        """What was replayed, what was simulated and why, and the wall-clock time of each phase."""
-        return self.engine.simulation_stats()
-
-    def as_json(self) -> dict[str, object]:
-        """The run as `kernbench run --json` prints it."""
-        return {
-            "schema": JSON_SCHEMA,
-            "command": "run",
-            "bench": self.bench,
-            "ok": self.ok,
-            "total_ns": self.total_ns,
-            "launches": [launch.as_json() for launch in self.launches],
-            "data": [check.as_json() for check in self.data],
-            "backend": {"name": self.backend, "device": self.backend_device},
-            **({} if self.engine.races is None else {"races": [race.as_json() for race in self.races]}),
-            **({} if self.fast_check is None else {"fast_check": self.fast_check.as_json()}),
-        }
 
 
 @frozen(kw_only=True)

@@ -8,32 +8,27 @@ the main program, since its ranks stopped in the middle of a collective or messa
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
-
-from numpy.typing import ArrayLike
 
 from kernbench.ccl.install import check_received
 from kernbench.common.errors import (
     CollectiveMismatchError,
     DistributedError,
     DistributedTypeError,
-    KernBenchWarning,
     ProcessGroupError,
 )
 from kernbench.common.ipcq import Unreceived
 from kernbench.runtime_api.ccl_backend import Backend
+from kernbench.runtime_api.collective_host import CollectiveHost
+from kernbench.runtime_api.group_args import check_rank, checked_ranks, checked_size
 from kernbench.runtime_api.host_line import host_line
-from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.process_group import NonMember, ProcessGroup, World
 from kernbench.runtime_api.ranks import Ranks
-from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import UnmatchedMessage
 from kernbench.runtime_api.workers import Team, Worker, Workers
-from kernbench.topology.spec import MachineSpec
 
 if TYPE_CHECKING:
     from kernbench.ccl.config import CclSource
@@ -43,32 +38,6 @@ GroupArg = ProcessGroup | NonMember | None
 NOT_INITIALIZED = (
     "Default process group has not been initialized, please make sure to call init_process_group."  # as in PyTorch
 )
-
-
-class CollectiveHost(Protocol):
-    """The part of the context that collectives need."""
-
-    @property
-    def spec(self) -> MachineSpec:
-        """The machine's checked description."""
-
-    def empty(self, *size: int, dtype: str, name: str) -> Tensor:
-        """A tensor without contents, on the caller's device."""
-
-    def from_numpy(self, array: ArrayLike, *, name: str) -> Tensor:
-        """A tensor with an array's contents, on the caller's device."""
-
-    def wait(self, what: Launch) -> object:
-        """Return when a launch is done; raises LaunchError for one that failed."""
-
-    def wait_all(self) -> None:
-        """Return when everything that the calling program issued is done."""
-
-    def wait_for_users(self, tensors: Sequence[Tensor]) -> None:
-        """Return when no running launch of the calling program uses one of these tensors."""
-
-    def check_ours(self, tensor: Tensor) -> None:
-        """Raise UsageError for a tensor of another context."""
 
 
 class GroupNames:
@@ -158,12 +127,12 @@ class ProcessGroups:
                 "destroy_process_group() first",
             )
         if worker is None:
-            size = self._checked_size(world_size, range(1, self._n_sips + 1), self._n_sips)
-            _check_rank(rank, 0)
+            size = checked_size(world_size, range(1, self._n_sips + 1), self._n_sips)
+            check_rank(rank, 0)
             self._main = self._new_world(size, None, ccl)
             return
-        size = self._checked_size(world_size, range(worker.team.size, worker.team.size + 1), worker.team.size)
-        _check_rank(rank, worker.rank)
+        size = checked_size(world_size, range(worker.team.size, worker.team.size + 1), worker.team.size)
+        check_rank(rank, worker.rank)
         times = self._times.get(worker, 0)
         world = self._by_team.get((worker.team, times))
         if world is None:
@@ -218,7 +187,7 @@ class ProcessGroups:
             raise DistributedError(f"Unsupported backend {backend!r}", hint=f"use '{BACKEND}'")
         if timeout is not None and not isinstance(timeout, timedelta):
             raise DistributedTypeError(f"timeout is {timeout!r}", hint="leave it out, or give a datetime.timedelta")
-        group = world.new_group(_checked_ranks(ranks, world.size), rank)
+        group = world.new_group(checked_ranks(ranks, world.size), rank)
         return group if rank is None or rank in group.ranks else NonMember.NON_GROUP_MEMBER
 
     def new_subgroups(
@@ -414,43 +383,3 @@ class ProcessGroups:
             team = world.team or self._started
             ended = () if team is None else tuple(team.ended)
             yield from world.open_calls(ended)
-
-    def _checked_size(self, given: object, fitting: range, default: int) -> int:
-        if given == -1 or given is None:
-            return default
-        if isinstance(given, bool) or not isinstance(given, int):
-            raise DistributedTypeError(f"world_size is {given!r}", hint=f"leave it out, or give {default}")
-        if given not in fitting:
-            _warn_ignored("world_size", given, f"there are {default} ranks, one for each SIP or spawned program")
-            return default
-        return given
-
-
-def _check_rank(given: object, rank: int) -> None:
-    if isinstance(given, bool) or not isinstance(given, int | None):
-        raise DistributedTypeError(f"rank is {given!r}", hint=f"leave it out, or give {rank}")
-    if given not in (-1, None, rank):
-        _warn_ignored("rank", given, f"the caller is rank {rank}")
-
-
-def _warn_ignored(name: str, given: int, what: str) -> None:
-    text = f"init_process_group({name}={given}) at {host_line()} is ignored: {what}; leave {name} out"
-    warnings.warn(text, KernBenchWarning, stacklevel=4)
-
-
-def _checked_ranks(ranks: object, size: int) -> list[int]:
-    if ranks is None:
-        return list(range(size))
-    if not isinstance(ranks, Sequence | range) or not all(
-        isinstance(r, int) and not isinstance(r, bool) for r in ranks
-    ):
-        raise DistributedTypeError(f"ranks is {ranks!r}", hint="give a list of whole numbers")
-    hint = f"give each rank once, of 0 to {size - 1}"
-    if not ranks or len(set(ranks)) != len(ranks):
-        raise DistributedError(f"ranks is {list(ranks)!r}", hint=hint)
-    if not all(0 <= rank < size for rank in ranks):
-        raise DistributedError(
-            f"ranks is {list(ranks)!r}: the new group's rank should be within the world_size set by init_process_group",
-            hint=hint,
-        )
-    return sorted(ranks)

@@ -18,7 +18,8 @@ from kernbench.report.roofline import roofline_of
 from kernbench.report.run_figures import kernels_ns_of
 from kernbench.report.silicon import area_of
 from kernbench.runtime_api.bench_failure import bench_failed
-from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, run_bench
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.sweep.context import SweepContext
 from kernbench.sweep.cost import default_cost
 from kernbench.sweep.points import Point, Value

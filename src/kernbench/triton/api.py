@@ -9,7 +9,8 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.report.run_figures import RunFigures, figures_of, run_as_json
-from kernbench.runtime_api.bench_runner import BenchResult, RunOptions, RunSession
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import RunOptions, RunSession
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph

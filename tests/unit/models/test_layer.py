@@ -13,7 +13,8 @@ from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import KernBenchError, SpawnException, UsageError
 from kernbench.models import mapping
 from kernbench.report.run_figures import figures_of, fits_of, run_as_json, warnings_of
-from kernbench.runtime_api.bench_runner import BenchResult, run
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import run
 from kernbench.sim_engine.engine import EXACT
 from kernbench.topology import TopologyGraph, load_topology
 from kernbench.triton_emu.tl_context import TLContext

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernbench.common.errors import UsageError
-from kernbench.models.layer import routing_of
+from kernbench.models.expert_routing import routing_of
 from kernbench.models.layouts import ByHead, KParts, RowMajor
 from kernbench.models.mapping import (
     COLUMNS,

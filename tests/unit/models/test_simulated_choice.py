@@ -12,7 +12,7 @@ from tests.unit.models.test_layer import PUBLIC, llm_layer, machine, run
 
 from kernbench.common.errors import UsageError
 from kernbench.models import mapper
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.topology import load_topology
 
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}

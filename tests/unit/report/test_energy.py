@@ -6,7 +6,7 @@ import kernbench
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.report.energy import Energy, energy_of
 from kernbench.report.silicon import area_of
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.topology import load_topology
 from kernbench.topology.coefficients import coefficient_of, shipped_coefficients
 

@@ -10,7 +10,7 @@ import pytest
 import kernbench
 from kernbench.report.run_figures import _covered_ns, busiest_links, figures_of, run_as_json
 from kernbench.report.run_summary import run_summary_as_text
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.data_executor import DataCheck
 from kernbench.testing import tiny_machine

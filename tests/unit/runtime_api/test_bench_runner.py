@@ -15,7 +15,8 @@ from kernbench.benches.registry import AtLeast
 from kernbench.common.errors import DataError, LaunchError, UsageError
 from kernbench.report.run_figures import figures_of
 from kernbench.report.run_summary import run_summary_as_text
-from kernbench.runtime_api.bench_runner import BenchResult, devices_of
+from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.runtime_api.bench_runner import devices_of
 from kernbench.topology import load_topology
 from kernbench.values.ops import OPS
 

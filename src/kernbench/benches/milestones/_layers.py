@@ -7,8 +7,8 @@ from __future__ import annotations
 from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import UsageError
 from kernbench.evaluation.contract import Rows, Setting, where
+from kernbench.models.layer_job import Phase
 from kernbench.models.shapes import ModelShape, load_model
-from kernbench.models.tensors import Phase
 from kernbench.runtime_api.context import RuntimeContext
 
 PHASES: tuple[Phase, ...] = ("prefill", "decode")

@@ -18,8 +18,8 @@ from kernbench.benches.milestones._layers import PHASES, layer_seconds, timed_la
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.errors import TopologyError
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, where
+from kernbench.models.layer_job import Phase
 from kernbench.models.shapes import load_model
-from kernbench.models.tensors import Phase
 from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sweep.points import MACHINE

@@ -23,7 +23,7 @@ from kernbench.benches.milestones._layers import (
 )
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
-from kernbench.models.tensors import Phase
+from kernbench.models.layer_job import Phase
 from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, Unit
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph

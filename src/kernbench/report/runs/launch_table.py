@@ -7,7 +7,7 @@ from dataclasses import asdict
 from kernbench.common.messages import KernelLaunchMsg, TensorArg
 from kernbench.report.runs.op_table import LaunchIndex, LaunchPart, TensorRange
 from kernbench.report.runs.parts import PeRun
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.launches import Launch
 
 

@@ -20,7 +20,7 @@ from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
 from kernbench.report.runs.op_table import LaunchIndex, Split, lane_of
 from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.place_table import HBM_CHANNEL
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 
 ROUNDING_NS = 1.0  # a difference below this is rounding: a short last flit, a burst
 

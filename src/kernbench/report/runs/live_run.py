@@ -18,7 +18,7 @@ from kernbench.report.runs.live_routes import LiveRoutes
 from kernbench.report.runs.op_table import KernelLines, Split, op_columns, received
 from kernbench.report.runs.parts import Lists, Ops, SavedLane, SavedLaunch, SavedPlace, SourceLine, Words
 from kernbench.report.runs.saved_run import launch_of_row
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 
 MOST_OPS = 10_000  # explaining more would take longer than some runs
 _MOVED = ("read", "write")

@@ -49,7 +49,7 @@ from kernbench.report.runs.place_table import activity_columns, place_columns
 from kernbench.report.runs.replaced import replaced
 from kernbench.report.runs.run_log import RunLog
 from kernbench.report.runs.source_files import read_sources
-from kernbench.runtime_api.bench_runner import BenchResult
+from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, TransferGroup
 from kernbench.sim_engine.uncontended import Uncontended
 from kernbench.topology.machine_hash import machine_hash
