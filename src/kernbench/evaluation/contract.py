@@ -2,6 +2,7 @@
 
 points     settings of all runs on a machine, from the evaluation's parameters. Names are parameters of `point`;
            `machine:KEY` changes the machine for that point. A feature that the machine lacks has no point
+further    settings that the rows so far call for, asked after every batch until it has none that is new; None: no more
 point      a bench: runs one point and returns its results by name, all finite numbers
 figures    charts of the rows. It computes theory from the machine, and depends on rows and machine only
 """
@@ -34,6 +35,7 @@ class Evaluation:
     figures: Callable[[Rows, TopologyGraph], Sequence[Chart]]
     seconds: Callable[[Setting], float]
     facts: tuple[str, ...] = ()
+    further: Callable[[Rows], Sequence[Setting]] | None = None
 
 
 def where(rows: Rows, **values: Value) -> list[Row]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernbench.common.errors import UsageError
 from kernbench.common.version import __version__
-from kernbench.evaluation.contract import Evaluation, Setting
+from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting
 from kernbench.evaluation.results import (
     JSON,
     EvaluationResults,
@@ -23,10 +23,11 @@ from kernbench.evaluation.results import (
 )
 from kernbench.runtime_api.bench_runner import WHOLE
 from kernbench.sweep.context import SweepContext, digest_of, machine_tree
-from kernbench.sweep.driver import FixedPlan, Progress, drive
+from kernbench.sweep.driver import Progress, drive
 from kernbench.sweep.folder import SweepFolder
-from kernbench.sweep.points import Value, listed, point_of
+from kernbench.sweep.points import Point, Value, listed, point_of
 from kernbench.sweep.request import pool_of, workers_of
+from kernbench.sweep.rows import SweepRow
 from kernbench.sweep.target import target_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
@@ -109,7 +110,7 @@ def evaluate(
         missing = [setting for setting in settings if folder.get(point_of(setting, {})) is None]
         if announce is not None:
             announce(_estimate(request, settings, missing))
-        driven = drive(FixedPlan(points), pool, folder, progress, digest_of(identity))
+        driven = drive(_Plan(points, evaluation.further), pool, folder, progress, digest_of(identity))
         notes = tuple(folder.notes)
     results = EvaluationResults(
         bench=request.name,
@@ -125,6 +126,29 @@ def evaluate(
     files = write_results(request.out, results)
     figures, drawing_notes = ([], []) if results.failed else _drawn(request.out, evaluation, results)
     return EvaluationReport(results, driven.ran, (*notes, *drawing_notes), (*files,), (*figures,))
+
+
+class _Plan:
+    """The points of an evaluation, then what its rows call for."""
+
+    def __init__(self, points: Sequence[Point], further: Callable[[Rows], Sequence[Setting]] | None) -> None:
+        self._next = points
+        self._further = further
+        self._rows: list[Row] = []
+        self._seen: dict[str, None] = {}
+
+    @property
+    def total(self) -> int:
+        return len(self._seen)
+
+    def next_batch(self) -> Sequence[Point]:
+        self._seen |= {point.key: None for point in self._next}
+        return self._next
+
+    def report(self, rows: Sequence[SweepRow]) -> None:
+        self._rows += [flat_row(row) for row in rows if row.ok]
+        found = [] if self._further is None else listed(self._further(self._rows), {})
+        self._next = [point for point in found if point.key not in self._seen]
 
 
 def redraw(evaluation: Evaluation, name: str, out: Path) -> EvaluationReport:

@@ -115,6 +115,23 @@ def test_what_is_there_is_not_run_again_and_the_time_is_said_beforehand(tmp_path
     assert after.seconds == 7.0  # of one point; `seconds` says 7 for each
 
 
+def test_an_evaluation_may_call_for_further_points_after_it_has_seen_rows(tmp_path: Path) -> None:
+    asked: list[list[int]] = []
+
+    def further(rows: Rows) -> list[Setting]:
+        seen = [int(number(row, "n")) for row in rows]
+        asked.append(seen)
+        wanted = [20, 15] if max(seen) == 20 else [10, 5]  # of which one was run already, each time
+        return [{"n": n, "machine:cube.links.router_bw_gbs": 128.0 * max(n // 10, 1)} for n in wanted]
+
+    report, _ = run(tmp_path, replace(made(), further=further), most=1)
+    assert asked == [[10], [10, 5]]
+    assert [(row["point"], row["n"]) for row in report.results.rows] == [(0, 10), (1, 5)]
+    again, _ = run(tmp_path, replace(made(), further=further), most=1)
+    assert (report.ran, again.ran) == (2, 0)
+    assert again.results.rows == report.results.rows
+
+
 def test_fast_draws_the_same_figures_from_the_results_alone(tmp_path: Path) -> None:
     run(tmp_path)
     drawn = {stem.name: stem.with_suffix(".png").read_bytes() for stem in figure_stems(tmp_path)}

@@ -1,11 +1,12 @@
 """Which algorithm is the fastest for every collective, by size and number of SIPs, and what `auto` takes.
 
 SIPs of 2 x 2 cubes, and the shipped machine: 2 SIPs of 4 x 4. Sizes are what nccl-tests counts; tensors are spread over
-all PEs. An algorithm is not measured where it
-cannot be the fastest, by `least_ns`: what its rounds and the bytes on its busiest link take at least, against an
-estimate of what the fastest takes (a test compares both with the rows); nor where it does what another one does
-(`is_same_as_another`). `auto` needs no rows of its own: simulated time is exact, so it takes as long as the algorithm
-that it chooses. `scripts/ccl-table` makes the package's table of the rows.
+all PEs. An algorithm is not measured where it cannot be the fastest, by `least_ns`: what its rounds and the bytes on
+its busiest link take at least, against an estimate of what the fastest takes (a test compares both with the rows); nor
+where it does what another one does (`is_same_as_another`). Where runs take minutes (`is_long`), algorithms are measured
+one after the other, the one with the least bound first, and none whose bound is above what the fastest so far takes by
+the bar of 10 %: it could not make `auto` fail. `auto` needs no rows of its own: simulated time is exact, so it takes as
+long as the algorithm that it chooses. `scripts/ccl-table` makes the package's table of the rows.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ HOP_NS = 135.0  # a message between SIPs takes longer, with what comes before it
 ESTIMATE = (1.3, 300.0)  # the fastest algorithm takes less than so many times the least bound, and so many ns
 FACTS = ("messages between PEs", "two kernels on a PE", "store and forward", "routing")
 CUBE_PES = 8
+LONG_SIPS = 8  # runs on more SIPs take minutes, and runs with more bytes on all of them, by the width of the cube mesh
+LONG_BYTES = {SMALL: 2 * MIB, SHIPPED: 128 * KIB}
 LONG_CHUNK = 4 * KIB  # of rings, besides their own chunks
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     "all_reduce": (
@@ -134,20 +137,70 @@ def points(
 
 
 def _points(count: int, mesh: int, max_bytes: int) -> list[Setting]:
-    keys: Setting = {"machine:system.sips.count": count, MESH: mesh, "machine:sip.cube_mesh.h": mesh}
-    pes = mesh * mesh * CUBE_PES
     found: list[Setting] = []
     for collective in COLLECTIVES:
         for nbytes in (each for each in SIZES if each <= max_bytes):
-            for name in ALGORITHMS[collective]:
-                if not is_measured(collective, name, count, nbytes, pes):
-                    continue
-                row: Setting = {"collective": collective, "sips": count, "size_bytes": nbytes, "algorithm": name}
-                chunks = [LONG_CHUNK] if name == "chain" else [0]
-                if name.startswith("ring_") and nbytes / (pes * count) > LONG_CHUNK:
-                    chunks.append(LONG_CHUNK)
-                found += [{**row, "chunk_bytes": chunk, **keys} for chunk in chunks]
+            settings = _settings(mesh, collective, count, nbytes)
+            found += settings[:1] if is_long(mesh, count, nbytes) else settings
     return found
+
+
+def _settings(mesh: int, collective: str, count: int, nbytes: int) -> list[Setting]:
+    """The algorithms of one collective and size that may be measured; where runs are long, the most promising first."""
+    keys: Setting = {"machine:system.sips.count": count, MESH: mesh, "machine:sip.cube_mesh.h": mesh}
+    pes = mesh * mesh * CUBE_PES
+    found: list[Setting] = []
+    names = [name for name in ALGORITHMS[collective] if is_measured(collective, name, count, nbytes, pes)]
+    if is_long(mesh, count, nbytes):
+        names.sort(key=lambda name: (least_ns(collective, name, count, nbytes), name != _likely(collective, nbytes)))
+    for name in names:
+        row: Setting = {"collective": collective, "sips": count, "size_bytes": nbytes, "algorithm": name}
+        chunks = [LONG_CHUNK] if name == "chain" else [0]
+        if name.startswith("ring_") and nbytes / (pes * count) > LONG_CHUNK:
+            chunks.append(LONG_CHUNK)
+        found += [{**row, "chunk_bytes": chunk, **keys} for chunk in chunks]
+    return found
+
+
+def is_long(mesh: int, sips: int, nbytes: int) -> bool:
+    return sips > LONG_SIPS or sips * nbytes > LONG_BYTES[mesh]
+
+
+def _likely(collective: str, nbytes: int) -> str:
+    """Of algorithms with equal bounds, the one that is measured first."""
+    if collective == "all_reduce":
+        return "hierarchical_all_pes"
+    if nbytes < 256 * KIB:
+        return "direct"
+    return "ring_reduce_scatter" if collective == "reduce_scatter" else "long_messages_direct"
+
+
+def further(rows: Rows) -> list[Setting]:
+    """Where runs are long, the next algorithm of each collective and size that could be faster, by more than the bar,
+    than all that were measured.
+    """
+    cells: dict[tuple[int, str, int, int], list[Row]] = {}
+    for row in rows:
+        mesh, sips, nbytes = (int(number(row, name)) for name in (MESH, "sips", "size_bytes"))
+        if is_long(mesh, sips, nbytes):
+            cells.setdefault((mesh, str(row["collective"]), sips, nbytes), []).append(row)
+    found: list[Setting] = []
+    for (mesh, collective, sips, nbytes), here in cells.items():
+        best = min(number(row, "time_ns") for row in here)
+        done = {(row["algorithm"], row["chunk_bytes"]) for row in here}
+        left = [
+            setting
+            for setting in _settings(mesh, collective, sips, nbytes)
+            if (setting["algorithm"], setting["chunk_bytes"]) not in done
+            and is_worth_measuring(collective, str(setting["algorithm"]), sips, nbytes, best)
+        ]
+        found += left[:1]
+    return found
+
+
+def is_worth_measuring(collective: str, algorithm: str, sips: int, nbytes: int, best_ns: float) -> bool:
+    """Whether an algorithm may be so much faster than the fastest so far that `auto` would miss the bar without it."""
+    return BAR * least_ns(collective, algorithm, sips, nbytes) < best_ns
 
 
 def point(
@@ -293,5 +346,5 @@ def _times(rows: Rows, name: str) -> LinePanel:
 EVALUATION = evaluation_bench(
     name="ccl-auto",
     description="Evaluation: every collective by every algorithm, size and number of SIPs, and what auto takes.",
-    evaluation=Evaluation(points, point, figures, seconds, FACTS),
+    evaluation=Evaluation(points, point, figures, seconds, FACTS, further),
 )
