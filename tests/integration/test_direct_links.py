@@ -18,6 +18,8 @@ LINKS = {"bw_gbs": 12.5, "distance_mm": 0.0, "port": PORT}
 RING = {**ONE_CUBE, "system.sips.count": 4, "system.sips.links": {**LINKS, **PACKETS}}
 LINE = {**RING, "system.sips.topology": "mesh_2d_no_wrap", "system.sips.w": 4, "system.sips.h": 1}
 
+BUFFERS = {**RING, "fabric.buffers": {"slots": 2, "credit_ns": 8.0}}
+
 
 def collectives(torch: Any) -> None:
     def worker(rank: int) -> None:
@@ -46,8 +48,8 @@ def with_port(machine: dict[str, object], port: dict[str, object]) -> dict[str, 
 
 @pytest.mark.parametrize(
     "machine",
-    [RING, LINE, with_port(RING, CUT_THROUGH), with_port(LINE, SLOTS)],
-    ids=["ring", "line", "flits are passed on", "one slot"],
+    [RING, LINE, with_port(RING, CUT_THROUGH), with_port(LINE, SLOTS), BUFFERS],
+    ids=["ring", "line", "flits are passed on", "one slot", "finite buffers"],
 )
 def test_collectives_are_right_and_the_fast_paths_change_nothing(machine: dict[str, object]) -> None:
     kernbench.run(collectives, overrides=machine, device="whole", check_fast=True)

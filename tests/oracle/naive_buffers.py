@@ -20,6 +20,7 @@ class Message:
     layers: tuple
     sizes: list
     done_ns: float = -1.0
+    forks: dict = field(default_factory=dict)  # by hop: messages that its flits are copied to before it
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Flit:
     index: int
     hop: int
     ready: float
+    copies: list = field(default_factory=list)  # messages that it has yet to be copied to in this buffer
 
     @property
     def is_last(self):
@@ -54,13 +56,34 @@ class NaiveBuffers:
         self.messages = []
 
     def inject(self, path, nbytes, at_ns):
-        route = self.net.route(path)
-        flit = self.net.flit_bytes
-        sizes = [flit] * (nbytes // flit) + [nbytes % flit] * (nbytes % flit > 0)
-        message = Message(len(self.messages), route.links, tuple(self.net._layer_rule(route.path)), sizes)
-        self.messages.append(message)
+        message = self.message(path, nbytes)
         self.at(at_ns, INJECT, (message.number,))
         return message
+
+    def message(self, path, nbytes, start=0):
+        """Along a path, or from one of its nodes on."""
+        route, flit = self.net.route(path), self.net.flit_bytes
+        sizes = [flit] * (nbytes // flit) + [nbytes % flit] * (nbytes % flit > 0)
+        layers = tuple(self.net._layer_rule(route.path))
+        message = Message(len(self.messages), route.links[start:], layers[start:], sizes)
+        self.messages.append(message)
+        return message
+
+    def multicast(self, paths, nbytes, at_ns):
+        """Messages to the ends of paths that form a tree, each from the node at which its path leaves the tree so far;
+        `places` has the message that reaches a node of the tree, and its hop from there on."""
+        sent, places = [], {}
+        for path in paths:
+            start = max((at for at in range(len(path)) if path[at] in places), default=0)
+            message = self.message(path, nbytes, start)
+            feeder, hop = places.get(path[start], (message, 0))
+            if hop:
+                feeder.forks.setdefault(hop, []).append(message)
+            else:
+                self.at(at_ns, INJECT, (message.number,))
+            places |= {node: (message, at) for at, node in enumerate(path[start:]) if node not in places}
+            sent.append(message)
+        return sent
 
     def run(self):
         while self.events:
@@ -136,19 +159,33 @@ class NaiveBuffers:
         if self.rules.arbitration == "round_robin" and self.wants_link.get(link):
             self.call(link, self.free[link])
         queue.started_ns = start
-        if queue.buffer is not None:
+        if flit.copies:
+            self.copy(queue, flit, start)
+        elif queue.buffer is not None:
             self.at(start + self.rules.credit_ns, CREDIT, queue.buffer)
         if queue.flits:
             self.at(max(queue.flits[0].ready, start), *queue.name)
         if not self.is_final(flit):
             output = message.links[flit.hop + 1] if self.rules.order == "voq" else 0
             onward = self.queue(BUFFER, (*channel, output), channel)
-            onward.flits.append(Flit(message, flit.index, flit.hop + 1, arrival))
+            forks = message.forks.get(flit.hop + 1, [])
+            onward.flits.append(Flit(message, flit.index, flit.hop + 1, arrival, forks))
             if len(onward.flits) == 1:
                 self.at(max(arrival, onward.started_ns), *onward.name)
         elif flit.is_last:
             message.done_ns = arrival
         self.pass_channel_on(queue, flit, channel, start)
+
+    def copy(self, queue, flit, start):
+        """The flit keeps its slot, and asks for its next branch: first in its queue, or last in that of the output."""
+        branch = Flit(flit.copies[0], flit.index, 0, start, flit.copies[1:])
+        if self.rules.order == "fifo":
+            queue.flits.insert(0, branch)
+            return
+        other = self.queue(BUFFER, (*queue.buffer, branch.message.links[0]), queue.buffer)
+        other.flits.append(branch)
+        if len(other.flits) == 1:
+            self.at(max(start, other.started_ns), *other.name)
 
     def pass_channel_on(self, queue, flit, channel, start):
         packet = self.rules.packet_bytes // self.net.flit_bytes

@@ -70,3 +70,29 @@ def test_every_transfer_ends_when_the_obvious_model_says(buffers, compile_after)
         fabric.run()
         naive.run()
         assert [transfer.done_ns for transfer in ours] == [message.done_ns for message in theirs]
+
+
+def rectangle(src, random):
+    """Paths from a port to those of a rectangle of the mesh; routes along x, then along y, form a tree."""
+    xs, ys = (sorted(random.sample(range(3), 2)) for _ in "xy")
+    ends = [(x, y) for x in range(xs[0], xs[1] + 1) for y in range(ys[0], ys[1] + 1) if (x, y) != src]
+    return [path(src, end) for end in random.sample(ends, len(ends))]
+
+
+@pytest.mark.parametrize("compile_after", [0, INFINITY], ids=["compiled", "plain"])
+@pytest.mark.parametrize("buffers", [rules for rules in RULES if rules.ownership == "flit"], ids=str)
+def test_multicasts_among_other_traffic_end_when_the_obvious_model_says(buffers, compile_after):
+    for seed in range(6):
+        random = Random(seed)
+        network = mesh(3, buffers, random)
+        fabric, naive = Fabric(network, compile_after=compile_after), NaiveBuffers(network)
+        ours, theirs = [], []
+        for each in traffic(3, 14, random):
+            ours.append(fabric.inject(*each))
+            theirs.append(naive.inject(*each))
+            paths, at_ns = rectangle((random.randrange(3), random.randrange(3)), random), float(random.randint(0, 60))
+            ours += fabric.multicast(paths, each[1], at_ns)
+            theirs += naive.multicast(paths, each[1], at_ns)
+        fabric.run()
+        naive.run()
+        assert [transfer.done_ns for transfer in ours] == [message.done_ns for message in theirs]

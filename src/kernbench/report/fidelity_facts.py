@@ -227,7 +227,8 @@ _APPROXIMATED = (
         "multicast",
         "routers copy a packet to several outputs as it passes, and hold it until all of them have credits",
         "a flit crosses every link of the tree of paths once, and waits at each output by itself; `tl.multicast` and "
-        "`Fabric.multicast` ask for it (docs/adr/0087), with finite buffers they are refused",
+        "`Fabric.multicast` ask for it (docs/adr/0087); with finite buffers it is copied to one branch after another "
+        "and keeps its slot (docs/adr/0100)",
         "approximated",
         "optimistic",
         "operands that many PEs share. Of matrix products on the cores of two tile-based chips (`kernbench validate "

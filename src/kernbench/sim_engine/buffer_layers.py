@@ -2,13 +2,14 @@
 
 A leg is what one transfer passes: from an engine to a memory or a block that stores and forwards, or back. All legs of
 one direction between two dies share a layer: the first, in sorted order of (direction, source die, destination die),
-in which no cycle of dependencies arises (`fabric.buffers`). SIPs are alike, so the layers of the first serve all.
+in which no cycle of dependencies arises (`fabric.buffers`). SIPs are alike, so the layers of the first serve all. A leg
+to another SIP ends where the first block stores and forwards it: at a PCIe endpoint, or at the port of a direct link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from kernbench.policy.routing.router import PathRouter
 from kernbench.sim_engine.fabric import Network
@@ -55,7 +56,7 @@ def _table(graph: TopologyGraph, router: PathRouter, stops: frozenset[str], netw
             legs.setdefault(_key(graph, leg), {})[channels] = None
     layers: list[Dependencies] = []
     of_key: dict[Key, int] = {}
-    for key in sorted(legs):
+    for key in sorted(legs, key=lambda key: (key[2] < 0 and not key[0], key)):  # ways out of the SIP come last
         layer = next((at for at, known in enumerate(layers) if not known.cycle_with(legs[key])), len(layers))
         if layer == len(layers):
             layers.append(Dependencies(str))
@@ -70,10 +71,10 @@ def _key(graph: TopologyGraph, leg: tuple[str, ...]) -> Key:
 
 
 def _legs(graph: TopologyGraph, router: PathRouter, stops: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """All legs of data on the first SIP, there and back."""
+    """All legs of data on the first SIP, there and back, and those of its ways to and from other SIPs."""
     nodes = [node for node in graph.nodes.values() if node.place.sip == 0]
     memories = [node for node in nodes if node.kind in MEMORIES]
-    for path in _paths(nodes, memories, router):
+    for path in chain(_paths(nodes, memories, router), _paths_between_sips(graph, nodes, memories, router)):
         cuts = [0, *(at for at in range(1, len(path) - 1) if path[at] in stops), len(path) - 1]
         for start, end in pairwise(cuts):
             leg = tuple(path[start : end + 1])
@@ -92,3 +93,23 @@ def _paths(nodes: list[Node], memories: list[Node], router: PathRouter) -> Itera
             for memory in memories:
                 if memory.kind != "pe_tcm":
                     yield router.find_memory_path(node.id, memory.id)
+
+
+def _paths_between_sips(
+    graph: TopologyGraph, nodes: list[Node], memories: list[Node], router: PathRouter
+) -> Iterator[list[str]]:
+    """From every PE of the first SIP to each other SIP, from each to every memory, and from SIP to SIP, which has all
+    ways through the SIPs between. Behind a switch all others are alike.
+    """
+    system = graph.spec.system
+    sips = range(system.sips.count if system.sips.links is not None else min(system.sips.count, 2))
+    end = memories[0].id.removeprefix("sip0")
+    for sip in sips[1:]:
+        for node in nodes:
+            if node.kind == "pe_dma":
+                yield router.find_path(node.id.removesuffix(".pe_dma"), f"sip{sip}{end}")
+        for memory in memories:
+            yield router.find_path(f"sip{sip}.cube0.pe0", memory.id)
+        for other in sips:
+            if other != sip:
+                yield router.find_path(f"sip{sip}.cube0.pe0", f"sip{other}{end}")

@@ -27,10 +27,10 @@ def check_links(spec: MachineSpec) -> Iterator[Finding]:
                 _LINKS, "direct links of a tray with one SIP", "set it to null, or add SIPs", ("system.sips",)
             )
         yield from _check_port(direct)
-        if spec.fabric.buffers is not None:
-            what = "direct links between SIPs together with finite buffers"
-            yield Finding(_LINKS, what, "give one of the two: layers of links between SIPs are not worked out",
-                          ("fabric.buffers",))  # fmt: skip
+        if spec.fabric.buffers is not None and direct.port.impl in TRANSIT_IMPLS:
+            what = "finite buffers where ports of direct links pass flits on: rings of SIPs could wait for ever"
+            hint = "give `impl: builtin.sip_port`, which takes messages whole, or set fabric.buffers to null"
+            yield Finding(f"{_LINKS}.port.impl", what, hint, ("fabric.buffers",))
     for key, link in links:
         if link.payload_bytes is None and link.header_bytes:
             what = f"headers of {link.header_bytes} bytes, but no length of the packets that have them"

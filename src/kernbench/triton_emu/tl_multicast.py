@@ -24,7 +24,7 @@ class TlMulticast(TlAccess):
         Shape: any, dense; the same at every place. dtype: that of the tensors that `ptrs` point into. Engine: DMA
         (write channel), one request. Places do not overlap, each lies in one memory and begins at a burst of it, and
         their paths form a tree, as those to PEs of one cube do; anything else is refused, and so are PEs of other SIPs
-        and machines with `fabric.buffers`. Waits for what this kernel has yet to write or read there.
+        and machines whose buffers are owned by packets. Waits for what this kernel has yet to write or read there.
         """
         if not isinstance(ptrs, list | tuple) or len(ptrs) < 2:
             self._fail(f"multicast to {ptrs!r}", "give a list of two or more pointers; tl.store writes to one place")

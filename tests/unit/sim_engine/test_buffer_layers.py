@@ -5,9 +5,10 @@ from random import Random
 
 import pytest
 
-from kernbench.sim_engine.buffer_layers import layers_of_machine
+from kernbench.sim_engine.buffer_layers import MEMORIES, layers_of_machine
 from kernbench.sim_engine.fabric import Network
 from kernbench.sim_engine.fabric.buffers import Dependencies
+from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology import load_topology
 
@@ -29,6 +30,27 @@ def test_few_cubes_need_two_layers():
 @pytest.mark.slow
 def test_four_columns_of_cubes_need_three_layers():
     assert layered(4, 2) == 3  # as the shipped 4 x 4, in an eighth of the time
+
+
+@pytest.mark.parametrize("links", [None, {"bw_gbs": 12.5, "distance_mm": 100.0}], ids=["switch", "ring"])
+def test_ways_to_other_sips_have_layers_that_all_others_leave_free(links):
+    sip = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, "cube.pe_layout": {"corners": ["NW", "SE"], "pe_per_corner": 1}}
+    overrides = {**sip, "system.sips.count": 3, "system.sips.links": links, "fabric.buffers": {"slots": 4}}
+    graph = load_topology(None, overrides)
+    network, wiring = Machine(graph, None, data=False).fabric.network, wiring_of(graph)
+    router, stops = wiring.router, wiring.stops
+    pes, memories = ([node for node in graph.nodes.values() if node.kind in kinds] for kinds in (["pe_dma"], MEMORIES))
+    legs = 0
+    for pe in pes:
+        for memory in memories:
+            path = router.find_path(pe.id.removesuffix(".pe_dma"), memory.id)
+            cuts = [0, *(at for at in range(1, len(path) - 1) if path[at] in stops), len(path) - 1]
+            for start, end in pairwise(cuts):
+                for leg in (path[start : end + 1], path[end : start - 1 if start else None : -1]):
+                    if len(leg) > 1:
+                        network.layers_of(network.route(leg))  # raises where it could deadlock with those before
+                        legs += 1
+    assert legs > len(pes) * len(memories)
 
 
 def has_cycle(edges):

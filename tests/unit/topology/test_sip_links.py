@@ -116,7 +116,10 @@ def test_the_machine_that_ships_has_no_direct_links_and_the_fingerprint_it_had()
     ("overrides", "match"),
     [
         ({"system.sips.count": 1, "system.sips.links": LINK}, "direct links of a tray with one SIP"),
-        ({"system.sips.links": LINK, "fabric.buffers": {"slots": 4}}, "together with finite buffers"),
+        (
+            {"system.sips.links": {**LINK, "port": {**CUT_THROUGH, "attrs": {}}}, "fabric.buffers": {"slots": 4}},
+            "rings of SIPs could wait for ever",
+        ),
         ({"system.sips.links": {**LINK, "header_bytes": 8}}, "headers of 8 bytes, but no length"),
         ({"system.links.host_to_switch.payload_bytes": 256}, "packets without a header change nothing"),
         ({"system.sips.links": {"bw_gbs": 1.0}}, "distance_mm"),

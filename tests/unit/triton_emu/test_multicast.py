@@ -143,9 +143,18 @@ def test_what_is_no_multicast_is_refused_at_the_kernel_line() -> None:
     assert "no bytes" in refused(lambda out: [out, out + PART], lambda v, tl: tl.zeros((0, 4), "f16"))
 
 
-def test_finite_buffers_refuse_a_multicast() -> None:
-    graph = machine(**{"fabric.buffers": {"slots": 64, "credit_ns": 1.0}})
-    assert "finite buffers" in refused(lambda out: [out + PART, out + 2 * PART], graph=graph)
+def test_a_multicast_with_one_slot_per_link_is_slow_and_right() -> None:
+    unlimited, tiny = (
+        run(to_all_others),
+        run(to_all_others, machine(**{"fabric.buffers": {"slots": 1, "credit_ns": 8}})),
+    )
+    np.testing.assert_array_equal(tiny.arrays[1], unlimited.arrays[1])
+    assert tiny.time_ns > 1.5 * unlimited.time_ns
+
+
+def test_buffers_whose_packets_own_channels_refuse_a_multicast() -> None:
+    graph = machine(**{"fabric.buffers": {"slots": 64, "credit_ns": 1.0, "ownership": "packet"}})
+    assert "two that each own a branch" in refused(lambda out: [out + PART, out + 2 * PART], graph=graph)
 
 
 @pytest.mark.parametrize("mark", [repeatable, lambda kernel: kernel])

@@ -11,6 +11,10 @@ packet needs a virtual channel of the link first, which its packet owns until it
 granted waits in order of asking. A granted flit starts on the link as soon as the link is free, in order of grants, or
 by round robin over inputs. When it starts, the queue behind it moves up, and `credit_ns` later its slot is credited.
 
+A flit of a multicast that forks is copied to one branch after another: it stays first in its queue, or joins the queue
+of the next output, and asks for the next branch when it has started on the one before. Its slot is credited after the
+last. It holds nothing but that slot meanwhile, so that dependencies are those of the routes of all branches.
+
 The loop is one flat function: arrays that are handed over to another compiled function for each flit double its cost,
 as in `compiled_loop.py`, and so does a call in plain Python. Events are kept in a heap, and all state lies in the
 sequences of `State`, which it takes one by one, since numba takes longer to receive a `State`. numba compiles it as it
@@ -81,7 +85,10 @@ class State(NamedTuple):
     ready_ns: Cells  # of all its flits, where they have no times of their own
     pace: Cells  # where the times of its flits begin, or -1
     next_transfer: Cells  # on its first link
-    flags: Cells  # 1: writes to a memory, 2: its sender waits, 4: its passages are noted
+    flags: Cells  # 1: writes to a memory, 2: its sender waits, 4: its passages are noted, 8: it forks, or is a branch
+    branch: Cells  # the first transfer that its flits are copied to, or -1
+    sibling: Cells  # of a branch: the next one of the same transfer, in order of hops, or -1
+    fork_hop: Cells  # of a branch: the hop of that transfer before which its flits are copied
     pace_ns: Cells
     # hops of routes: one link, or several in series
     hop_row: Cells  # of its first link
@@ -143,11 +150,11 @@ def move(
     credit_next: Cells, channel_waiting: Cells, channel_waiting_last: Cells, free_ns: Cells, worst_ns: Cells,
     worst_at_ns: Cells, granted: Cells, granted_last: Cells, link_turn: Cells, is_called: Cells, first: Cells,
     hops: Cells, last: Cells, packet: Cells, next_flit: Cells, ready_ns: Cells, pace: Cells, next_transfer: Cells,
-    flags: Cells, pace_ns: Cells, hop_row: Cells, hop_rows: Cells, hop_buffer_link: Cells, hop_layer: Cells,
-    hop_output: Cells, row_link: Cells, row_ns: Cells, row_last_ns: Cells, row_tail_ns: Cells, end_ns: Cells,
-    end_link: Cells, end_transfer: Cells, write_ns: Cells, write_link: Cells, write_flit: Cells,
-    write_transfer: Cells, entered_ns: Cells, entered_transfer: Cells, passage_ns: Cells, passage: Cells,
-    counts: Cells, clock: Cells,
+    flags: Cells, branch: Cells, sibling: Cells, fork_hop: Cells, pace_ns: Cells, hop_row: Cells, hop_rows: Cells,
+    hop_buffer_link: Cells, hop_layer: Cells, hop_output: Cells, row_link: Cells, row_ns: Cells, row_last_ns: Cells,
+    row_tail_ns: Cells, end_ns: Cells, end_link: Cells, end_transfer: Cells, write_ns: Cells, write_link: Cells,
+    write_flit: Cells, write_transfer: Cells, entered_ns: Cells, entered_transfer: Cells, passage_ns: Cells,
+    passage: Cells, counts: Cells, clock: Cells,
 ) -> None:  # fmt: skip
     """Let events happen up to `until`, or up to the first end or the first sender that may go on.
 
@@ -335,9 +342,38 @@ def move(
                 push_ns[pushes], push_key[pushes] = free_ns[link], (LINK << KIND_BITS) | link
                 pushes += 1
 
+            # The branch that it is copied to next, if it forks here.
+            fork = -1
+            if flags[transfer] & 8 and came < inputs:
+                fork = sibling[transfer] if hop == 0 else branch[transfer]
+                fork_at = fork_hop[transfer] if hop == 0 else hop
+                while fork >= 0 and fork_hop[fork] < fork_at:
+                    fork = sibling[fork]
+                if fork >= 0 and fork_hop[fork] > fork_at:
+                    fork = -1
+
             # Its slot is credited, and what is behind it moves up.
             started_ns[came] = start
-            if came < inputs:
+            if fork >= 0:
+                node_transfer[node], node_hop[node], node_ns[node], queue = fork, 0, start, came
+                if outputs > 1:
+                    queue = came // outputs * outputs + hop_output[first[fork]]
+                    head[came] = node_next[node]
+                    if head[came] >= 0:
+                        push_ns[pushes] = max(node_ns[head[came]], start)
+                        push_key[pushes] = (BUFFER << KIND_BITS) | came
+                        pushes += 1
+                    node_next[node] = -1
+                if outputs == 1 or head[queue] < 0:
+                    head[queue] = node
+                    push_ns[pushes], push_key[pushes] = max(start, started_ns[queue]), (BUFFER << KIND_BITS) | queue
+                    pushes += 1
+                else:
+                    node_next[tail[queue]] = node
+                if outputs > 1:
+                    tail[queue] = node
+                node = -1  # the copy needs one of its own
+            elif came < inputs:
                 slot, credit, at_ns = came // outputs, free_credit, start + credit_ns
                 free_credit = credit_next[credit]
                 credit_at_ns[credit], credit_next[credit] = at_ns, -1

@@ -7,6 +7,7 @@ All flits go this way: nothing is planned or reserved on a network with buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,11 +24,14 @@ from kernbench.sim_engine.fabric.model import LastFlit, Network
 from kernbench.sim_engine.fabric.progressions import each_time
 from kernbench.sim_engine.fabric.transfers import Transfer
 
-WRITES, ENTERS, PASSES = 1, 2, 4  # bits of `State.flags`
+WRITES, ENTERS, PASSES, FORKS = 1, 2, 4, 8  # bits of `State.flags`
 ROOM = 1 << 10  # entries to begin with
 _NODES = ("node_ns", "node_transfer", "node_hop", "node_flit", "node_next")
 _CREDITS = ("credit_at_ns", "credit_next")
-_TRANSFERS = ("first", "hops", "last", "packet", "next_flit", "ready_ns", "pace", "next_transfer", "flags")
+_TRANSFERS = (
+    "first", "hops", "last", "packet", "next_flit", "ready_ns", "pace", "next_transfer", "flags", "branch", "sibling",
+    "fork_hop",
+)  # fmt: skip
 _HOPS = ("hop_row", "hop_rows", "hop_buffer_link", "hop_layer", "hop_output")
 _ROWS = ("row_link", "row_ns", "row_last_ns", "row_tail_ns")
 _REPORTS = (
@@ -48,6 +52,14 @@ def compiled_move() -> Callable[..., None] | None:
     return compiled(loop.move)  # type: ignore[no-any-return]  # numba has no types
 
 
+@dataclass
+class _Tree:
+    """A multicast under way."""
+
+    places: dict[Transfer, int]  # of its segments
+    unended: int
+
+
 class BufferedFlits:
     """The flits of one engine on a network with buffers."""
 
@@ -62,6 +74,7 @@ class BufferedFlits:
         self._state = self._begin(len(network.link_ends), links)
         self._under_way: list[Transfer | None] = []
         self._free_places: list[int] = []
+        self._trees: dict[Transfer, _Tree] = {}  # multicasts under way, by their first segment
         self._firsts: dict[LastFlit, int] = {}
         self._hops = self._rows = self._paced = self._longest = 0
         self._more(_NODES, "node_next", loop.FREE_NODE)
@@ -111,7 +124,7 @@ class BufferedFlits:
     # ---- transfers come
 
     def begin(self, transfer: Transfer, now: float, *, is_watched: bool) -> None:
-        """A transfer sets out on its first link, behind those that began there before."""
+        """A transfer sets out on its first link, behind those that began there before, or as a branch of another."""
         place = self._place_of(transfer)
         state = self._state
         state.packet[place] = self._buffers.packet_bytes // self._network.flit_bytes
@@ -121,6 +134,11 @@ class BufferedFlits:
         state.flags[place] = (
             WRITES * (transfer.sink is not None) | ENTERS * (transfer.on_left is not None) | PASSES * is_traced
         )
+        state.branch[place] = state.sibling[place] = -1
+        if transfer.tree is not None:
+            self._join_tree(transfer, transfer.tree, place)
+            if transfer.fed_by is not None:
+                return  # its flits are copied from those of the transfer that it begins at
         times = transfer.ready if transfer.pace is None else transfer.pace
         if times is not None:
             self._note_times(place, each_time(times, 0, transfer.flits), transfer.flits)
@@ -139,6 +157,36 @@ class BufferedFlits:
         else:
             state.next_transfer[state.tail[source]] = place
         state.tail[source] = place
+
+    def _join_tree(self, transfer: Transfer, segments: tuple[Transfer, ...], place: int) -> None:
+        """Note the place of a segment of a multicast, and among the branches of the one that it begins at."""
+        tree = self._trees.setdefault(segments[0], _Tree({}, len(segments)))
+        tree.places[transfer] = place
+        feeder, state = transfer.fed_by, self._state
+        if feeder is None:
+            return
+        hop, before, at = self._hops_of(feeder).index(transfer.fed_at), -1, state.branch[tree.places[feeder]]
+        while at >= 0 and state.fork_hop[at] <= hop:
+            before, at = at, state.sibling[at]
+        state.fork_hop[place], state.sibling[place] = hop, at
+        if before < 0:
+            state.branch[tree.places[feeder]] = place
+        else:
+            state.sibling[before] = place
+        for each in (place, tree.places[feeder]):
+            state.flags[each] |= FORKS
+
+    def _free(self, transfer: Transfer, place: int) -> None:
+        """A transfer has ended: its place may be taken again, or those of all of a multicast with its last segment."""
+        self._under_way[place] = None
+        if transfer.tree is None:
+            self._free_places.append(place)
+            return
+        tree = self._trees[transfer.tree[0]]
+        tree.unended -= 1
+        if not tree.unended:
+            del self._trees[transfer.tree[0]]
+            self._free_places.extend(tree.places.values())
 
     def _note_times(self, place: int, times: Iterator[float], flits: int) -> None:
         """The times at which the flits of a transfer are ready to set out."""
@@ -227,8 +275,7 @@ class BufferedFlits:
             place = int(state.end_transfer[at])
             transfer = self._under_way[place]
             assert transfer is not None
-            self._under_way[place] = None
-            self._free_places.append(place)
+            self._free(transfer, place)
             ended(transfer, float(state.end_ns[at]), int(state.end_link[at]))
         if counts[loop.IS_FULL]:
             self._make_room()
@@ -302,7 +349,7 @@ class BufferedFlits:
 _START = dict.fromkeys(
     (
         "head", "tail", "next_input", "owned", "returning", "returning_last", "waiting", "waiting_last", "credit_turn",
-        "channel_waiting", "channel_waiting_last", "granted", "granted_last", "link_turn",
+        "channel_waiting", "channel_waiting_last", "granted", "granted_last", "link_turn", "branch", "sibling",
     ),
     -1,
 )  # fmt: skip

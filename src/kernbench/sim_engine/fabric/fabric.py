@@ -165,21 +165,28 @@ class Fabric:
 
     def tree(self, paths: Sequence[Sequence[Hashable]]) -> Tree:
         """Segments of a multicast and their routes; found once, then looked up. Raises FabricError for paths that form
-        no tree, and where users' delay rules or finite buffers are on them.
+        no tree, where users' delay rules are on them, and where packets own virtual channels or could deadlock.
         """
         key = tuple(map(tuple, paths))
         found = self._trees.get(key)
         if found is None:
             network = self.network
-            if network.buffers is not None:
+            if network.buffers is not None and network.buffers.ownership == "packet":
                 raise FabricError(
-                    "a multicast on a network with finite buffers",
-                    hint="leave `fabric.buffers` out: a flit that waits for credits of several links is not modelled",
+                    "a multicast where packets own virtual channels: two that each own a branch of the other one would "
+                    "wait for ever",
+                    hint="give `fabric.buffers.ownership: flit`: a copy then holds nothing while another one waits",
                 )
             segments = segments_of(key)
             routes = [network.segment(segment.path, key[0][0]) for segment in segments]
             if any(route.has_delay_rule for route in routes):
                 raise FabricError("a multicast through a node with a delay rule", hint="take paths that avoid the node")
+            if network.buffers is not None:
+                for path, segment, route in zip(key, segments, routes, strict=True):
+                    if segment.hop:
+                        network.add_branch(route, path, routes[segment.fed_by], segment.hop)
+                    else:
+                        network.layers_of(route)
             found = self._trees[key] = segments, routes
         return found
 

@@ -25,7 +25,7 @@ from kernbench.common.units import (
     is_power_of_two,
     on_grid,
 )
-from kernbench.sim_engine.fabric.buffers import Buffers, Dependencies, LayerRule, one_layer
+from kernbench.sim_engine.fabric.buffers import Buffers, Channel, Dependencies, LayerRule, one_layer
 from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelSpec
 from kernbench.sim_engine.fabric.occupancy import LinkRate, Occupancy
 
@@ -312,17 +312,49 @@ class Network:
         """The layer of each link of a route; raises FabricError where it could deadlock with those asked for before."""
         found = self._layers.get(route)
         if found is None:
-            assert self.buffers is not None
-            found = self._layer_rule(route.path)
-            if len(found) != route.hops or not all(0 <= layer < self.buffers.layers for layer in found):
-                raise FabricError(
-                    f"layers {list(found)} for the {route.hops} links from {route.path[0]!r} to {route.path[-1]!r}",
-                    hint=f"answer one layer below {self.buffers.layers} for each link",
-                )
-            last_of_series = [at for at in range(route.hops) if route.heads[at + 1] > at]
-            self._dependencies.add_route([(route.links[at], found[at]) for at in last_of_series])
-            self._layers[route] = found
+            found = self._layers[route] = self._checked_layers(route.path)
+            try:
+                self._dependencies.add_route(self._channels(route))
+            except FabricError:
+                del self._layers[route]
+                raise
         return found
+
+    def _checked_layers(self, path: tuple[Hashable, ...]) -> Sequence[int]:
+        assert self.buffers is not None
+        found = self._layer_rule(path)
+        if len(found) != len(path) - 1 or not all(0 <= layer < self.buffers.layers for layer in found):
+            raise FabricError(
+                f"layers {list(found)} for the {len(path) - 1} links from {path[0]!r} to {path[-1]!r}",
+                hint=f"answer one layer below {self.buffers.layers} for each link",
+            )
+        return found
+
+    def add_branch(self, route: Route, path: tuple[Hashable, ...], feeder: Route, hop: int) -> None:
+        """Give a segment of a multicast, which begins before `hop` of another, the layers that its whole `path` has.
+
+        Raises FabricError where it begins within a series of links, and where it could deadlock with routes asked for
+        before.
+        """
+        before = feeder.links[hop - 1]
+        if self.sole_feeder.get(feeder.links[hop]) == before:
+            raise FabricError(
+                f"a multicast that forks at {route.path[0]!r}, within a series of links",
+                hint="take other paths, or do not declare the series with add_series",
+            )
+        if route not in self._layers:
+            self._layers[route] = self._checked_layers(path)[-route.hops :]
+        forked = before, self._layers[feeder][hop - 1]
+        self._dependencies.add_route([forked, *self._channels(route)])
+
+    def _channels(self, route: Route) -> list[Channel]:
+        """The buffers that a route's flits wait in: one for each link, or series of links."""
+        layers, onward = self._layers[route], (*route.links[1:], -1)
+        return [
+            (link, layer)
+            for link, layer, after in zip(route.links, layers, onward, strict=True)
+            if self.sole_feeder.get(after) != link
+        ]
 
     def _link_name(self, link: int) -> str:
         src, dst = self.link_ends[link]

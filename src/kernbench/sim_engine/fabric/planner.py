@@ -63,7 +63,7 @@ class FlitsOnly:
             self._engine.begin(transfer, now)
             return
         for segment in transfer.tree:
-            segment.slow = True
+            segment.slow = segment.slow or transfer.slow or self._engine.buffered is None
             self._engine.begin(segment, now)
 
     def ended(self, transfer: Transfer, now: float) -> None:

@@ -14,7 +14,7 @@ OCCUPY = 2.0  # ns of a flit on a link of 32 GB/s
 WIRE, NODE = 0.5, 1.0
 
 
-def row(n: int = 4, **options: Any) -> Network:
+def row(n: int = 4, out_gbs: float = 32.0, **options: Any) -> Network:
     """Routers in a row, a port at each."""
     network = Network(FLIT)
     for i in range(n):
@@ -22,7 +22,7 @@ def row(n: int = 4, **options: Any) -> Network:
         network.add_node(("port", i))
     for i in range(n):
         network.add_link(("port", i), ("router", i), 32.0)
-        network.add_link(("router", i), ("port", i), 32.0)
+        network.add_link(("router", i), ("port", i), out_gbs)
         if i:
             network.add_link(("router", i - 1), ("router", i), 32.0, WIRE)
     return network
@@ -114,10 +114,40 @@ def test_what_is_no_tree_is_refused(paths: Any, nbytes: int, says: str) -> None:
         Fabric(row()).multicast(paths, nbytes, 0.0)
 
 
-def test_finite_buffers_and_delay_rules_are_refused() -> None:
-    buffered = row()
-    buffered.set_buffers(Buffers(slots=4, credit_ns=1.0))
-    with pytest.raises(FabricError, match="finite buffers"):
-        Fabric(buffered).multicast([path(0, 1), path(0, 2)], 64, 0.0)
+def buffered_row(buffers: Buffers) -> Network:
+    network = row()
+    network.set_buffers(buffers)
+    return network
+
+
+@pytest.mark.parametrize("buffers", [Buffers(16, 4.0), Buffers(16, 4.0, order="voq")], ids=["fifo", "voq"])
+def test_deep_buffers_change_nothing_for_a_lone_multicast(buffers: Buffers) -> None:
+    fabric = Fabric(buffered_row(buffers), compile_after=float("inf"))
+    transfers = fabric.multicast([path(0, i) for i in (3, 1, 2)], FLIT * FLITS, 0.0)
+    fabric.run()
+    closed = [FLITS * OCCUPY + NODE + hops * (OCCUPY + WIRE + NODE) + OCCUPY for hops in (3, 1, 2)]
+    assert [transfer.done_ns for transfer in transfers] == closed
+    assert {link.nbytes for link in fabric.all_link_counters().values()} == {FLIT * FLITS}
+
+
+@pytest.mark.parametrize("order", ["fifo", "voq"])
+def test_a_flit_keeps_its_slot_until_its_last_copy_has_started(order: Any) -> None:
+    # Ways out take 16 ns per flit. The first flit is in router 1 at 2 + 1 + 2 + 0.5 + 1 = 6.5 ns, starts towards router
+    # 2 at once and its copy on the way out, so that its slot is credited at 7.5 ns. The second one is there at 11 ns
+    # and starts towards router 2 then; its copy has to wait until 6.5 + 16 = 22.5 ns, and the slot as long.
+    network = row(out_gbs=4.0)
+    network.set_buffers(Buffers(1, 1.0, order=order))
+    fabric = Fabric(network, compile_after=float("inf"), record=True)
+    fabric.multicast([path(0, 2), path(0, 1)], 3 * FLIT, 0.0)
+    fabric.run()
+    assert fabric.recorded is not None
+    link = network.link_index(("router", 0), ("router", 1))
+    starts = [hop.leave_ns - OCCUPY for hop in fabric.recorded if hop.link == link]
+    assert starts == [3.0, 6.5 + 1.0, 22.5 + 1.0]
+
+
+def test_packets_that_own_virtual_channels_and_delay_rules_are_refused() -> None:
+    with pytest.raises(FabricError, match="two that each own a branch of the other one would wait for ever"):
+        Fabric(buffered_row(Buffers(4, ownership="packet"))).multicast([path(0, 1), path(0, 2)], 64, 0.0)
     with pytest.raises(FabricError, match="delay rule"):
         Fabric(row(delay=lambda arrival: 1.0)).multicast([path(0, 1), path(0, 2)], 64, 0.0)
