@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kernbench
@@ -126,6 +127,34 @@ def test_an_access_across_the_end_of_a_segment_is_an_error_at_the_line_of_the_ke
             torch.launch("crosses", crosses, x)
         assert "tl.load(x + 100, (64,)" in str(raised.value.where)
         assert "x.local" in str(raised.value.hint)
+
+
+def test_an_access_that_spans_parts_by_its_nature_has_a_run_in_each() -> None:
+    """Parts of 128 bytes: what is counted from `storage`, or names rows or lanes, is placed part by part."""
+
+    def gathers(x: Any, out: Any, tl: Any) -> None:
+        tl.store(out, tl.load(x.storage + 100, (64,)))
+        tl.store(out + 64, tl.load(x, rows=[1, 2]))
+        tl.store(out + 192, tl.load(x + 100, (64,), mask=tl.arange(0, 64) < 40, other=0))
+        tl.store(x.storage + 60, tl.load(x.storage + 220, (200,)))
+
+    def column(x: Any, out: Any, tl: Any) -> None:
+        tl.store(out, tl.load(x, (1, 64)))  # its columns are split: 16 on each PE
+
+    values = np.arange(8 * 64).reshape(8, 64).astype(np.int8)
+    with context() as torch:
+        x, out = torch.from_numpy(values, dp=ROWS), torch.zeros(256, dtype="i8")
+        torch.launch("gathers", gathers, x, out, target_pes=[0])
+        flat, masked = values.reshape(-1), np.where(np.arange(64) < 40, values.reshape(-1)[100:164], 0)
+        expected = np.concatenate([flat[100:164], values[1], values[2], masked])
+        np.testing.assert_array_equal(out.numpy(), expected)
+        after = flat.copy()
+        after[60:260] = flat[220:420]
+        np.testing.assert_array_equal(x.numpy().reshape(-1), after)
+        split = torch.from_numpy(values[:1], dp=DPPolicy(pe="column_wise", num_cubes=1, num_pes=4))
+        wide = torch.zeros(1, 64, dtype="i8")
+        torch.launch("column", column, split, wide, target_pes=[0])
+        np.testing.assert_array_equal(wide.numpy(), values[:1])
 
 
 def test_an_access_without_a_segment_is_an_error_at_the_line_of_the_kernel() -> None:

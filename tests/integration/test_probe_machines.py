@@ -130,6 +130,17 @@ def test_every_check_holds(name, nbytes):
         assert case["total_ns"] >= case["formula_ns"]
 
 
+@pytest.mark.parametrize("mode", ["n_to_one", "one_to_one"])
+@pytest.mark.parametrize("model", ["va", "pa", "la"])
+def test_every_check_holds_in_all_address_models_and_channel_mappings(model, mode):
+    """On two SIPs, so that there are cases of all categories."""
+    changes = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+    changes |= {"system.address_model": model, "cube.memory_map.hbm_mapping_mode": mode}
+    report = run_probe(load_topology(None, changes), nbytes=2048, sweep=False)
+    assert [(check.name, check.detail) for check in report.checks if not check.ok] == []
+    assert len(report.checks) == 11  # without sweeps
+
+
 def test_the_default_machine_has_every_category_and_passes():
     report = run_probe(load_topology())
     assert report.ok

@@ -84,12 +84,14 @@ def reduced(n_elem: int = 8, ccl: Any = None, **options: Any) -> np.ndarray:
     return found[0]
 
 
+@pytest.mark.needs("addresses", reason="the host copies into a tensor that is placed in another way")
 def test_a_row_for_each_cube_is_reduced_over_cubes_and_sips_if_the_call_says_so() -> None:
     """Ones on SIP 0 and twos on SIP 1: 3 over the SIPs, 4 x 3 over all cubes."""
     assert np.all(reduced(per="cube") == 12)
     assert np.all(reduced(per="sip") == 3)
 
 
+@pytest.mark.needs("addresses", reason="the host copies into a tensor that is placed in another way")
 def test_without_per_one_warning_names_both_remedies() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -140,6 +142,7 @@ def test_rings_of_an_algorithm_are_installed_by_its_name_and_file(tmp_path: Path
     ]
 
 
+@pytest.mark.needs("addresses", reason="the host copies into a tensor that is placed in another way")
 def test_a_module_with_the_nine_arguments_of_the_contract_reduces(tmp_path: Path) -> None:
     (tmp_path / "pair.py").write_text(OWN_MODULE)
     ccl = {"defaults": {"algorithm": "pair"}, "algorithms": {"pair": {"module": str(tmp_path / "pair.py")}}}

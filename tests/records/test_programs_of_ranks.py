@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import kernbench
 import kernbench.tp as tp
@@ -36,6 +37,7 @@ def test_both_names_of_a_device_bind_a_rank_to_its_sip() -> None:
     assert placed == {0: {0}, 1: {1}}
 
 
+@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
 def test_a_two_layer_mlp_without_a_context_in_its_arguments(capsys: Any) -> None:
     """Its worker has a parameter `torch` that `spawn` is given no argument for."""
 

@@ -40,6 +40,7 @@ def test_tiles_that_would_be_empty_are_refused() -> None:
         boxes(DPPolicy(pe="tiled_row_major"), (1, 64), 8)
 
 
+@pytest.mark.needs("addresses", reason="its kernel reads the parts of other PEs")
 @pytest.mark.parametrize("cube", ["tiled_row_major", "row_wise", "replicate"])
 @pytest.mark.parametrize("pe", ["tiled_row_major", "tiled_column_major"])
 def test_numbers_lie_where_the_policy_says_and_kernels_find_them(cube: Any, pe: Any) -> None:

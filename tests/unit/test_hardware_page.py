@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kernbench.report.diagrams.svg import render_svg
 from kernbench.report.diagrams.views import machine_views
 from kernbench.topology import load_topology
@@ -25,6 +27,7 @@ def test_drawn_pictures_are_what_the_script_draws(tmp_path: Path) -> None:
         assert f"images/{name}.svg" in PAGE
 
 
+@pytest.mark.needs("shipped", reason="a picture of the shipped machine")
 def test_pictures_of_the_machine_are_those_of_the_shipped_one() -> None:
     spec = load_topology().spec
     for name in ("cube", "pe"):

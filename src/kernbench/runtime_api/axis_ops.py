@@ -188,7 +188,7 @@ class AxisOps(OpLauncher):
         is_near = cubes <= holders and b.storage.dp.split_by(len(b.storage.shape))[0] is None
         if len(cubes) == 1 or is_near or b.ndim != 2 or not order.is_contiguous() or b.allocation.va_base is None:
             return b
-        if b.numel() * b.itemsize < NEAR_FROM_BYTES or b.allocation.is_logical:
+        if b.numel() * b.itemsize < NEAR_FROM_BYTES:
             return b
         placed = DPPolicy(cube="replicate", pe="row_wise", num_cubes=max(cubes) + 1)
         copy = self._empty(order.shape, b.element, placed, name, sip)

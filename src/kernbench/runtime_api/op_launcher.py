@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import TensorError, UsageError
@@ -58,13 +56,6 @@ class OpLauncher:
                     f"{name}: with physical addresses a PE does not reach all of {each.title}",
                     where="system.address_model",
                     hint="place all operands alike, or set system.address_model to va",
-                )
-        for at, operand in enumerate(inputs, len(outputs)):
-            if isinstance(operand, TensorViews) and at < len(plan.sites) and _crosses(plan, at, operand):
-                raise UsageError(
-                    f"{name}: with logical addresses one access cannot cross parts of {operand.title}",
-                    where="system.address_model",
-                    hint="place the operand on one PE or whole on each, or set system.address_model to va",
                 )
         sip = outputs[0].allocation.sip
         cubes = tuple(sorted({cube for cube, _, _ in plan.shares}))
@@ -163,36 +154,3 @@ def site_of(x: TensorBase, shape: Shape) -> Site:
     if not shape:
         return Site(x.layout.offset, (1,))
     return Site(x.layout.offset, x.layout.expanded(shape).strides)
-
-
-def _crosses(plan: Plan, at: int, x: TensorViews) -> bool:
-    """Whether a PE would read a run of bytes that lies in two segments of logical addresses."""
-    storage, site = x.storage, plan.sites[at]
-    rows_only = storage.dp.split_axes(len(storage.shape)) == (0,)
-    if not (x.allocation.is_logical and storage.is_split and rows_only) or plan.is_local or site is None:
-        return False
-    starts = np.unique([part.offset_bytes // x.itemsize for part in storage.whole.placement])
-    for _, _, box in plan.shares:
-        first, run, is_dense = np.array(site.offset), 1, True
-        for stride, (low, end) in sorted(zip(site.strides, _ranges(plan, at, box, x), strict=True)):
-            first = first + low * stride
-            if end - low <= 1 or not stride:
-                continue
-            is_dense = is_dense and stride == run
-            if is_dense:
-                run *= end - low
-            else:
-                first = (first[..., None] + np.arange(end - low) * stride).reshape(-1)
-        if (np.searchsorted(starts, first, "right") != np.searchsorted(starts, first + run - 1, "right")).any():
-            return True
-    return False
-
-
-def _ranges(plan: Plan, at: int, box: Box, x: TensorViews) -> Box:
-    """What a share of the output reads of an input."""
-    if "tile" in dict(plan.params):  # a product
-        inner = (0, plan.inner[0])
-        return (*box[:-1], inner) if at == 1 else (*box[:-2], inner, box[-1])
-    site = plan.sites[at]
-    assert site is not None
-    return box if len(site.strides) == len(box) else (*box, (0, x.shape[-1]))

@@ -60,6 +60,7 @@ class Lanes:
     dtype: DType
     runs: tuple[Run, ...]
     strides_bytes: tuple[int, ...] | None = None  # of all axes, where no lane is masked out
+    is_gather: bool = False  # whether lanes are placed one by one, even if they happen to lie end to end
 
     @cached_property
     def nbytes(self) -> int:
@@ -151,9 +152,15 @@ def _patches(starts: Ints, lengths: Ints, lane_starts: Ints, apart: Ints | None 
     return tuple(found)
 
 
-def _lanes_of(shape: tuple[int, ...], dtype: DType, found: LaneRuns, strides: tuple[int, ...] | None = None) -> Lanes:
+def _lanes_of(
+    shape: tuple[int, ...],
+    dtype: DType,
+    found: LaneRuns,
+    strides: tuple[int, ...] | None = None,
+    is_gather: bool = False,
+) -> Lanes:
     columns = (column.tolist() for column in found)
-    return Lanes(shape, dtype, tuple(map(Run, *columns)), strides)
+    return Lanes(shape, dtype, tuple(map(Run, *columns)), strides, is_gather)
 
 
 @lru_cache(maxsize=1024)
@@ -203,7 +210,7 @@ def of_rows(rows: Offsets, row_bytes: int, shape: tuple[int, ...], dtype: DType,
 
 def of_offsets(offsets: Offsets, dtype: DType, mask: Mask | None) -> Lanes:
     """A block whose elements lie at these distances in bytes, where the mask is true."""
-    return _lanes_of(offsets.shape, dtype, lane_runs(offsets, dtype.itemsize, mask))
+    return _lanes_of(offsets.shape, dtype, lane_runs(offsets, dtype.itemsize, mask), is_gather=True)
 
 
 def on_shards(lanes: Lanes, behind: int, grid: ShardGrid, itemsize: int) -> Lanes | None:

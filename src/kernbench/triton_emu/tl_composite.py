@@ -234,7 +234,7 @@ class TlComposite(TlCore):
             )
         out = Operand(int(out_ptr), shape, tensor.dtype, tensor.space)
         self._check_range("composite: out_ptr", out_ptr, tensor, 0, out.nbytes, dtype_of(tensor.dtype).itemsize)
-        segments = tuple(self._pieces(out.address, out.nbytes)) if out.elements else ()
+        segments = tuple(self._translation(out_ptr)(out.address, out.nbytes)) if out.elements else ()
         return out._replace(segments=segments), dtype_of(tensor.dtype)
 
     def _product_dtype(self, a: TensorHandle, b: TensorHandle) -> DType:

@@ -4,8 +4,9 @@ PE.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import NoReturn, cast
 
@@ -15,6 +16,7 @@ from kernbench.common.commands import Command, Segment, Space, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.whole_numbers import is_whole
+from kernbench.triton_emu.block_access import Translate
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import PendingCommand, PendingHandle, Scalar, TensorHandle, TensorOps
 from kernbench.triton_emu.kernel_env import KernelEnv, TensorRange
@@ -199,6 +201,23 @@ class TlCore:
             return self._env.translate(address, nbytes)
         except KernBenchError as error:
             raise at_kernel_line(error) from None
+
+    def _translation(self, ptr: object, is_gather: bool = False) -> Translate:
+        """How ranges of an access are translated. Runs are cut where a shard ends if the access spans shards by its
+        nature: its lanes are placed one by one, or it is counted from `storage`.
+        """
+        if not isinstance(ptr, Address) or len(ptr.base.part_ends) < 2 or not (is_gather or ptr.base.is_storage):
+            return self._pieces
+        return partial(self._pieces_by_part, int(ptr.base), ptr.base.part_ends)
+
+    def _pieces_by_part(self, start: int, ends: Sequence[int], address: int, nbytes: int) -> list[Segment]:
+        found: list[Segment] = []
+        end = address + nbytes
+        while address < end:
+            size = min(start + ends[bisect_right(ends, address - start)], end) - address
+            found += self._pieces(address, size)
+            address += size
+        return found
 
     def _wait_for_pending(self, segments: Sequence[Segment], *, writing: bool = False) -> Records:
         """Wait for this kernel's writes in flight to these bytes, and before writing also for its reads; returns

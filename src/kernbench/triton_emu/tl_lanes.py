@@ -176,7 +176,7 @@ class TlLanes(TlCore):
             )
         self._check_range(op, ptr, tensor, first, end - first, lanes.dtype.itemsize)
         if grid is None or not lanes.runs:
-            return placed(lanes, self._address(op, ptr), self._pieces)
+            return placed(lanes, self._address(op, ptr), self._translation(ptr, lanes.is_gather))
         assert isinstance(ptr, Address)
         behind = self._address(op, ptr) - int(ptr.base)
         found = on_shards(lanes, behind, grid, dtype_of(tensor.dtype).itemsize)
@@ -186,4 +186,4 @@ class TlLanes(TlCore):
                 "are split over PEs",
                 f"read it as {tensor.dtype}, or read parts of x.local",
             )
-        return placed(found, int(ptr.base), self._pieces)
+        return placed(found, int(ptr.base), self._translation(ptr, found.is_gather))

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernbench.ccl.algorithms.parts import CollectiveChannel, cut_at_parts, parts_of
+from kernbench.ccl.algorithms.parts import CollectiveChannel, parts_of
 from kernbench.ccl.algorithms.rings import mesh_cycle
 from kernbench.ccl.algorithms.trees import Neighbours, binomial, chain, cube_mesh
-from kernbench.triton_emu.pointer import TensorPtr
 
 
 @pytest.mark.parametrize(("n", "parts"), [(0, 3), (1, 3), (128, 3), (1000, 3), (5000, 7), (4096, 8)])
@@ -33,25 +32,15 @@ def test_parts_follow_one_another_and_begin_at_bursts(n: int, parts: int) -> Non
     ],
 )
 def test_a_chunk_sends_no_slot_with_little_in_it(live: int, expected: int) -> None:
-    x = SimpleNamespace(dtype="i8", itemsize=1, part_ends=())
+    x = SimpleNamespace(dtype="i8", itemsize=1)
     channel = CollectiveChannel(None, x, chunk_bytes=16384, work_bytes=98304, live=live, slot_size=4096)  # type: ignore[arg-type]  # it moves nothing
     assert channel.chunk == expected
 
 
 def test_a_chunk_of_a_sparse_direction_is_as_large_as_its_room() -> None:
-    x = SimpleNamespace(dtype="i8", itemsize=1, part_ends=())
+    x = SimpleNamespace(dtype="i8", itemsize=1)
     channel = CollectiveChannel(None, x, chunk_bytes=16384, work_bytes=98304, live=20, slot_size=4096, is_sparse=True)  # type: ignore[arg-type]  # it moves nothing
     assert channel.chunk == 4864  # 4,915, in whole bursts of 256: a slot and a bit
-
-
-def test_elements_are_cut_where_parts_end() -> None:
-    """Parts of 6, 10 and 4 elements of two bytes: elements 4 to 16 are the last two, ten, and the first."""
-    x = TensorPtr(1 << 32, "x", (4, 5), (4, 5), "i16", part_ends=(12, 32, 40))
-    assert cut_at_parts(x.storage + 8, 13, 2) == [(0, 2), (2, 10), (12, 1)]
-    assert cut_at_parts(x + 12, 10, 2) == [(0, 10)]
-    assert cut_at_parts(x + 32, 4, 2) == [(0, 4)]
-    assert cut_at_parts(x.local, 20, 2) == [(0, 20)]
-    assert cut_at_parts(TensorPtr(0, "x", (4, 5), (4, 5), "i16"), 20, 2) == [(0, 20)]
 
 
 @pytest.mark.parametrize(("w", "h"), [(1, 1), (4, 1), (1, 4), (2, 2), (4, 4), (3, 2), (2, 3), (3, 3), (5, 4)])

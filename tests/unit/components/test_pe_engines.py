@@ -170,7 +170,8 @@ def composed(a, b, tl):
 )
 def test_a_neighbour_that_is_no_engine_is_named(part, kernel, complaint):
     impl = "kernbench.components.builtin.sram:SramComponent" if part == "pe_tcm" else "builtin.forwarding"
-    graph = load_topology(None, TINY | {f"{PE}.{part}.impl": impl})
+    # With logical addresses an allocation reaches the DMA engine before a kernel does.
+    graph = load_topology(None, TINY | {f"{PE}.{part}.impl": impl, "system.address_model": "va"})
     array = np.ones((8, 8), np.float16)
     with pytest.raises((ComponentError, LaunchError), match=complaint):
         run_kernel(kernel, array, array, topology=graph)

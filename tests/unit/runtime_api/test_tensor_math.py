@@ -261,14 +261,21 @@ def test_results_too_small_for_the_tiles_of_their_operand_are_placed_by_rows(tor
     assert (x @ x[:, 0]).tolist() == [64.0] * 64
 
 
-def test_with_logical_addresses_an_access_across_parts_is_refused_where_it_is_asked_for() -> None:
-    with RuntimeContext(GraphEngine(machine("la"))) as torch:
-        x = torch.from_numpy(counting(8, 8), dp=ROWS)
-        for crossing in (lambda: x @ x, lambda: x.softmax(0)):
-            with pytest.raises(UsageError, match="cannot cross parts"):
-                crossing()
-        assert (x.softmax(1).shape, (x + x.t()).shape) == ((8, 8), (8, 8))  # in one part, and row by row
-        torch.wait_all()
+def test_operations_read_across_parts_with_logical_addresses_in_the_time_of_virtual_ones() -> None:
+    """Each PE reads all rows, or a column, of an operand of which it holds some rows."""
+    found = []
+    for model in ("va", "la"):
+        with RuntimeContext(GraphEngine(machine(model))) as torch:
+            x = torch.from_numpy(counting(8, 8), dp=ROWS)
+            flat, index = torch.from_numpy(counting(1, 64)[0]), torch.tensor([1, 2, 3, 4])
+            results = [x @ x, x.sum(0), x + x.t(), x.reshape(64) + flat, x[index], x.cumsum(0)]
+            found.append([each.numpy().tolist() for each in results])
+            torch.wait_all()
+            times = [launch.end_ns - launch.start_ns for launch in torch.launches]
+        found[-1].append(times)
+    assert found[0] == found[1]
+    a = counting(8, 8)
+    assert found[0][:3] == [(a @ a).tolist(), a.sum(0).tolist(), (a + a.T).tolist()]
 
 
 EVERYWHERE = DPPolicy(cube="row_wise", pe="row_wise")

@@ -53,6 +53,7 @@ def test_the_dumped_mesh_names_every_router_with_what_hangs_on_it() -> None:
     assert dump.count("pos_mm") == 32
 
 
+@pytest.mark.needs("shipped", reason="counts of the shipped machine's nodes and links")
 def test_a_cube_has_134_nodes_and_the_tray_4336(graph: TopologyGraph) -> None:
     kinds = Counter(node.kind for node in graph.nodes.values() if node.place.cube == 3 and node.place.sip == 1)
     # 32 routers, 8 PEs x 9 parts, 8 hbm_ctrl, m_cpu, sram, 4 ports, 16 connections
@@ -69,6 +70,7 @@ def test_every_link_has_both_directions_of_one_length(graph: TopologyGraph) -> N
         assert graph.edge(edge.dst, edge.src).distance_mm == edge.distance_mm
 
 
+@pytest.mark.needs("shipped", reason="counts of the shipped machine's nodes and links")
 def test_an_edge_per_kind_has_the_width_of_the_table(graph: TopologyGraph) -> None:
     c = "sip0.cube0"
     wanted = {

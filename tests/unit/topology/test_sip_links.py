@@ -104,6 +104,7 @@ def test_bytes_inside_a_sip_never_leave_it() -> None:
     assert sips_on(graph, 3, 3) == [3]
 
 
+@pytest.mark.needs("shipped", reason="the fingerprint of the shipped machine")
 def test_the_machine_that_ships_has_no_direct_links_and_the_fingerprint_it_had() -> None:
     spec = load_topology(None).spec
     assert machine_hash(spec) == "642e703b2d236af7"

@@ -33,6 +33,7 @@ def test_each_rank_knows_its_place_in_both_groups() -> None:
     assert run_ranks(4, body) == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
+@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
 def test_groups_reduce_apart_from_each_other() -> None:
     """Ranks 0 and 1 sum 1 + 2, ranks 2 and 3 sum 3 + 4."""
 
@@ -88,6 +89,7 @@ def test_several_contexts_in_one_program_keep_their_own_groups() -> None:
         tp.initialize_model_parallel(1)
 
 
+@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_region_functions_take_apart_and_put_together(world: int) -> None:
     x = np.arange(8 * 12, dtype=np.float32).reshape(8, 12)

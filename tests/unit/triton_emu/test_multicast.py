@@ -138,7 +138,8 @@ def test_what_is_no_multicast_is_refused_at_the_kernel_line() -> None:
     assert "two or more" in refused(lambda out: [out])
     assert "two or more" in refused(lambda out: out)
     assert "overlap" in refused(lambda out: [out + PART, out + PART])
-    assert "overlap" in refused(lambda out: [out + PART, out + PART + 256])
+    second = refused(lambda out: [out + PART, out + PART + 256])
+    assert "overlap" in second or "cross the end of their segment" in second  # with logical addresses
     assert "beginning of a burst" in refused(lambda out: [out + PART + 2, out + 3 * PART + 2], lambda v, tl: v[:8])
     assert "no bytes" in refused(lambda out: [out, out + PART], lambda v, tl: tl.zeros((0, 4), "f16"))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, Span, cut_at_parts
+from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, Span
 from kernbench.triton_emu.tl_context import TensorHandle
 
 Load = Callable[[Iterable[tuple[int, Span]]], Iterator[TensorHandle]]
@@ -99,14 +99,13 @@ def _loaded(
     channel: CollectiveChannel, sources: Sequence[Block], load: Load, together: bool
 ) -> list[Iterator[TensorHandle]]:
     """The chunks of each block. Small blocks of one tensor that lie end to end may be loaded `together`, since a PE has
-    one load in flight, unless they lie in parts that need a load each.
+    one load in flight.
     """
     order = sorted(sources)
     ends = [block.address + block.size * channel.itemsize for block in order]
     total = sum(block.size for block in order)
     is_run = all(end == block.address for end, block in zip(ends, order[1:], strict=False))
-    is_alone = len(order) < 2 or not together or not is_run or total > channel.chunk
-    if is_alone or len(cut_at_parts(order[0].address, total, channel.itemsize)) > 1:
+    if len(order) < 2 or not together or not is_run or total > channel.chunk:
         return [load([(block.address, span) for span in channel.spans(block.size)]) for block in sources]
     start = order[0].address
     whole = load([(start, (0, total))])

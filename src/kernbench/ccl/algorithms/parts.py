@@ -9,24 +9,19 @@ Elements are combined two at a time in their own type: a sum of f16 is rounded a
 algorithm, the same in every run and on every rank. For a mean, addends are scaled before they are added, as in NCCL,
 since their sum may exceed the range of the type: by a power of two, which is exact except for numbers near the type's
 smallest; the rest of the division is the last step. Sums of integers wrap around, and are divided at the end.
-
-With logical addresses an access lies in one part of a tensor. A chunk that lies in several is loaded part by part and
-concatenated by MATH, and stored part by part: messages, and so both ends of them, are the same in all address models.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from math import prod
 from typing import TypeVar
 
 from kernbench.ccl.work import Spread
 from kernbench.common.dtypes import dtype_of
 from kernbench.triton_emu.handle import TransferHandle
-from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 T = TypeVar("T")
@@ -80,17 +75,6 @@ def my_part(t_ptr: TensorPtr, tl: TLContext, spread: Spread | None, n_elem: int 
     return t_ptr.storage + first * t_ptr.itemsize, count
 
 
-def cut_at_parts(address: int, n: int, itemsize: int) -> list[Span]:
-    """n elements at an address of a tensor, cut where an access must not go on: the first and the number of each."""
-    if not isinstance(address, Address) or len(address.base.part_ends) < 2:
-        return [(0, n)]
-    ends = address.base.part_ends
-    start = int(address) - int(address.base)
-    end = start + n * itemsize
-    bounds = [start, *(at for at in ends[bisect_right(ends, start) :] if at < end), end]
-    return [((low - start) // itemsize, (high - low) // itemsize) for low, high in pairwise(bounds)]
-
-
 # ------------------------------------------------------------------------------------------------------------ channels
 
 
@@ -120,9 +104,7 @@ class CollectiveChannel:
         self.dtype = t_ptr.dtype
         self._is_float = dtype_of(t_ptr.dtype).is_float
         self.itemsize = t_ptr.itemsize
-        # A mean has an addend and the scaled one; with logical addresses there may be a chunk and its pieces.
-        live += (op == "avg") + bool(t_ptr.part_ends)
-        nbytes = min(chunk_bytes, work_bytes // live)
+        nbytes = min(chunk_bytes, work_bytes // (live + (op == "avg")))  # a mean has an addend and the scaled one
         if nbytes > slot_size and nbytes % slot_size < slot_size // 2 and not is_sparse:
             nbytes -= nbytes % slot_size
         elif nbytes > BURST_BYTES:
@@ -131,7 +113,7 @@ class CollectiveChannel:
         self._window = window
         self._most_stores = stores
         self._sends: dict[str, deque[TransferHandle]] = {}
-        self._stores: deque[list[TransferHandle]] = deque()
+        self._stores: deque[TransferHandle] = deque()
 
     def spans(self, n: int, first: int = 0) -> list[Span]:
         """n elements from `first` on, in chunks."""
@@ -139,17 +121,13 @@ class CollectiveChannel:
 
     def loads(self, spans: Iterable[tuple[int, Span]]) -> Iterator[TensorHandle]:
         """Load elements from memory, in order; each span is relative to the pointer given with it."""
-        return self._ahead(lambda at: self._load(at[0] + at[1][0] * self.itemsize, at[1][1]), spans)
-
-    def _load(self, address: int, n: int) -> list[TransferHandle]:
-        item = self.itemsize
-        cuts = cut_at_parts(address, n, item)
-        return [self.tl.load_async(address + first * item, (count,)) for first, count in cuts]
+        tl, itemsize = self.tl, self.itemsize
+        return self._ahead(lambda at: tl.load_async(at[0] + at[1][0] * itemsize, (at[1][1],)), spans)
 
     def receives(self, direction: str, counts: Iterable[int]) -> Iterator[TensorHandle]:
         """Receive messages from a direction, with these numbers of elements."""
         tl, dtype = self.tl, self.dtype
-        return self._ahead(lambda count: [tl.recv_async(direction, (count,), dtype)], counts)
+        return self._ahead(lambda count: tl.recv_async(direction, (count,), dtype), counts)
 
     def send(self, direction: str, x: TensorHandle) -> None:
         """Send without waiting, unless `window` sends in that direction are in flight."""
@@ -161,14 +139,8 @@ class CollectiveChannel:
     def store(self, ptr: int, span: Span, x: TensorHandle) -> None:
         """Store without waiting, unless `stores` stores are in flight."""
         if len(self._stores) == self._most_stores:
-            for each in self._stores.popleft():
-                self.tl.wait(each)
-        address, item = ptr + span[0] * self.itemsize, self.itemsize
-        cuts = cut_at_parts(address, span[1], item)
-        pieces = [x] if len(cuts) == 1 else [x[first : first + count] for first, count in cuts]
-        self._stores.append(
-            [self.tl.store_async(address + first * item, piece) for (first, _), piece in zip(cuts, pieces, strict=True)]
-        )
+            self.tl.wait(self._stores.popleft())
+        self._stores.append(self.tl.store_async(ptr + span[0] * self.itemsize, x))
 
     def combine(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
         """One step of the reduction."""
@@ -198,16 +170,8 @@ class CollectiveChannel:
         inexact = (x < 0) & (down * count != x)
         return (down + inexact.to(self.dtype)).to(self.dtype)
 
-    def _joined(self, transfers: Sequence[TransferHandle]) -> TensorHandle:
-        """The elements of several transfers, when they have arrived."""
-        if len(transfers) == 1:
-            return arrived(self.tl.wait(transfers[0]))
-        return self.tl.cat([arrived(self.tl.wait(each)) for each in transfers])
-
-    def _ahead(self, issue: Callable[[T], Sequence[TransferHandle]], items: Iterable[T]) -> Iterator[TensorHandle]:
-        """The results of transfers, in order, always with `AHEAD` more in flight; the first ones are issued now. The
-        transfers of one item are concatenated.
-        """
+    def _ahead(self, issue: Callable[[T], TransferHandle], items: Iterable[T]) -> Iterator[TensorHandle]:
+        """The results of transfers, in order, always with `AHEAD` more in flight; the first ones are issued now."""
         left = iter(items)
         in_flight = deque(issue(item) for item in islice(left, AHEAD))
 
@@ -215,7 +179,7 @@ class CollectiveChannel:
             while in_flight:
                 oldest = in_flight.popleft()
                 in_flight.extend(issue(item) for item in islice(left, 1))
-                yield self._joined(oldest)
+                yield arrived(self.tl.wait(oldest))
                 del oldest
 
         return results()

@@ -36,9 +36,10 @@ def test_parts_begin_at_the_rows_that_are_named_and_may_be_empty():
 
 
 def test_an_interleaved_tensor_reads_as_it_was_written_and_has_no_local_part():
+    """With virtual addresses: the kernel reads two pages at once, and holds neither."""
     rows = np.arange(40 * 256, dtype=np.float32).reshape(40, 256)
-    graph = load_topology(None, {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
-    with RuntimeContext(GraphEngine(graph)) as torch:
+    small = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "system.address_model": "va"}
+    with RuntimeContext(GraphEngine(load_topology(None, small))) as torch:
         x, out = torch.from_numpy(rows, dp=PAGES), torch.zeros(8, 256, dtype="f32")
 
         def kernel(x, out, tl):

@@ -96,7 +96,7 @@ def test_places_are_named_only_when_they_exist() -> None:
     assert find.find_m_cpu(1, 15) == "sip1.cube15.m_cpu"
     assert find.find_sram(0, 1) == "sip0.cube1.sram"
     assert find.find_pe_dma(0, 1, 7) == "sip0.cube1.pe7.pe_dma"
-    assert find.find_pe_part(0, 1, 7, "pe_mmu") == "sip0.cube1.pe7.pe_mmu"
+    assert find.find_pe_part(0, 1, 7, "pe_tcm") == "sip0.cube1.pe7.pe_tcm"
     assert find.find_hbm_ctrl(0, 1, 7) == "sip0.cube1.hbm_ctrl.pe7"
     assert (find.find_pcie_ep(1), find.find_io_cpu(1)) == ("sip1.io0.pcie_ep", "sip1.io0.io_cpu")
     missing: tuple[Callable[[], str], ...] = (
