@@ -23,7 +23,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
-from kernbench.models.figures import LayerRun, Row, copies_of, model_rows, part_rows
+from kernbench.models.figures import LayerRun, Row, copies_of, memory_there, model_rows, part_rows
 from kernbench.models.judge import expected_rows
 from kernbench.models.layer import DecoderLayer, LayerPart
 from kernbench.models.layer_job import LayerJob
@@ -110,7 +110,7 @@ def mapping_of(
     is none.
     """
     spec = torch.spec
-    memory = spec.sip.n_cubes * spec.cube.hbm_bytes
+    memory = memory_there(spec)
     usual = choose_mapping(sip, request.routed, request.weights_bytes, memory)
     if name == "auto" and sip.tcm_bytes <= 0:
         return usual
@@ -164,8 +164,9 @@ def _alone(torch: RuntimeContext, request: LayerRequest, kept: dict[str, int]) -
 
 def _sip(torch: RuntimeContext, kept_bytes: int) -> SipShape:
     """A SIP whose collectives keep some TCM; too little for kernels is refused when tensors are made."""
-    mesh, cube = torch.spec.sip.cube_mesh, torch.spec.cube
-    return SipShape(mesh.w, mesh.h, cube.n_pes, cube.tcm_allocatable_bytes - kept_bytes)
+    spec = torch.spec
+    tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
+    return SipShape(spec.sip.cube_mesh.w, spec.sip.cube_mesh.h, spec.cube.n_pes, tcm_bytes - kept_bytes)
 
 
 @bench(

@@ -16,11 +16,13 @@ The mapping's bound is never below the machine's. No part is faster than either.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from kernbench.topology.sip_links import port_sides
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_cube import CubeSpec
 
 BoundName = Literal["compute", "HBM", "link", "collective"]
 NORM_PASSES = 6  # MATH passes over a row: widen, square, sum, over the root, times the gain, narrow
@@ -72,18 +74,22 @@ class Need:
 
 
 def rates_of(spec: MachineSpec) -> SipRates:
-    """The peak rates of one SIP of a machine."""
-    pes, parts = spec.sip.n_cubes * spec.cube.n_pes, spec.cube.pe_template.components
+    """The peak rates of one SIP of a machine; where SIPs differ, the most that any has, so that bounds hold for all."""
     mesh = spec.sip.cube_mesh
     closed = mesh.wrap != "none"  # the cube at a corner has a neighbour more on each axis that is closed
     neighbours = min(mesh.w - 1, 1 + (closed and "x" in mesh.wrap)) + min(mesh.h - 1, 1 + (closed and "y" in mesh.wrap))
-    ucie = spec.cube.ucie
-    link = min(spec.sip.links.cube_to_cube.bw_gbs, ucie.n_connections * ucie.per_connection_bw_gbs)
+    ports = [cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs for cube, _ in spec.cubes_of()]
+    link = min(spec.sip.links.cube_to_cube.bw_gbs, max(ports))
+
+    def most(of_pe: Callable[[CubeSpec], float]) -> float:
+        sips = range(spec.n_sips if spec.sip_types else 1)
+        return max(spec.sum_over_cubes(lambda cube: cube.n_pes * of_pe(cube), sip) for sip in sips)
+
     return SipRates(
-        macs=pes * parts.pe_gemm.number_attr("macs_per_ns"),
-        f32_lanes=pes * parts.pe_math.number_attr("lanes_per_ns") * F32_LANES,
-        hbm_bytes=pes * spec.cube.hbm_link_bw_gbs,
-        port_bytes=pes * spec.cube.links.pe_dma_to_router_bw_gbs,
+        macs=most(lambda cube: cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")),
+        f32_lanes=most(lambda cube: cube.pe_template.components.pe_math.number_attr("lanes_per_ns")) * F32_LANES,
+        hbm_bytes=most(lambda cube: cube.hbm_link_bw_gbs),
+        port_bytes=most(lambda cube: cube.links.pe_dma_to_router_bw_gbs),
         cube_bytes=max(neighbours, 1) * link,
         sip_bytes=_sip_bytes(spec),
     )

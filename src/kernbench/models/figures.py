@@ -107,8 +107,8 @@ def memory_needed(run: LayerRun) -> int:
 
 
 def memory_there(spec: MachineSpec) -> int:
-    """Bytes of HBM of a SIP."""
-    return spec.sip.n_cubes * spec.cube.hbm_bytes
+    """Bytes of HBM of a SIP. Layers are divided evenly, so the cube with the least counts for all."""
+    return spec.sip.n_cubes * spec.least_of_cubes(lambda cube: cube.hbm_bytes)
 
 
 def copies_of(tensors: LayerTensors) -> int:

@@ -34,11 +34,12 @@ def _within_fair_peak(findings: Findings) -> Check | None:
 
 
 def _within_hbm_peak(findings: Findings) -> Check | None:
-    slice_gbs = findings.graph.spec.cube.hbm_link_bw_gbs
+    graph = findings.graph
 
     def peak_gbs(result: CaseResult) -> float:
         memories = dict.fromkeys(outcome.path[-1] for outcome in result.outcomes)
-        return slice_gbs * sum(findings.graph.node(memory).kind == "hbm_ctrl" for memory in memories)
+        slices = [memory for memory in memories if graph.node(memory).kind == "hbm_ctrl"]
+        return sum(graph.cube_at(memory).hbm_link_bw_gbs for memory in slices)
 
     return _within(findings, "bandwidth stays within the HBM peak", peak_gbs)
 
@@ -76,7 +77,7 @@ def _slice_is_serial(findings: Findings) -> Check | None:
 
 def _hot_channel_is_serial(findings: Findings) -> Check | None:
     comparisons = []
-    cube = findings.graph.spec.cube
+    cube = findings.graph.spec.cube_of(0, 0)
     burst_ns = cube.hbm_burst_bytes / cube.hbm_channel_bw_gbs
     for direction, _ in DIRECTION_SUFFIXES:
         for hot in findings.family(CHANNEL_FAMILIES[0], direction):

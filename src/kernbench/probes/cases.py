@@ -60,7 +60,7 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
 
 def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
     """A case with another size; None if its memory is too small."""
-    if case.category == "pe-sram" and nbytes > graph.spec.cube.sram_bytes:
+    if case.category == "pe-sram" and nbytes > graph.spec.cube_of(0, 0).sram_bytes:
         return None
     return replace(case, requests=tuple(replace(request, nbytes=nbytes) for request in case.requests))
 
@@ -92,13 +92,21 @@ def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
         targets.append(("pe-cross-cube-hbm-best", "pe-dma", _slice(graph, 0, 1, 0)))
     if graph.spec.sip.n_cubes > 2:
         targets.append(("pe-cross-cube-hbm-worst", "pe-dma", _slice(graph, 0, _farthest_cube(graph), 0)))
-    if nbytes <= graph.spec.cube.sram_bytes:
+    if nbytes <= graph.spec.cube_of(0, 0).sram_bytes:
         targets.append(("pe-sram", "pe-sram", PhysAddr.cube_sram_addr(0, 0, 0, graph.spec.address_layout).encode()))
     if graph.spec.n_sips > 1:
         targets.append(("pe-cross-sip-hbm", "pe-cross-sip-hbm", _slice(graph, 1, 0, 0)))
     for direction in _DIRECTIONS:
         for name, category, address in targets:
             yield Case(_named(name, direction), category, direction, (_dma(0, 0, address, nbytes, direction),))
+        for name, cube in _first_of_types(graph).items():
+            request = _dma(cube, 0, _slice(graph, 0, cube, 0), nbytes, direction)
+            yield Case(_named(f"pe-local-hbm-{name}", direction), "pe-dma", direction, (request,))
+
+
+def _first_of_types(graph: TopologyGraph) -> dict[str, int]:
+    """The first cube of SIP 0 of each type that it has."""
+    return {name: min(cubes) for name, cubes in graph.spec.types_of_sip(0).items() if cubes}
 
 
 def _farthest_cube(graph: TopologyGraph) -> int:
@@ -160,7 +168,7 @@ def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
 
 def _channel_cases(graph: TopologyGraph) -> Iterator[Case]:
     """Every PE of a cube and one burst of the slice of PE 0: all on one channel, and spread over the channels."""
-    cube = graph.spec.cube
+    cube = graph.spec.cube_of(0, 0)
     burst, channels = cube.hbm_burst_bytes, cube.hbm_channels_per_pe
     if cube.n_pes == 1 or channels == 1 or cube.n_pes * (channels + 1) * burst > cube.hbm_slice_bytes:
         return
@@ -175,7 +183,7 @@ def _places_in_slice(graph: TopologyGraph, n: int, nbytes: int) -> list[int]:
     """`n` addresses in the slice of PE 0, adjacent on burst boundaries; they repeat when the slice is full."""
     burst = graph.spec.cube.hbm_burst_bytes
     step = -(-nbytes // burst) * burst
-    room = max(graph.spec.cube.hbm_slice_bytes // step, 1)
+    room = max(graph.spec.cube_of(0, 0).hbm_slice_bytes // step, 1)
     return [_slice(graph, 0, 0, 0, (i % room) * step) for i in range(n)]
 
 
@@ -190,7 +198,9 @@ def _named(name: str, direction: Direction) -> str:
 
 def _slice(graph: TopologyGraph, sip: int, cube: int, pe: int, offset: int = 0) -> int:
     spec = graph.spec
-    return PhysAddr.pe_hbm_addr(sip, cube, pe, offset, spec.cube.hbm_slice_bytes, spec.address_layout).encode()
+    return PhysAddr.pe_hbm_addr(
+        sip, cube, pe, offset, spec.cube_of(sip, cube).hbm_slice_bytes, spec.address_layout
+    ).encode()
 
 
 def _host(graph: TopologyGraph, cube: int, pe: int, nbytes: int, direction: Direction) -> ProbeRequest:

@@ -52,9 +52,9 @@ def column_of(name: str, graph: TopologyGraph) -> MachineColumn:
 
 
 def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
-    spec, cube = graph.spec, graph.spec.cube
-    peak = peak_of(spec, spec.n_pes)
-    dies = {die.name: die for die in limits.dies}
+    spec = graph.spec
+    peak = peak_of(spec)
+    largest = max(limits.dies[:-1], key=lambda die: die.area_mm2.value)  # of the types of cubes; the last is of IO
     return {
         "SIPs": float(spec.n_sips),
         "cubes": float(spec.n_cubes),
@@ -62,17 +62,17 @@ def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
         "peak TFLOP/s, f16": peak.gflops / 1e3,
         "HBM TB/s": peak.gbs / 1e3,
         "ridge, flop/byte": peak.gflops / peak.gbs,
-        "HBM GB": float(spec.n_cubes * cube.memory_map.hbm_total_gb_per_cube),
-        "SRAM MB": spec.n_cubes * cube.memory_map.sram_mb_per_cube,
-        "TCM MB": spec.n_pes * cube.memory_map.tcm_mb_per_pe,
+        "HBM GB": float(spec.sum_over_cubes(lambda cube: cube.memory_map.hbm_total_gb_per_cube)),
+        "SRAM MB": spec.sum_over_cubes(lambda cube: cube.memory_map.sram_mb_per_cube),
+        "TCM MB": spec.sum_over_cubes(lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe),
         "die to die GB/s": spec.sip.links.cube_to_cube.bw_gbs,
         "SIP to switch GB/s": spec.system.links.io_ep_to_switch.bw_gbs,
-        "die of a cube, mm2": dies["cube"].area_mm2,
-        "edge of it for PHYs, %": dies["cube"].edge_share * 100,
+        "die of a cube, mm2": largest.area_mm2,
+        "edge of it for PHYs, %": largest.edge_share * 100,
         "all dies, mm2": area_of(graph).counted,
         "static W": limits.static_w,
         "price, USD": limits.price.total_usd,
-        "yield of a cube, %": limits.price.yields["cube"] * 100,
+        "yield of a cube, %": limits.price.yields[largest.name] * 100,
     }
 
 
@@ -108,7 +108,7 @@ def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
 
 def peak_ridge(spec: MachineSpec) -> float:
     """Flops per byte of HBM at which a machine is balanced."""
-    peak = peak_of(spec, spec.n_pes)
+    peak = peak_of(spec)
     return peak.gflops / peak.gbs
 
 

@@ -7,7 +7,7 @@ of one part has none. All bandwidths are those of one direction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernbench.report.worst_paths import WorstPath, worst_paths
 from kernbench.topology.graph import TopologyGraph
@@ -29,6 +29,7 @@ class MachineSummary:
     bandwidth_gbs: Mapping[str, float | None]
     worst_paths: tuple[WorstPath, ...]
     warnings: tuple[str, ...] = ()  # bandwidth that cannot be used
+    types: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # figures of one cube of each type
 
 
 def summarize_machine(graph: TopologyGraph) -> MachineSummary:
@@ -36,7 +37,28 @@ def summarize_machine(graph: TopologyGraph) -> MachineSummary:
     spec, mesh = graph.spec, build_mesh(graph.spec.cube)
     gbs = _bandwidth_gbs(spec, mesh)
     warnings = tuple(_unreachable(spec))
-    return MachineSummary(spec.system.name, _counts(graph, mesh), _memory(spec), gbs, worst_paths(graph), warnings)
+    paths, types = worst_paths(graph), _types(spec)
+    return MachineSummary(spec.system.name, _counts(graph, mesh), _memory(spec), gbs, paths, warnings, types)
+
+
+def _types(spec: MachineSpec) -> dict[str, dict[str, float]]:
+    """By type of cube, where there are several: how many there are, and what one of them has. All
+    other figures per cube are those of `cube`.
+    """
+    if not spec.cube_types:
+        return {}
+    found = {}
+    for name, count in spec.type_counts().items():
+        cube = spec.cube_types[name] if name else spec.cube
+        found[name or "cube"] = {
+            "cubes": count,
+            "macs_per_ns_per_pe": cube.pe_template.components.pe_gemm.number_attr("macs_per_ns"),
+            "hbm_bytes": cube.hbm_bytes,
+            "hbm_gbs": cube.n_pes * cube.hbm_link_bw_gbs,
+            "sram_bytes": cube.sram_bytes,
+            "tcm_bytes_per_pe": cube.tcm_bytes,
+        }
+    return found
 
 
 def _unreachable(spec: MachineSpec) -> Iterator[str]:
@@ -68,7 +90,7 @@ def _counts(graph: TopologyGraph, mesh: Mesh) -> dict[str, int]:
         "pes": spec.n_pes,
         "routers": spec.n_cubes * len(mesh.routers),
         "io_chiplets": spec.n_sips * len(spec.sip.io_chiplets),
-        "hbm_pseudo_channels": spec.n_cubes * spec.cube.hbm_pseudo_channels,
+        "hbm_pseudo_channels": int(spec.sum_over_cubes(lambda cube: cube.hbm_pseudo_channels)),
         "nodes": len(graph.nodes),
         "links": len(graph.edges) // 2,  # every link is two edges
     }
@@ -79,12 +101,12 @@ def _memory(spec: MachineSpec) -> dict[str, int]:
     return {
         "hbm_bytes_per_pe": cube.hbm_slice_bytes,
         "hbm_bytes_per_cube": cube.hbm_bytes,
-        "hbm_bytes_per_sip": cube.hbm_bytes * spec.sip.n_cubes,
-        "hbm_bytes": cube.hbm_bytes * spec.n_cubes,
+        "hbm_bytes_per_sip": int(spec.sum_over_cubes(lambda each: each.hbm_bytes, sip=0)),
+        "hbm_bytes": int(spec.sum_over_cubes(lambda each: each.hbm_bytes)),
         "sram_bytes_per_cube": cube.sram_bytes,
-        "sram_bytes": cube.sram_bytes * spec.n_cubes,
+        "sram_bytes": int(spec.sum_over_cubes(lambda each: each.sram_bytes)),
         "tcm_bytes_per_pe": cube.tcm_bytes,
-        "tcm_bytes": cube.tcm_bytes * spec.n_pes,
+        "tcm_bytes": int(spec.sum_over_cubes(lambda each: each.n_pes * each.tcm_bytes)),
     }
 
 
@@ -96,8 +118,8 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
     return {
         "hbm_per_pe": hbm,
         "hbm_per_cube": hbm * cube.n_pes,
-        "hbm_per_sip": hbm * cube.n_pes * spec.sip.n_cubes,
-        "hbm": hbm * spec.n_pes,
+        "hbm_per_sip": spec.sum_over_cubes(lambda each: each.n_pes * each.hbm_link_bw_gbs, sip=0),
+        "hbm": spec.sum_over_cubes(lambda each: each.n_pes * each.hbm_link_bw_gbs),
         "pe_dma": cube.links.pe_dma_to_router_bw_gbs,
         "noc_link": cube.links.router_bw_gbs,
         "sram_port": cube.links.sram_to_router_bw_gbs,
@@ -172,6 +194,7 @@ def machine_summary_as_json(summary: MachineSummary) -> dict[str, object]:
         "bandwidth_gbs": dict(summary.bandwidth_gbs),
         "worst_paths": paths,
         "warnings": list(summary.warnings),
+        **({"cube_types": {name: dict(type_) for name, type_ in summary.types.items()}} if summary.types else {}),
     }
 
 

@@ -28,8 +28,29 @@ def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
             ("links", f"{counts['links']}", "both directions counted as one"),
         ]
     )
+    lines += _type_lines(summary.types)
     lines += ["", *_memory_lines(memory), "", *_bandwidth_lines(gbs), "", *_path_lines(summary.worst_paths)]
     return "\n".join(lines)
+
+
+def _type_lines(types: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """One row for each type of cube; nothing where all cubes are alike."""
+    if not types:
+        return []
+    heads = ["Types of cubes", "cubes", "MAC/ns per PE", "HBM", "HBM GB/s", "SRAM", "TCM per PE"]
+    rows = [
+        [
+            name,
+            f"{of['cubes']:g}",
+            f"{of['macs_per_ns_per_pe']:,.10g}",
+            format_bytes(int(of["hbm_bytes"])),
+            f"{of['hbm_gbs']:,.10g}",
+            format_bytes(int(of["sram_bytes"])),
+            format_bytes(int(of["tcm_bytes_per_pe"])),
+        ]
+        for name, of in types.items()
+    ]
+    return ["", *_table(heads, rows)]
 
 
 def _memory_lines(memory: Mapping[str, int]) -> list[str]:

@@ -17,16 +17,20 @@ traffic of other launches on the same links.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Literal
 
 from kernbench.common.frozen import frozen
+from kernbench.common.launch import PeResult
 from kernbench.report.link_classes import LinkFamily, link_family
+from kernbench.report.runs.parts import PeRun
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.declarations import declaration_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_cube import CubeSpec
 
 Bound = Literal["compute", "memory", "link", "neither"]
 FLOPS_PER_MAC = 2
@@ -146,26 +150,39 @@ class Roofline:
         }
 
 
-def peak_of(spec: MachineSpec, pes: int, read_share: float = 1.0) -> Peak:
-    """The peak of `pes` PEs and as many HBM slices, limited by the PEs' DMA ports. A port carries reads in one
-    direction and writes in the other, so with `read_share` of all bytes read, the busier direction is the limit.
+def peak_of(spec: MachineSpec, pes: int | Iterable[tuple[int, int]] | None = None, read_share: float = 1.0) -> Peak:
+    """The peak of PEs and as many HBM slices, limited by the PEs' DMA ports: of so many PEs of `cube`, of one in each
+    of the cubes given by SIP and number, or of all. A port carries reads in one direction and writes in the other, so
+    with `read_share` of all bytes read, the busier direction is the limit.
     """
-    cube = spec.cube
-    macs_per_ns = cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
-    port_gbs = cube.links.pe_dma_to_router_bw_gbs / max(read_share, 1 - read_share)
-    return Peak(FLOPS_PER_MAC * macs_per_ns * pes, pes * min(port_gbs, cube.hbm_link_bw_gbs))
+
+    def flops(cube: CubeSpec) -> float:
+        return FLOPS_PER_MAC * cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
+
+    def gbs(cube: CubeSpec) -> float:
+        return min(cube.links.pe_dma_to_router_bw_gbs / max(read_share, 1 - read_share), cube.hbm_link_bw_gbs)
+
+    if pes is None:
+        return Peak(
+            spec.sum_over_cubes(lambda cube: cube.n_pes * flops(cube)),
+            spec.sum_over_cubes(lambda cube: cube.n_pes * gbs(cube)),
+        )
+    if isinstance(pes, int):
+        return Peak(pes * flops(spec.cube), pes * gbs(spec.cube))
+    cubes = list(pes)
+    return Peak(spec.sum_at(cubes, flops), spec.sum_at(cubes, gbs))
 
 
 def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
     """The roofline of a finished launch."""
-    spec, pes, nbytes = graph.spec, len(launch.pes), launch.bytes_hbm
-    memory_ns = _memory_ns(launch, spec)
-    peak = peak_of(spec, pes)
+    spec, nbytes = graph.spec, launch.bytes_hbm
+    memory_ns = _memory_ns(launch, graph)
+    peak = peak_of(spec, cubes_of_pes(launch.pes))
     return Roofline(
         exec_ns=launch.exec_ns,
         flops=launch.flops,
         nbytes=nbytes,
-        compute_ns=_ratio(_compute_ns(launch, spec), pes),
+        compute_ns=_ratio(_compute_ns(launch, spec), len(launch.pes)),
         memory_ns=memory_ns,
         peak=Peak(peak.gflops, nbytes / memory_ns if nbytes else peak.gbs),
         nbytes_requested=launch.bytes_hbm_requested,
@@ -203,15 +220,26 @@ def _compute_ns(launch: Launch, spec: MachineSpec) -> float:
     return max(shared_ns, *own_ns)
 
 
-def _memory_ns(launch: Launch, spec: MachineSpec) -> float:
-    slices = launch.hbm
-    slices_gbs = len(slices) * spec.cube.hbm_link_bw_gbs
-    ports_gbs = len(launch.pes) * spec.cube.links.pe_dma_to_router_bw_gbs
+def _memory_ns(launch: Launch, graph: TopologyGraph) -> float:
+    slices, spec = launch.hbm, graph.spec
+    slices_gbs = spec.sum_at(cubes_of_memories(graph, slices), lambda cube: cube.hbm_link_bw_gbs)
+    ports_gbs = spec.sum_at(cubes_of_pes(launch.pes), lambda cube: cube.links.pe_dma_to_router_bw_gbs)
     return max(
         _ratio(launch.bytes_hbm, slices_gbs),
         _ratio(sum(use.read_bytes for use in slices.values()), ports_gbs),
         _ratio(sum(use.written_bytes for use in slices.values()), ports_gbs),
     )
+
+
+def cubes_of_pes(pes: Iterable[PeResult | PeRun]) -> list[tuple[int, int]]:
+    """SIP and number of the cube of each PE."""
+    return [(pe.sip, pe.cube) for pe in pes]
+
+
+def cubes_of_memories(graph: TopologyGraph, memories: Iterable[str]) -> list[tuple[int, int]]:
+    """SIP and number of the cube of each memory."""
+    places = [graph.node(memory).place for memory in memories]
+    return [(place.sip, place.cube) for place in places]
 
 
 def _read_share(launch: Launch) -> float:

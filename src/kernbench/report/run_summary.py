@@ -169,7 +169,7 @@ def _pes(figures: RunFigures, launch: Launch, paint: Paint) -> Iterator[str]:
     yield from table([("", "kernel", "DMA", "compute", "PE"), *rows], left=(0, 4))
     peak = launch.tcm_peak
     if peak is not None and peak.tcm_peak_bytes:
-        whole = figures.result.engine.graph.spec.cube.tcm_allocatable_bytes
+        whole = figures.result.engine.graph.spec.cube_of(peak.sip, peak.cube).tcm_allocatable_bytes
         yield (
             f"  TCM peak {format_bytes(peak.tcm_peak_bytes)} of {format_bytes(whole)} "
             f"on {PeId(peak.sip, peak.cube, peak.pe)}"
@@ -190,7 +190,7 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
     yield f"  {intensity} flops per byte; f16 products are compute bound from {ridge} on"
     yield f"  {_hbm_bytes(roofline.nbytes_requested, roofline.nbytes)}{_sent_bytes(roofline.nbytes_sent)}"
     one = "PE" if pes == 1 else "PEs"
-    whole = peak_of(figures.result.engine.graph.spec, figures.n_pes, roofline.read_share)
+    whole = peak_of(figures.result.engine.graph.spec, read_share=roofline.read_share)
     yield from table(
         [
             ("", "reached", f"peak of {pes} {one}", "share", "peak of all", "share"),

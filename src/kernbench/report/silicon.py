@@ -17,6 +17,7 @@ from kernbench.report.ranges import ZERO, Range, exactly, range_of, total
 from kernbench.topology.coefficients import coefficient_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_cube import CubeSpec
 
 CUBE, IO = "cube", "io_chiplet"
 SIDES = 4
@@ -106,23 +107,32 @@ def not_counted(spec: MachineSpec) -> tuple[str, ...]:
     return tuple(f"area.mm2.{kind}" for kind in kinds)
 
 
-def dies_of(graph: TopologyGraph) -> tuple[Die, Die]:
-    """The die of a cube and that of an IO chiplet."""
+def dies_of(graph: TopologyGraph) -> tuple[Die, ...]:
+    """The die of each type of cube, and last that of an IO chiplet."""
     spec = graph.spec
-    cube, chiplet = spec.cube.geometry.cube_mm, spec.io_chiplet.size_mm
+    chiplet = spec.io_chiplet.size_mm
     io = spec.sip.io_chiplets[0].id
     n_ios = spec.n_sips * len(spec.sip.io_chiplets)
-    on_cube = _blocks(graph, _cube_amounts(spec), Place(0, 0))
     on_io = _blocks(graph, _io_amounts(spec, _io_ports(graph, io)), Place(sip=0, io=io))
-    cube_edge = {"ucie": SIDES * _port_gbs(spec)} | ({"hbm": _hbm_gbs(spec)} if spec.area.hbm_place == "edge" else {})
     io_edge = {
         "pcie": spec.system.links.io_ep_to_switch.bw_gbs,
         "ucie": _io_ports(graph, io) * spec.io_chiplet.phy_bw_gbs,
     }
     return (
-        Die(CUBE, spec.n_cubes, on_cube, _edges(spec, cube_edge), 2 * (cube.w + cube.h), cube.w * cube.h),
+        *(_cube_die(graph, name, count) for name, count in spec.type_counts().items()),
         Die(IO, n_ios, on_io, _edges(spec, io_edge), 2 * (chiplet.w + chiplet.h), chiplet.w * chiplet.h),
     )
+
+
+def _cube_die(graph: TopologyGraph, name: str, count: int) -> Die:
+    """The die of one type of cube; types have the same blocks, in other sizes."""
+    spec = graph.spec
+    cube = spec.cube_types[name] if name else spec.cube
+    on_die = _blocks(graph, _cube_amounts(cube), Place(0, 0))
+    edge = {"ucie": SIDES * _port_gbs(cube)} | ({"hbm": _hbm_gbs(cube)} if spec.area.hbm_place == "edge" else {})
+    size = cube.geometry.cube_mm
+    title = f"{CUBE} {name}" if name else CUBE
+    return Die(title, count, on_die, _edges(spec, edge), 2 * (size.w + size.h), size.w * size.h)
 
 
 def static_w(graph: TopologyGraph) -> Range:
@@ -135,9 +145,9 @@ def static_w(graph: TopologyGraph) -> Range:
 # ------------------------------------------------------------------------------------------------------------ amounts
 
 
-def _cube_amounts(spec: MachineSpec) -> dict[str, tuple[str, float]]:
+def _cube_amounts(cube: CubeSpec) -> dict[str, tuple[str, float]]:
     """Block -> its coefficient, and the amount on the die of a cube, in mm2 per unit of the coefficient."""
-    cube, parts = spec.cube, spec.cube.pe_template.components
+    parts = cube.pe_template.components
     macs = parts.pe_gemm.number_attr("macs_per_ns") / parts.pe_gemm.number_attr("clock_ghz")
     lanes = parts.pe_math.number_attr("lanes_per_ns") / parts.pe_math.number_attr("clock_ghz")
     memory = cube.memory_map
@@ -146,8 +156,8 @@ def _cube_amounts(spec: MachineSpec) -> dict[str, tuple[str, float]]:
         "lanes": ("area.um2_per_lane.f16", cube.n_pes * lanes * MM2_PER_UM2),
         "tcm": ("area.mm2_per_mib.tcm", cube.n_pes * memory.tcm_mb_per_pe),
         "sram": ("area.mm2_per_mib.sram", memory.sram_mb_per_cube),
-        "hbm_phy": ("area.mm2_per_gbs.hbm", _hbm_gbs(spec)),
-        "ucie_phy": ("area.mm2_per_gbs.ucie", SIDES * _port_gbs(spec)),
+        "hbm_phy": ("area.mm2_per_gbs.hbm", _hbm_gbs(cube)),
+        "ucie_phy": ("area.mm2_per_gbs.ucie", SIDES * _port_gbs(cube)),
         "noc": ("area.mm2_per_gbs.noc", cube.n_pes * cube.links.pe_dma_to_router_bw_gbs),
     }
 
@@ -159,13 +169,13 @@ def _io_amounts(spec: MachineSpec, ports: int) -> dict[str, tuple[str, float]]:
     }
 
 
-def _hbm_gbs(spec: MachineSpec) -> float:
+def _hbm_gbs(cube: CubeSpec) -> float:
     """The peak bandwidth of a cube's HBM: PHYs are built for it, whatever is sustained."""
-    return spec.cube.hbm_pseudo_channels * spec.cube.memory_map.hbm_channel_bw_gbs
+    return cube.hbm_pseudo_channels * cube.memory_map.hbm_channel_bw_gbs
 
 
-def _port_gbs(spec: MachineSpec) -> float:
-    return spec.cube.ucie.n_connections * spec.cube.ucie.per_connection_bw_gbs
+def _port_gbs(cube: CubeSpec) -> float:
+    return cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs
 
 
 def _io_ports(graph: TopologyGraph, io: str) -> int:

@@ -134,8 +134,10 @@ class OpLauncher:
 
     def _tcm(self, sip: int) -> int:
         """Bytes of TCM that a kernel may use on every PE of a SIP; half of what is left, for tensors that are there."""
-        cube = self._torch.engine.graph.spec.cube
-        left = cube.tcm_allocatable_bytes - self._torch.engine.communication_tcm_bytes(sip)
+        spec = self._torch.engine.graph.spec
+        left = spec.least_of_cubes(
+            lambda cube: cube.tcm_allocatable_bytes
+        ) - self._torch.engine.communication_tcm_bytes(sip)
         if left < 4096:
             raise UsageError(
                 f"{left} bytes of a PE's TCM are left for kernels",

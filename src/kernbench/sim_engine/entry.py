@@ -87,7 +87,7 @@ def _check_tag(graph: TopologyGraph, wiring: Wiring, node: str, address: PhysAdd
     place = graph.node(node).place
     owner = place.pe
     if address.hbm_offset is not None:
-        owner = address.hbm_offset // wiring.sizes.hbm_slice_bytes
+        owner = address.hbm_offset // wiring.sizes.of_cube(place.sip, place.cube).hbm_slice_bytes
     sip, cube, pe = tag
     if (sip, cube) == (place.sip, place.cube) and (pe == owner if owner >= 0 else pe < wiring.sizes.n_pes):
         return
@@ -155,8 +155,10 @@ def _check_command(wiring: Wiring, msg: CubeCommand) -> None:
         for item in () if ids == "all" else ids:
             if item >= limit:
                 raise MessageError(f"the machine has no {name} {item}", hint=f"use 0 to {limit - 1}")
-    if isinstance(msg, CubeDmaMsg) and msg.offset + msg.nbytes > sizes.hbm_slice_bytes:
-        raise MessageError(
-            f"{msg.nbytes} bytes at offset {msg.offset} run past an HBM slice of {sizes.hbm_slice_bytes} bytes",
-            hint="move less, or from a lower offset",
-        )
+    if isinstance(msg, CubeDmaMsg):
+        slice_bytes = min(sizes.of_cube(msg.sip, cube).hbm_slice_bytes for cube in msg.cubes(sizes.n_cubes))
+        if msg.offset + msg.nbytes > slice_bytes:
+            raise MessageError(
+                f"{msg.nbytes} bytes at offset {msg.offset} run past an HBM slice of {slice_bytes} bytes",
+                hint="move less, or from a lower offset",
+            )

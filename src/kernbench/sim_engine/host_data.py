@@ -47,9 +47,11 @@ def addresses_of(spec: MachineSpec, msg: DataMessage) -> list[int]:
         return [msg.src_pa]
     if isinstance(msg, MemoryWriteMsg | PeDmaMsg):
         return [msg.dst_pa]
-    slice_bytes, layout = spec.cube.hbm_slice_bytes, spec.address_layout
+    layout = spec.address_layout
     return [
-        PhysAddr.pe_hbm_addr(msg.sip, cube, pe, msg.offset, slice_bytes, layout).encode()
+        PhysAddr.pe_hbm_addr(
+            msg.sip, cube, pe, msg.offset, spec.cube_of(msg.sip, cube).hbm_slice_bytes, layout
+        ).encode()
         for cube in msg.cubes(spec.sip.n_cubes)
         for pe in msg.pes(spec.cube.n_pes)
     ]

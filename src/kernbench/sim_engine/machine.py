@@ -83,7 +83,6 @@ class Machine:
         self._components: dict[str, Component] = {}
         self._pe_memories: dict[tuple[int, int, int], PEMemAllocator] = {}
         self._leases: set[tuple[int, int, int]] = set()  # PEs whose kernel leases all TCM, before an allocator exists
-        self._whole_tcm = TcmLease(0, wiring.sizes.tcm_allocatable_bytes)
         self._communication_tcm = CommunicationTcm(wiring.sizes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
@@ -165,7 +164,7 @@ class Machine:
         if found is not None:
             return found.lease_tcm()
         self._leases.add((sip, cube, pe))
-        return self._whole_tcm
+        return TcmLease(0, self._wiring.sizes.of_cube(sip, cube).tcm_allocatable_bytes)
 
     def tcm_for(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
         """What `lease_tcm` would lease now."""
@@ -179,7 +178,7 @@ class Machine:
         memory = self._pe_memories.get((sip, cube, pe))
         placed = 0 if memory is None else memory.tcm.used_bytes - rings - work
         found = [
-            ("tile buffers of the scheduler", self.graph.spec.cube.tcm_reserved_bytes),
+            ("tile buffers of the scheduler", self.graph.spec.cube_of(sip, cube).tcm_reserved_bytes),
             ("ring buffers of messages", rings),
             ("communication kernels", work),
             ("tensors that the host placed there", placed),
@@ -250,7 +249,7 @@ class Machine:
     def requests_of(
         self, path: tuple[str, ...], address: int, nbytes: int
     ) -> Sequence[tuple[tuple[str, ...], int, int]]:
-        cube = self.graph.spec.cube
+        cube = self.graph.cube_at(path[-1])
         if path[-1] not in self._wiring.with_channels or not cube.has_channel_routers:
             return ((path, address, nbytes),)
         parts = channel_requests(address, nbytes, cube.hbm_channels_per_pe, cube.hbm_burst_bytes)

@@ -39,7 +39,8 @@ def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> Memo
     """The memory at the end of `path`."""
     node = path[-1]
     if node in wiring.with_channels and machine.graph.spec.cube.has_channel_routers:
-        paths = [channel_path(path, channel) for channel in range(machine.graph.spec.cube.hbm_channels_per_pe)]
+        channels = machine.graph.cube_at(node).hbm_channels_per_pe
+        paths = [channel_path(path, channel) for channel in range(channels)]
         return ChannelPort(machine, path, [_port_to(machine, wiring, each) for each in paths])
     return _port_to(machine, wiring, path)
 

@@ -60,7 +60,8 @@ def wiring_of(graph: TopologyGraph) -> Wiring:
         except ComponentError as error:
             error.where = f"{node.id}, a {node.kind}"
             raise
-    op_servers(graph.spec.cube.pe_template.components)
+    for cube in (graph.spec.cube, *graph.spec.cube_types.values()):
+        op_servers(cube.pe_template.components)
     return Wiring(
         PathRouter(graph),
         AddressResolver(graph),

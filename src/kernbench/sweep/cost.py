@@ -27,14 +27,17 @@ def default_cost(spec: MachineSpec) -> float:
 
 def resources_of(spec: MachineSpec) -> dict[str, float]:
     """The amount of each resource in the whole machine."""
-    cube = spec.cube
-    memory = cube.memory_map
-    macs = cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
     return {
-        "macs_per_ns": spec.n_pes * macs,
-        "sram_mb": spec.n_pes * memory.tcm_mb_per_pe + spec.n_cubes * memory.sram_mb_per_cube,
-        "hbm_gbs": spec.n_pes * cube.hbm_link_bw_gbs,
-        "die_to_die_gbs": spec.n_cubes * SIDES * cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs,
+        "macs_per_ns": spec.sum_over_cubes(
+            lambda cube: cube.n_pes * cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
+        ),
+        "sram_mb": spec.sum_over_cubes(
+            lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe + cube.memory_map.sram_mb_per_cube
+        ),
+        "hbm_gbs": spec.sum_over_cubes(lambda cube: cube.n_pes * cube.hbm_link_bw_gbs),
+        "die_to_die_gbs": spec.sum_over_cubes(
+            lambda cube: SIDES * cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs
+        ),
     }
 
 

@@ -9,6 +9,8 @@ position (`policy/routing/io_connections.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernbench.common.ids import CubeId, IoId, Place
 from kernbench.topology.build_cube import manhattan_mm
 from kernbench.topology.graph import Edge, EdgeKind, Node
@@ -58,16 +60,18 @@ def io_template(io: IoChipletSpec, chiplet: Chiplet, sips: SipsSpec | None = Non
 def add_sip(
     spec: MachineSpec,
     sip: int,
-    cube: Template,
+    cubes: Mapping[str, Template],
     chiplets: tuple[tuple[Chiplet, Template], ...],
     nodes: dict[str, Node],
     edges: list[Edge],
 ) -> None:
-    """Add one SIP to the graph: IO chiplets, cubes, links between cubes, links to the chiplets."""
+    """Add one SIP to the graph: IO chiplets, cubes, links between cubes, links to the chiplets. `cubes` are
+    the templates by type.
+    """
     for chiplet, template in chiplets:
         template.instantiate(str(IoId(sip, chiplet.id)), Place(sip=sip, io=chiplet.id), nodes, edges)
     for n in range(spec.sip.n_cubes):
-        cube.instantiate(str(CubeId(sip, n)), Place(sip, n), nodes, edges)
+        cubes[spec.cube_type(sip, n)].instantiate(str(CubeId(sip, n)), Place(sip, n), nodes, edges)
     _join_cubes(spec, sip, tuple(chiplet for chiplet, _ in chiplets), edges)
     bw_gbs = spec.io_chiplet.phy_bw_gbs
     for chiplet, _ in chiplets:

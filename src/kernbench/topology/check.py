@@ -15,6 +15,7 @@ from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
 from kernbench.topology.check_links import check_links
 from kernbench.topology.check_network import check_buffers
+from kernbench.topology.cube_types import check_types, of_type, variants
 from kernbench.topology.declarations import check_ops, check_part, is_part_name
 from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
@@ -33,6 +34,14 @@ _LAYOUT = "cube.pe_layout"
 
 def check_machine(spec: MachineSpec) -> list[Finding]:
     """All findings of a machine whose values are each of the right type and range."""
+    found = _check_all(spec)
+    for name, variant in variants(spec):
+        found += [of_type(name, finding) for finding in _check_all(variant) if finding not in found]
+    return [*found, *check_types(spec)]
+
+
+def _check_all(spec: MachineSpec) -> list[Finding]:
+    """The findings of a machine whose cubes are all as `cube` says."""
     return [
         *_check_sips(spec),
         *check_links(spec),

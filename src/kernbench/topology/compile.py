@@ -60,7 +60,10 @@ def _compile(spec: MachineSpec) -> TopologyGraph:
 def _built(spec: MachineSpec) -> TopologyGraph:
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
-    cube = cube_template(spec.cube, build_mesh(spec.cube), has_mmu=spec.system.has_mmu)
+    mesh, has_mmu = build_mesh(spec.cube), spec.system.has_mmu
+    cubes = {
+        name: cube_template(cube, mesh, has_mmu=has_mmu) for name, cube in {"": spec.cube, **spec.cube_types}.items()
+    }
     resolved = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)
     sips = spec.system.sips
     chiplets = tuple(
@@ -69,7 +72,7 @@ def _built(spec: MachineSpec) -> TopologyGraph:
     )
     _add_tray(spec, nodes, edges)
     for sip in range(spec.n_sips):
-        add_sip(spec, sip, cube, chiplets, nodes, edges)
+        add_sip(spec, sip, cubes, chiplets, nodes, edges)
     _join_sips(spec, resolved, edges)
     edges += direct_links(spec)
     return TopologyGraph(spec, MappingProxyType(nodes), tuple(edges))

@@ -20,6 +20,7 @@ from kernbench.common.ids import HOST, Place
 
 if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
+    from kernbench.topology.spec_cube import CubeSpec
 
 
 class EdgeKind(StrEnum):
@@ -96,12 +97,19 @@ class TopologyGraph:
     def edge_map(self) -> Mapping[tuple[str, str], Edge]:
         return {(edge.src, edge.dst): edge for edge in self.edges}
 
+    def cube_at(self, node_id: str) -> CubeSpec:
+        """The description of the cube that a node is in."""
+        if not self.spec.cube_types:
+            return self.spec.cube
+        place = self.node(node_id).place
+        return self.spec.cube_of(place.sip, place.cube)
+
     def access_gbs(self, edge: Edge) -> float | None:
         """The bandwidth of an edge for one access: where an access is split over channels, that of all of them."""
         if edge.kind is EdgeKind.ROUTER_TO_HBM:
-            return self.spec.cube.hbm_link_bw_gbs
+            return self.cube_at(edge.src).hbm_link_bw_gbs
         if edge.kind is EdgeKind.ROUTER_TO_CHANNEL and edge.bw_gbs is not None:
-            return edge.bw_gbs * self.spec.cube.hbm_channels_per_pe
+            return edge.bw_gbs * self.cube_at(edge.src).hbm_channels_per_pe
         return edge.bw_gbs
 
     def framing_of(self, edge: Edge) -> Framing | None:

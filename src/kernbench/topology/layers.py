@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kernbench.common.errors import Fault, TopologyError
+from kernbench.topology.cube_types import differences
 from kernbench.topology.faults import child_of, key_loc, key_path
 from kernbench.topology.readers import show
 from kernbench.topology.record import Loc
@@ -29,7 +30,29 @@ _MAX_BASES = 16
 
 def stacked(source: Source, overrides: Overrides) -> Marked:
     """All layers merged; raises TopologyError for a layer that cannot be read."""
-    return _override(_stack(source), overrides)
+    return _with_types(_override(_stack(source), overrides))
+
+
+def _with_types(tree: Marked) -> Marked:
+    """The tree with every type of cube filled in: `cube`, and over it what the type names."""
+    types = _children(tree, "cube_types")
+    if not types or not _children(tree, "cube"):
+        return tree
+    cube = _children(tree)["cube"]
+    whole = {}
+    for name, own in types.items():
+        both = Marked({"cube": _merge(cube, own)}, own.mark)
+        cleared = _clear_superseded(both, Marked({"cube": own}, own.mark)) if isinstance(own.value, dict) else both
+        whole[name] = _children(cleared)["cube"] if isinstance(own.value, dict) else own
+    mark = _children(tree)["cube_types"].mark
+    return Marked({**_children(tree), "cube_types": Marked(whole, mark)}, tree.mark)
+
+
+def _dump(spec: MachineSpec) -> dict[str, object]:
+    """A spec as a layer: of each type of cube, what differs from `cube`, so that overrides of `cube` hold for it."""
+    values = spec.model_dump()
+    values["cube_types"] = {name: differences(values["cube"], cube) for name, cube in values["cube_types"].items()}
+    return values
 
 
 def network_tree(source: Source, overrides: Overrides) -> Marked | None:
@@ -65,7 +88,7 @@ def _stack(source: Source) -> Marked:
         path = Path(source)
         layers = _with_base(_read(path, SourceMark(str(path))), path, [])
     elif isinstance(source, MachineSpec):
-        layers = [_marked(source.model_dump(), SourceMark("the machine's spec"))]
+        layers = [_marked(_dump(source), SourceMark("the machine's spec"))]
     elif isinstance(source, Mapping):
         layers = _with_base(_marked(source, SourceMark("the mapping given")), Path("mapping"), [])
     else:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 
-from kernbench.common.errors import TopologyError
+from kernbench.common.errors import Fault, TopologyError
 from kernbench.topology.check import check_machine
 from kernbench.topology.check_network import check_network
+from kernbench.topology.cube_types import TYPES
 from kernbench.topology.faults import Finding, findings_of, key_loc
 from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, network_tree, shipped, stacked
 from kernbench.topology.record import Loc, RecordError
@@ -68,8 +69,16 @@ def _validated(tree: Marked) -> MachineSpec:
     if spec is not None:
         findings += [finding for finding in check_machine(spec) if not _depends_on(finding, replaced)]
     if findings or spec is None:
-        raise TopologyError([finding.fault(tree, SHIPPED_FILE) for finding in findings])
+        raise TopologyError(_once([finding.fault(tree, SHIPPED_FILE) for finding in findings]))
     return spec
+
+
+def _once(faults: list[Fault]) -> list[Fault]:
+    """Without the faults that types of cubes inherit from `cube`: the same words about the same line."""
+    known = {(fault.what, fault.where) for fault in faults if not fault.key.startswith(f"{TYPES}.")}
+    return [
+        fault for fault in faults if not fault.key.startswith(f"{TYPES}.") or (fault.what, fault.where) not in known
+    ]
 
 
 def _patched(plain: object, locs: list[Loc]) -> tuple[MachineSpec | None, list[Loc]]:

@@ -44,6 +44,11 @@ def machine_hash(spec: MachineSpec) -> str:
             del link["header_bytes"], link["payload_bytes"]
     if spec.sip.cube_mesh.wrap == "none":  # as before there were rings of cubes
         del values["sip"]["cube_mesh"]["wrap"], values["sip"]["links"]["wrap"]
+    for part, key in ((values, "cube_types"), (values, "sip_types"), (values["sip"], "cube_types")):
+        if not part[key]:  # as before there were types of cubes
+            del part[key]
+    if not spec.system.sips.types:
+        del values["system"]["sips"]["types"]
     attrs = values["cube"]["pe_template"]["components"]["pe_math"]["attrs"]
     for name, default in ONE_PASS.items():
         if attrs.get(name) == default:

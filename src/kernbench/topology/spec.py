@@ -6,7 +6,9 @@ derived: read them through the properties (`sips.grid`, `cube.hbm_slices`).
 """
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 from kernbench.common.address_layout import LEAST_CUBE_BITS, AddressLayout, FieldWidths, bits_for, layout_of
@@ -55,6 +57,7 @@ class SipsSpec(Record):
     w: Annotated[int, whole(1, MAX_SIPS)] | None = None
     h: Annotated[int, whole(1, MAX_SIPS)] | None = None
     links: SipLinksSpec | None = None
+    types: Mapping[str, tuple[Annotated[int, whole(0, MAX_SIPS - 1)], ...]] = MappingProxyType({})
 
     @property
     def wraps(self) -> bool:
@@ -161,10 +164,20 @@ class IoChipletPlace(Record):
     cube_ports: tuple[CubePort, ...] | None = None
 
 
+CubeNumbers = tuple[Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)], ...]
+
+
+class SipTypeSpec(Record):
+    """A SIP that differs from `sip` in which of its cubes are of which type."""
+
+    cube_types: Mapping[str, CubeNumbers] = MappingProxyType({})
+
+
 class SipSpec(Record):
     cube_mesh: CubeMesh
     links: SipLinks
     io_chiplets: tuple[IoChipletPlace, ...]
+    cube_types: Mapping[str, CubeNumbers] = MappingProxyType({})  # type -> cubes; the others are as `cube` says
 
     @property
     def n_cubes(self) -> int:
@@ -221,6 +234,8 @@ class MachineSpec(Record):
     limits: LimitsSpec
     fabric: FabricSpec = FabricSpec()
     hbm: HbmSpec = HbmSpec()
+    cube_types: Mapping[str, CubeSpec] = MappingProxyType({})  # by name; what a type leaves out is filled in on loading
+    sip_types: Mapping[str, SipTypeSpec] = MappingProxyType({})
 
     @classmethod
     def _read(cls, given: object, loc: Loc, problems: list[Problem]) -> Self | None:
@@ -230,7 +245,60 @@ class MachineSpec(Record):
         cube, hbm = values.get("cube"), values.get("hbm")
         if isinstance(cube, CubeSpec) and isinstance(hbm, HbmSpec) and hbm != cube.hbm:
             values["cube"] = cube.model_copy(update={"_hbm": hbm})
+            types = values.get("cube_types")
+            if isinstance(types, Mapping):
+                values["cube_types"] = {
+                    name: each.model_copy(update={"_hbm": hbm}) if isinstance(each, CubeSpec) else each
+                    for name, each in types.items()
+                }
         return found
+
+    # ---- types of cubes
+
+    def cube_type(self, sip: int, cube: int) -> str:
+        """The name of the type of a cube; empty where it is as `cube` says."""
+        if not self.cube_types:
+            return ""
+        return next((name for name, cubes in self.types_of_sip(sip).items() if cube in cubes), "")
+
+    def types_of_sip(self, sip: int) -> Mapping[str, tuple[int, ...]]:
+        """The cubes of each type in a SIP."""
+        for name, sips in self.system.sips.types.items():
+            if sip in sips:
+                return self.sip_types[name].cube_types
+        return self.sip.cube_types
+
+    def cube_of(self, sip: int, cube: int) -> CubeSpec:
+        """The description of one cube."""
+        name = self.cube_type(sip, cube)
+        return self.cube_types[name] if name else self.cube
+
+    def type_counts(self, sip: int | None = None) -> dict[str, int]:
+        """How many cubes of each type a SIP, or the machine, has; those without a type, under "", first."""
+        sips = range(self.n_sips) if sip is None else (sip,)
+        if not self.cube_types:
+            return {"": len(sips) * self.sip.n_cubes}
+        counts = {name: sum(len(self.types_of_sip(each).get(name, ())) for each in sips) for name in self.cube_types}
+        plain = len(sips) * self.sip.n_cubes - sum(counts.values())
+        return {name: count for name, count in {"": plain, **counts}.items() if count}
+
+    def cubes_of(self, sip: int | None = None) -> list[tuple[CubeSpec, int]]:
+        """The kinds of cube of a SIP, or of the machine, each with its count."""
+        counts = self.type_counts(sip)
+        return [(self.cube_types[name] if name else self.cube, count) for name, count in counts.items()]
+
+    def sum_over_cubes(self, amount: Callable[[CubeSpec], float], sip: int | None = None) -> float:
+        """The sum of a figure over all cubes of a SIP, or of the machine."""
+        return sum(count * amount(cube) for cube, count in self.cubes_of(sip))
+
+    def sum_at(self, cubes: Iterable[tuple[int, int]], amount: Callable[[CubeSpec], float]) -> float:
+        """The sum of a figure over some cubes, by SIP and number; a cube that is named twice counts twice."""
+        counts = Counter(self.cube_type(sip, cube) for sip, cube in cubes)
+        return sum(count * amount(self.cube_types[name] if name else self.cube) for name, count in counts.items())
+
+    def least_of_cubes(self, amount: Callable[[CubeSpec], int]) -> int:
+        """The least of a figure over all cubes of the machine."""
+        return min(amount(cube) for cube, _ in self.cubes_of())
 
     @property
     def n_sips(self) -> int:
@@ -267,14 +335,14 @@ class MachineSpec(Record):
     @property
     def needed_bits(self) -> dict[str, int]:
         """The widths that this machine needs at least, by key of `system.address_map`."""
-        cube = self.cube
+        cubes = (self.cube, *self.cube_types.values())
         return {
             "sip_bits": bits_for(self.n_sips),
             "cube_bits": max(bits_for(self.sip.n_cubes), LEAST_CUBE_BITS),
-            "pe_bits": bits_for(cube.n_pes),
-            "hbm_bits": bits_for(cube.hbm_bytes),
-            "sram_bits": bits_for(cube.sram_bytes),
-            "tcm_bits": bits_for(cube.tcm_bytes),
+            "pe_bits": bits_for(self.cube.n_pes),
+            "hbm_bits": bits_for(max(cube.hbm_bytes for cube in cubes)),
+            "sram_bits": bits_for(max(cube.sram_bytes for cube in cubes)),
+            "tcm_bits": bits_for(max(cube.tcm_bytes for cube in cubes)),
         }
 
     @property

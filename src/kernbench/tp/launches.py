@@ -44,7 +44,8 @@ def tcm_budget(torch: RuntimeContext) -> int:
     """The TCM of a compute kernel on every PE of this rank's SIP, given the current reservation for communication and
     no tensors in TCM. Raises UsageError if none is left.
     """
-    cube, kept = torch.spec.cube, torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
+    cube = min((cube for cube, _ in torch.spec.cubes_of()), key=lambda cube: cube.tcm_allocatable_bytes)
+    kept = torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
     left = cube.tcm_allocatable_bytes - kept
     if left <= 0:
         raise UsageError(

@@ -108,7 +108,7 @@ class Simulation:
         self._front = DeviceFront(self._remember)
         self.benchmarks = Benchmarks(self, benchmark_points)
         spec = context.spec
-        self._tcm_bytes = spec.cube.tcm_bytes - spec.cube.tcm_reserved_bytes
+        self._tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
         self.pes = spec.cube.n_pes * spec.sip.n_cubes
 
     @property

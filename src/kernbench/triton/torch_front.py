@@ -149,7 +149,7 @@ def cuda_names(spec: MachineSpec, tcm_bytes: int, now_ns: Callable[[], float]) -
     """What `torch.cuda` answers while programs are simulated."""
     pes = spec.cube.n_pes * spec.sip.n_cubes
     name = f"KernBench {spec.system.name}"
-    total = spec.sip.n_cubes * spec.cube.memory_map.hbm_total_gb_per_cube * (1 << 30)
+    total = int(spec.sum_over_cubes(lambda cube: cube.hbm_bytes, sip=0))
     properties = SimpleNamespace(
         name=name, major=CAPABILITY[0], minor=CAPABILITY[1], total_memory=total, multi_processor_count=pes,
         warp_size=_WARP, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,

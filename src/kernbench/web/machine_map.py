@@ -14,7 +14,7 @@ from functools import lru_cache
 from kernbench.common.errors import RoutingError, UsageError
 from kernbench.common.ids import HOST, SWITCH, CubeId, PeId, Place
 from kernbench.policy.routing.router import PathRouter
-from kernbench.report.diagrams import MachineView, ViewNode, machine_views
+from kernbench.report.diagrams import MachineView, ViewNode, machine_views, view_of
 from kernbench.report.diagrams.svg_layout import Frame, is_outline, is_zone, scale_px_per_mm
 from kernbench.report.diagrams.svg_route import Points, link_points
 from kernbench.report.diagrams.svg_style import role_of
@@ -65,7 +65,7 @@ class MachineMap:
     def _view(self, root: str) -> MachineView:
         """The picture of the block `root`: `tray`, `sip0`, `sip0.cube3`, `sip0.cube3.pe1`."""
         name, block = self._level(root)
-        view = self._views[name]
+        view = self._views[view_of(self.graph.spec, name, block.sip, block.cube)]
         if root == TRAY:
             return view
         nodes = tuple(self._renamed(node, block) for node in view.nodes)

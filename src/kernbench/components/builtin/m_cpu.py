@@ -95,5 +95,5 @@ class MCpuComponent(CommandProcessor):
         with (self._write_channel if request.is_write else self._read_channel).request() as channel:
             yield channel
             move = self.write if request.is_write else self.read
-            address = pe * self.ctx.graph.spec.cube.hbm_slice_bytes + request.offset
+            address = pe * self.ctx.graph.cube_at(self.node.id).hbm_slice_bytes + request.offset
             yield move(request, path, address, request.nbytes, packet.legs)

@@ -135,7 +135,7 @@ class PeSchedulerComponent(PeEngine):
         self._records = None if ctx.log is None else SimpleRecords(ctx.log, self.pe)
         self._compute_plans: dict[tuple[object, ...], tuple[TilePlan]] = {}  # of simple commands, by their work
         self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
-        self._tile_bytes = ctx.graph.spec.cube.tcm_reserved_bytes  # free for tile buffers
+        self._tile_bytes = ctx.graph.cube_at(node.id).tcm_reserved_bytes  # free for tile buffers
         self._commands = 0  # under way
         self.replayed: ReplayedComposite | None = None  # a composite that is being replayed
 
@@ -148,7 +148,7 @@ class PeSchedulerComponent(PeEngine):
     @cached_property
     def servers(self) -> OpServers:
         """The servers of math ops that a part declares."""
-        return op_servers(self.ctx.graph.spec.cube.pe_template.components)
+        return op_servers(self.ctx.graph.cube_at(self.node.id).pe_template.components)
 
     @cached_property
     def limits(self) -> TileLimits:

@@ -27,7 +27,7 @@ class PeTcmComponent(MemoryComponent):
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
-        ports = ctx.graph.spec.cube.pe_template.links
+        ports = ctx.graph.cube_at(node.id).pe_template.links
         self._read_gbs, self._write_gbs = ports.tcm_read_bw_gbs, ports.tcm_write_bw_gbs
         self.read_port, self.write_port = ServerQueue(), ServerQueue()
         self._read_ns: dict[int, float] = {}  # a kernel fetches few sizes, many times

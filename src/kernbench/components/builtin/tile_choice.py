@@ -61,7 +61,7 @@ def limits_of(graph: TopologyGraph, pe: PeId, servers: OpServers | None = None) 
     """What tiles of a PE must fit, and their native size."""
     gemm, math, fetch = (graph.node(pe.part(name)).attrs for name in (GEMM, MATH, FETCH_STORE))
     return TileLimits(
-        graph.spec.cube.tcm_reserved_bytes,
+        graph.spec.cube_of(pe.sip, pe.cube).tcm_reserved_bytes,
         int(fetch["register_file_bytes"]),
         (int(gemm["tile_m"]), int(gemm["tile_k"]), int(gemm["tile_n"])),
         (int(math["tile_m"]), int(math["tile_n"])),
@@ -72,7 +72,7 @@ def limits_of(graph: TopologyGraph, pe: PeId, servers: OpServers | None = None) 
 def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
     """How fast the engines of a PE are."""
     dma, move, gemm, math = (graph.node(pe.part(name)) for name in (DMA, FETCH_STORE, GEMM, MATH))
-    cube = graph.spec.cube
+    cube = graph.spec.cube_of(pe.sip, pe.cube)
     return PeRates(
         product=_product_cost(gemm),
         vector=VectorUnit.of(math.attrs),

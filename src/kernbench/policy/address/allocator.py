@@ -36,7 +36,8 @@ class PEMemAllocator:
     """One PE's HBM slice, and its TCM without the part reserved for the scheduler."""
 
     def __init__(self, sip_id: int, die_id: int, pe_id: int, cfg: AddressConfig) -> None:
-        self.sip_id, self.die_id, self.pe_id, self.cfg = sip_id, die_id, pe_id, cfg
+        self.sip_id, self.die_id, self.pe_id, self.cfg = sip_id, die_id, pe_id, cfg.of_cube(sip_id, die_id)
+        cfg = self.cfg
         self._hbm_base = PhysAddr.pe_hbm_addr(sip_id, die_id, pe_id, 0, cfg.hbm_slice_bytes, cfg.layout)
         cfg.check(self._hbm_base, 1)
         pe = PeId(sip_id, die_id, pe_id)
@@ -117,7 +118,8 @@ class CubeSramAllocator:
     """One cube's shared SRAM."""
 
     def __init__(self, sip_id: int, die_id: int, cfg: AddressConfig) -> None:
-        self.sip_id, self.die_id, self.cfg = sip_id, die_id, cfg
+        self.sip_id, self.die_id, self.cfg = sip_id, die_id, cfg.of_cube(sip_id, die_id)
+        cfg = self.cfg
         cfg.check(PhysAddr.hbm_addr(sip_id, die_id, 0, cfg.layout), 1)  # the cube exists, whatever its SRAM's size
         self.sram = FreeList(cfg.sram_bytes_per_cube, name=f"{CubeId(sip_id, die_id)} SRAM")
 

@@ -7,6 +7,9 @@ accesses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kernbench.common.address_layout import (
@@ -23,6 +26,7 @@ from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
 
 if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
+    from kernbench.topology.spec_cube import CubeSpec
 
 
 @frozen
@@ -38,6 +42,7 @@ class AddressConfig:
     tcm_bytes_per_pe: int
     tcm_scheduler_reserved_bytes: int
     layout: AddressLayout = RECORD_LAYOUT
+    others: Mapping[tuple[int, int], AddressConfig] = field(default_factory=dict, hash=False)  # where cubes have others
 
     def __post_init__(self) -> None:
         layout = self.layout
@@ -57,6 +62,10 @@ class AddressConfig:
                     f"{name} is {value}, which the address map cannot hold", hint=f"give {least} to {most}"
                 )
 
+    def of_cube(self, sip: int, cube: int) -> AddressConfig:
+        """The sizes of the machine, with those of the memories of one cube."""
+        return self.others.get((sip, cube), self)
+
     @property
     def hbm_bytes_per_cube(self) -> int:
         return self.hbm_slice_bytes * self.n_pes
@@ -69,7 +78,19 @@ class AddressConfig:
     @classmethod
     def from_spec(cls, spec: MachineSpec) -> AddressConfig:
         """The sizes of a checked machine description."""
-        cube = spec.cube
+        of_type = {name: cls._with_cube(spec, cube) for name, cube in spec.cube_types.items()}
+        others = {
+            (sip, cube): of_type[name]
+            for sip in range(spec.n_sips if of_type else 0)
+            for name, cubes in spec.types_of_sip(sip).items()
+            for cube in cubes
+        }
+        return cls._with_cube(spec, spec.cube, others)
+
+    @classmethod
+    def _with_cube(
+        cls, spec: MachineSpec, cube: CubeSpec, others: Mapping[tuple[int, int], AddressConfig] = MappingProxyType({})
+    ) -> AddressConfig:
         return cls(
             n_sips=spec.n_sips,
             n_cubes=spec.sip.n_cubes,
@@ -80,14 +101,16 @@ class AddressConfig:
             tcm_bytes_per_pe=cube.tcm_bytes,
             tcm_scheduler_reserved_bytes=cube.tcm_reserved_bytes,
             layout=spec.address_layout,
+            others=others,
         )
 
     def check(self, addr: PhysAddr, nbytes: int) -> None:
         """Raise AddressError unless `nbytes` at `addr` lie in one memory of this machine."""
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
             raise AddressError(f"an access of {nbytes!r} bytes", hint="give a whole number of 1 or more")
-        self._check_place(addr)
-        start, size, memory = self._memory_of(addr)
+        sizes = self.of_cube(addr.sip_id, addr.die_id) if self.others else self
+        sizes._check_place(addr)
+        start, size, memory = sizes._memory_of(addr)
         if start + nbytes > size:
             raise AddressError(
                 f"{nbytes} bytes at {addr} run past the end of {memory}",

@@ -29,7 +29,8 @@ class AddressResolver:
     def resolve(self, addr: PhysAddr) -> str:
         """The node that serves `addr`; raises RoutingError when the machine has none."""
         if addr.hbm_offset is not None:
-            return self.find_hbm_ctrl(addr.sip_id, addr.die_id, addr.hbm_offset // self._sizes.hbm_slice_bytes)
+            sizes = self._sizes.of_cube(addr.sip_id, addr.die_id)
+            return self.find_hbm_ctrl(addr.sip_id, addr.die_id, addr.hbm_offset // sizes.hbm_slice_bytes)
         io = addr.die_id - self._sizes.layout.first_io_die
         if addr.kind == "iocpu" and io < len(self._io_names):
             return self.find_io_cpu(addr.sip_id, self._io_names[io])

@@ -1,4 +1,4 @@
-"""Pictures of a machine as files: four views as SVG and the expanded mesh of a cube as YAML.
+"""Pictures of a machine as files: its views as SVG and the expanded mesh of a cube as YAML.
 
 All files are written under other names first and then renamed, so that a folder never holds half a picture.
 """

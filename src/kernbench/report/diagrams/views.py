@@ -28,16 +28,34 @@ _ONE_ROW = 4  # up to so many SIPs stand in one row below the switch; more stand
 
 
 def machine_views(spec: MachineSpec) -> dict[str, MachineView]:
-    """The four views of a machine, by name."""
+    """The four views of a machine, by name, and one more of each type of SIP, cube and PE, such as `cube-wide`."""
     mesh = build_mesh(spec.cube)
     chiplets = resolve_chiplets(spec.sip, spec.io_chiplet.cube_distance_mm)
-    sip = sip_view(spec, chiplets)
-    return {
+    typed = {number for sips in spec.system.sips.types.values() for number in sips}
+    sip = sip_view(spec, chiplets, next((number for number in range(spec.n_sips) if number not in typed), 0))
+    views = {
         "system": system_view(spec, sip.w_mm, sip.h_mm, len(chiplets)),
         "sip": sip,
         "cube": cube_view(spec.system.name, spec.cube, mesh),
         "pe": pe_view(spec, mesh),
     }
+    views |= {f"sip-{name}": sip_view(spec, chiplets, sips[0]) for name, sips in spec.system.sips.types.items() if sips}
+    for name, cube in spec.cube_types.items():
+        system = spec.system.model_copy(update={"name": f"{spec.system.name}, {name}"})
+        of_type = spec.model_copy(update={"cube": cube, "system": system})
+        views[f"cube-{name}"] = cube_view(system.name, cube, mesh)
+        views[f"pe-{name}"] = pe_view(of_type, mesh)
+    return views
+
+
+def view_of(spec: MachineSpec, level: str, sip: int, cube: int) -> str:
+    """The name of the view of a block: `level` is `system`, `sip`, `cube` or `pe`."""
+    name = ""
+    if level == "sip":
+        name = next((name for name, sips in spec.system.sips.types.items() if sip in sips), "")
+    elif level in ("cube", "pe"):
+        name = spec.cube_type(sip, cube)
+    return f"{level}-{name}" if name else level
 
 
 # ---------------------------------------------------------------------------------------------------------- the tray
@@ -61,13 +79,15 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
     ]
-    detail = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
+    common = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
+    types = {number: name for name, sips in spec.system.sips.types.items() for number in sips}
     for sip in range(n):
         column = sip if sip < below else sip - below
         if direct is not None and sip >= below:  # neighbours are next to one another or above one another
             column = n - 1 - sip
         x = left + column * pitch + sip_w_mm / 2
         y = top + box_h + gap + sip_h_mm / 2 if sip < below else gap + sip_h_mm / 2
+        detail = f"{types[sip]}: {common}" if sip in types else common
         nodes.append(ViewNode(str(SipId(sip)), "sip", f"SIP {sip}", detail, x, y, sip_w_mm, sip_h_mm))
     host, ep = spec.system.links.host_to_switch, spec.system.links.io_ep_to_switch
     edges = [ViewEdge(HOST, SWITCH, EdgeKind.PCIE, bandwidth_label(host.bw_gbs), host.bw_gbs)]
@@ -85,8 +105,10 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
 # ----------------------------------------------------------------------------------------------------------- the SIP
 
 
-def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> MachineView:
-    """Cubes on their grid, IO chiplets along the shoreline; x and y from the north-west corner of the package."""
+def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...], sip: int = 0) -> MachineView:
+    """One SIP, with the names of the first: cubes on their grid, IO chiplets along the shoreline; x and y from the
+    north-west corner of the package.
+    """
     mesh, die = spec.sip.cube_mesh, spec.cube.geometry.cube_mm
     seam = spec.sip.links.cube_to_cube
     step_x, step_y = die.w + max(seam.distance_mm, 0.05 * die.w), die.h + max(seam.distance_mm, 0.05 * die.h)
@@ -96,7 +118,7 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> MachineView:
             str(CubeId(0, spec.sip.cube_at(x, y))),
             "cube",
             f"cube {spec.sip.cube_at(x, y)}",
-            f"{counted(spec.cube.n_pes, 'PE')}, {spec.cube.memory_map.hbm_total_gb_per_cube} GB HBM",
+            _about_cube(spec, sip, spec.sip.cube_at(x, y)),
             x * step_x + die.w / 2,
             y * step_y + die.h / 2,
             die.w,
@@ -113,10 +135,18 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> MachineView:
     w_mm = max(box.x_mm + box.w_mm / 2 for box in boxes) + margin - left
     h_mm = max(box.y_mm + box.h_mm / 2 for box in boxes) + margin - top
     about = f"cubes of {die.w:g} x {die.h:g} mm"
+    if sip:
+        about = f"{about}, SIP {sip}"
     outline = ViewNode(str(SipId(0)), SIP_OUTLINE, "SIP", about, w_mm / 2, h_mm / 2, w_mm, h_mm)
     moved = [ViewNode(b.id, b.kind, b.label, b.detail, b.x_mm - left, b.y_mm - top, b.w_mm, b.h_mm) for b in boxes]
     title = f"{spec.system.name}: a SIP of {mesh.w} x {mesh.h} cubes"
     return MachineView("sip", title, w_mm, h_mm, (outline, *moved), tuple(_sip_edges(spec, chiplets)))
+
+
+def _about_cube(spec: MachineSpec, sip: int, number: int) -> str:
+    name, cube = spec.cube_type(sip, number), spec.cube_of(sip, number)
+    about = f"{counted(cube.n_pes, 'PE')}, {cube.memory_map.hbm_total_gb_per_cube} GB HBM"
+    return f"{name}: {about}" if name else about
 
 
 def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdge]:

@@ -219,8 +219,9 @@ def _delays_ns(run: SavedRun, hops: Sequence[_Hop], nbytes: int, target: Target,
     delays = sum(nodes[hop.dst].overhead_ns for hop in hops if nodes[hop.dst].kind in target.nodes)
     first_bytes = min(spec.system.flit_bytes, nbytes)
     first = sum(first_bytes / hop.gbs for hop in hops if hop.link_class in target.links and hop.gbs)
-    if "hbm channel" in target.links and any(hop.link_class == "hbm port" for hop in hops):
-        first += spec.system.flit_bytes / spec.cube.memory_map.hbm_channel_bw_gbs
+    ports = [hop for hop in hops if hop.link_class == "hbm port"]
+    if "hbm channel" in target.links and ports:
+        first += spec.system.flit_bytes / run.graph.cube_at(ports[0].dst).memory_map.hbm_channel_bw_gbs
     return directions * delays + first
 
 
@@ -245,10 +246,9 @@ def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> floa
 
 
 def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: Target) -> float:
-    memory = run.graph.spec.cube.memory_map
     at_once = channels_at_once(run.graph)
     rates = [(_port_class(run, link), link.gbs * (at_once if link.link_class == "hbm port" else 1)) for link in links]
-    if any(link.link_class == "hbm port" for link in links):
+    for memory in (run.graph.cube_at(link.src).memory_map for link in links if link.link_class == "hbm port"):
         rates.append(("hbm channel", (memory.hbm_channels_per_pe or 1) * memory.hbm_channel_bw_gbs))
     others = [gbs for link_class, gbs in rates if link_class not in target.links]
     if not rates:

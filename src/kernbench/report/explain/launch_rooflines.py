@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernbench.report.explain.tensor_use import tensor_uses
-from kernbench.report.roofline import peak_of
+from kernbench.report.roofline import cubes_of_memories, cubes_of_pes, peak_of
 from kernbench.report.runs.saved_run import SavedRun
 
 
@@ -26,7 +26,7 @@ class LaunchRoofline:
 def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
     """The rooflines of all launches that ran on a PE."""
     found = []
-    cube = run.graph.spec.cube
+    graph = run.graph
     for launch in run.launches:
         if not launch.pes:
             continue
@@ -34,10 +34,12 @@ def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
         uses = [use for tensor in tensor_uses(run, launch.index) for use in tensor.memories.items()]
         slices = {memory for memory, _ in uses if ".hbm_ctrl" in memory}
         read, written = sum(use.read for _, use in uses), sum(use.written for _, use in uses)
-        peak = peak_of(run.graph.spec, len(launch.pes))
-        ports_gbs = len(launch.pes) * cube.links.pe_dma_to_router_bw_gbs
+        cubes = cubes_of_pes(launch.pes)
+        peak = peak_of(graph.spec, cubes)
+        ports_gbs = graph.spec.sum_at(cubes, lambda cube: cube.links.pe_dma_to_router_bw_gbs)
+        slices_gbs = graph.spec.sum_at(cubes_of_memories(graph, sorted(slices)), lambda cube: cube.hbm_link_bw_gbs)
         memory_ns = max(
-            launch.bytes_hbm / (len(slices) * cube.hbm_link_bw_gbs) if slices else 0.0,
+            launch.bytes_hbm / slices_gbs if slices else 0.0,
             read / ports_gbs,
             written / ports_gbs,
         )

@@ -28,7 +28,7 @@ def is_of_channel(kind: EdgeKind) -> bool:
 
 def burst_ns(graph: TopologyGraph, memory: str, nbytes: int, runs: int) -> float:
     """How long the bursts of some equal runs of bytes take over all channels of an HBM slice; 0 for other memories."""
-    spec = graph.spec.cube
+    spec = graph.cube_at(memory)
     if graph.nodes[memory].kind != "hbm_ctrl":
         return 0.0
     each = -(-nbytes // runs)  # bytes per run
@@ -76,7 +76,7 @@ class AccessTimes:
 
     def _time(self, path: Sequence[str]) -> AccessTime:
         graph = self._graph
-        spec, parts = graph.spec, graph.spec.cube.pe_template.components
+        spec, parts = graph.spec, graph.cube_at(path[0]).pe_template.components
         links = [graph.edge(a, b) for a, b in pairwise(path)]
         at_once, flit_bytes = channels_at_once(graph), spec.system.flit_bytes
         widths = [min(graph.payload_gbs(e) or 0.0 for e in (link, graph.edge(link.dst, link.src))) for link in links]
@@ -92,7 +92,7 @@ class AccessTimes:
             request_ns += parts.pe_mmu.number_attr("tlb_overhead_ns")
         latency_ns = request_ns + 2 * wires_ns + sum(nodes_ns[1:]) + sum(nodes_ns[:-1]) + flits_ns
         if graph.nodes[path[-1]].kind == "hbm_ctrl":
-            memory = spec.cube.memory_map
+            memory = graph.cube_at(path[-1]).memory_map
             channels = memory.hbm_channels_per_pe or 1
             latency_ns += spec.cube.hbm_burst_bytes / memory.hbm_channel_bw_gbs
             narrowest = min(narrowest, channels * memory.hbm_channel_bw_gbs)

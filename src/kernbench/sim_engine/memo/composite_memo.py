@@ -125,7 +125,9 @@ class CompositeMemo:
         reservation = self._machine.fabric.reserve(sub_network.links, sub_network.memories, composite.on_interrupt)
         if reservation is None:
             return None
-        key = self._key_of(sub_network, feed, ports)
+        pe = scheduler.pe
+        cube_type = self._machine.graph.spec.cube_type(pe.sip, pe.cube)
+        key = cube_type, self._key_of(sub_network, feed, ports)
         recording = self._recorded.recordings.get(key)
         composite.hold(reservation)
         if recording is not None:
