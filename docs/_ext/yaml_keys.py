@@ -19,6 +19,7 @@ from kernbench.topology import attrs as part_attrs
 from kernbench.topology.record import InvalidValue, Read, Record
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import ComponentSpec
+from kernbench.topology.spec_cube import CubeSpec
 from kernbench.topology.yaml_marks import Marked, parse_yaml
 
 UNITS = {
@@ -165,6 +166,9 @@ def _record_keys(record: type[Record], node: Marked | None, path: str, comments:
         elif inner is not None and get_origin(annotation) is tuple:
             yield Key(key, "", "as shipped", "a list of mappings", own or comment)
             yield from _record_keys(inner, None, f"{key}[]", comments, comment)
+        elif inner is not None and get_origin(annotation) is Mapping:
+            keys = "the keys of cube that differ" if inner is CubeSpec else "keys as in the comment"
+            yield Key(key, "", "{}", f"by name; each: {keys}", own or comment)
         elif inner is not None:
             if child is not None and child.value is None:  # a block that is off
                 yield Key(key, "", "null", "the keys below, or null", own or comment)

@@ -166,7 +166,7 @@ def test_columns_of_a_saved_run_and_keys_of_what_reads_it(tmp_path, capsys: pyte
 
 def test_yaml_top_level_keys() -> None:
     shipped = yaml.safe_load((files("kernbench.topology") / "default.yaml").read_text())
-    after = {"energy", "area", "power", "cost", "limits", "fabric", "hbm"}
+    after = {"energy", "area", "power", "cost", "limits", "fabric", "hbm", "cube_types", "sip_types"}
     assert set(shipped) == {"system", "sip", "io_chiplet", "cube"} | after
 
 
