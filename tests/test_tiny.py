@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernbench.common.messages import PeDmaMsg
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.routing.router import AddressResolver, PathRouter
@@ -34,11 +36,13 @@ def test_an_address_names_a_byte_and_the_node_that_serves_it() -> None:
     assert AddressResolver(MACHINE).resolve(address) == "sip0.cube1.hbm_ctrl.pe3"
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_route_is_the_shortest_way() -> None:
     path = PathRouter(MACHINE).find_path("sip0.cube0.pe0", "sip0.cube0.hbm_ctrl.pe1")
     assert [node.removeprefix("sip0.cube0.") for node in path] == ["pe0.pe_dma", "noc.r0c0", "noc.r0c1", "hbm_ctrl.pe1"]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_transfer_alone_takes_the_textbook_sum() -> None:
     engine = GraphEngine(MACHINE)
     handle = engine.submit(read(0, PhysAddr.pe_hbm_addr(0, 0, 1, 0, SLICE_BYTES), 32768))
@@ -62,6 +66,7 @@ def test_two_transfers_that_meet_share_the_link() -> None:
     assert (first.done_ns, second.done_ns) == (2 + 19 + 1, 2 + 20 + 1)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_every_pe_reading_its_own_slice_gets_the_whole_bandwidth() -> None:
     engine, nbytes, pes = GraphEngine(MACHINE), 1 << 16, MACHINE.spec.cube.n_pes
     for pe in range(pes):
@@ -73,6 +78,7 @@ def test_every_pe_reading_its_own_slice_gets_the_whole_bandwidth() -> None:
     assert effective_gbs / (pes * 256) == nbytes / (nbytes + 256 * latency)  # 95 % of the peak
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_every_pe_reading_one_slice_gets_its_share_of_one_link() -> None:
     engine, nbytes, pes = GraphEngine(MACHINE), 1 << 16, MACHINE.spec.cube.n_pes
     for pe in range(pes):

@@ -145,6 +145,7 @@ def test_overhead_is_paid_by_the_traffic_that_meets_it(impl: str) -> None:
     assert met
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize("impl", [impl for impl in classes_of(TransitComponent) if impl in MET])
 def test_transit_delays_each_flit_by_exactly_its_overhead(impl: str) -> None:
     component, _ = block(impl)

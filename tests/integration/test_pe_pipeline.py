@@ -371,6 +371,7 @@ class TestResources:
         a, b, _ = product(64, 64, 32)
         assert timed(kernel, a, b, graph=graph)[0] == 1 + 2 * (2 * READ + FETCH) + GEMM + STORE
 
+    @pytest.mark.needs("va", reason="other address models have no MMU")
     def test_the_mmu_is_paid_on_every_path(self):
         def simple(a, b, c, tl):
             tl.store(c, tl.dot(tl.load(a), tl.load(b)))
@@ -444,10 +445,11 @@ def test_the_short_way_to_a_plain_memory_takes_the_time_of_packets():
     assert short == packets
 
 
+@pytest.mark.needs("addresses", reason="PE 0 reads rows of PE 1")
 def test_a_tile_whose_rows_lie_in_two_memories_is_read_from_both():
     def kernel(a, b, c, tl):
         if tl.program_id(0) == 0:
-            tl.wait(tl.composite("gemm", tl.ref(a, (32, 128)), tl.ref(b, (128, 32)), out_ptr=c))
+            tl.wait(tl.composite("gemm", tl.ref(a.storage, (32, 128)), tl.ref(b.storage, (128, 32)), out_ptr=c.storage))
 
     a, b, c = product(32, 128, 32)
     log = OpLog()
@@ -466,11 +468,12 @@ def test_a_tile_whose_rows_lie_in_two_memories_is_read_from_both():
     assert second_b > READ
 
 
+@pytest.mark.needs("addresses", reason="PE 0 reads rows of PE 1")
 @pytest.mark.parametrize(("n_pes", "parts"), [(1, [2]), (2, [1, 1])])
 def test_tiles_are_read_where_they_lie_and_written_where_they_go_byte_for_byte(n_pes, parts):
     def kernel(a, c, tl):
         if tl.program_id(0) == 0:
-            tl.wait(tl.composite("math", tl.ref(a, (32, 256)), out_ptr=c, math_op="abs"))
+            tl.wait(tl.composite("math", tl.ref(a.storage, (32, 256)), out_ptr=c, math_op="abs"))
 
     with RuntimeContext(GraphEngine(machine())) as torch:
         a = torch.from_numpy(f16(32, 256), dp=DPPolicy(pe="row_wise", num_pes=n_pes))

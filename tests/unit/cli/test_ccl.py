@@ -50,6 +50,7 @@ def test_a_table_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> 
     assert average.startswith("# Avg bus bandwidth    :")
 
 
+@pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 def test_bandwidths_follow_from_size_and_time(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = ccl(capsys, "all_gather", "-b", "4K", "-g", "4", "--json")
     (row,) = json.loads(out)["rows"]
@@ -178,6 +179,7 @@ def test_a_list_names_collectives_and_algorithms(capsys: pytest.CaptureFixture[s
     ]  # fmt: skip
 
 
+@pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 @pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "gather", "scatter"])
 def test_what_can_be_done_in_place_is_measured_in_both_forms(
     collective: str, capsys: pytest.CaptureFixture[str]
@@ -192,6 +194,7 @@ def test_what_can_be_done_in_place_is_measured_in_both_forms(
     assert row["time_us"] == row["out_of_place"]["time_us"]
 
 
+@pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 def test_in_place_takes_no_further_memory(capsys: pytest.CaptureFixture[str]) -> None:
     """Blocks of 1 KiB of 4 ranks: an input and an output of 4 KiB, or the output alone."""
     code, out, _ = ccl(capsys, "all_gather", "-b", "4K", "-g", "4", "--json")

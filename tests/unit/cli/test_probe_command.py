@@ -27,6 +27,7 @@ def probe(capsys, *args):
     return run(capsys, "probe", *SMALL, *args)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_json_of_one_case(capsys):
     code, out, _ = probe(capsys, "--case", "pe-local-hbm", "--nbytes", "4KiB", "--json", "--strict")
     data = json.loads(out)

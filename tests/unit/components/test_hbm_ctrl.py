@@ -58,12 +58,14 @@ def test_channels_together_are_exactly_as_fast_as_the_link_where_neither_fits_th
     assert round(256 / 30 * GRID_PER_NS) == 8_947_849
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_channels_come_from_the_machine_description() -> None:
     component = engine(channels_per_pe=4, channel_bw_gbs=16.0, switch_penalty_ns=2.5).component(OWN_SLICE)
     assert isinstance(component, HbmCtrlComponent)
     assert component.channels == ChannelSpec(channels=4, burst_ns=16.0, switch_penalty_ns=2.5)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize(
     ("nbytes", "expected_ns"),
     [
@@ -77,6 +79,7 @@ def test_a_read_waits_for_its_bursts(nbytes: int, expected_ns: float) -> None:
     assert access_ns(engine(), 0, nbytes) == expected_ns
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize(
     ("nbytes", "expected_ns"),
     [
@@ -98,6 +101,7 @@ def test_the_address_of_a_burst_names_its_channel(address: int, channel: int) ->
     assert [counters.nbytes for counters in machine.channel_counters(OWN_SLICE)] == expected
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_channel_that_turns_pays_the_penalty_and_its_first_direction_is_free() -> None:
     machine = engine(switch_penalty_ns=2.5)
     # A write: two links, a router, the burst, and the acknowledgement through the router.

@@ -83,6 +83,7 @@ def test_launches_on_one_pe_wait_for_each_other():
     assert (first[0].start_ns, second[0].start_ns) == (50.0, 1050.0)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_busy_times_are_those_of_the_dma_and_of_the_compute_slot():
     def kernel(a, tl):
         x = tl.load(a)

@@ -178,6 +178,7 @@ def test_a_neighbour_that_is_no_engine_is_named(part, kernel, complaint):
 
 
 class TestDma:
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_single_requests_and_engines_per_direction(self):
         # Reads of 4096 bytes take 29 ns each; a second engine lets the second one share the latency: 16 ns later.
         for engines, last in ((1, 58.0), (2, 45.0)):
@@ -191,6 +192,7 @@ class TestDma:
             engine.wait_all()
             assert [engine.get_completion(handle)[1]["total_ns"] for handle in handles] == [29.0, last]
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_it_is_busy_while_a_request_is_under_way(self):
         engine = GraphEngine(load_topology(None, TINY))
         dma = engine.component("sip0.cube0.pe0.pe_dma")

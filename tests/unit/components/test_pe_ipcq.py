@@ -211,6 +211,7 @@ def test_a_slot_costs_bytes_over_bandwidth_and_a_latency() -> None:
 # ---- the memory that slots lie in
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_slots_in_hbm_pay_their_channels_their_tier_and_the_way_between_memory_and_pe() -> None:
     # There: leaves 16, 2 routers x 2, 2 links x 1, and a burst of 8 on its channel: 30. Written: 4096 / 256 + 6. The
     # notice goes back over one router: 2. Read: the request 2, a burst 8, 16 flits and a router 2, a link 1; then the
@@ -441,6 +442,7 @@ def test_messages_do_not_wait_for_loads_that_are_under_way() -> None:
     assert beside.launch.exec_ns > 1024
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write parts of other PEs")
 def test_messages_wait_for_stores_on_links_only() -> None:
     def kernel(x: Any, tl: Any) -> None:
         if tl.physical_id(0) == 0 and tl.physical_id(1) == 0:
@@ -588,6 +590,7 @@ def test_a_receive_from_a_direction_leaves_other_messages_to_the_one_from_anywhe
 # ---- what receives may ask for
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_recv_no_consume_leaves_out_the_reading_of_slots_and_nothing_else() -> None:
     def kernel(tl: Any) -> None:
         if tl.physical_id(0) == 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
+
 from kernbench.probes.cases import cases_of
 from kernbench.probes.measure import measure
 from kernbench.topology import load_topology
@@ -21,6 +23,7 @@ def parts(name, nbytes=4096):
     return result.breakdown
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_local_read_is_setup_router_bytes_and_a_burst():
     found = parts("pe-local-hbm")
     assert found.pe_setup_ns == 3.0 + 3.0  # to set out, and when the answer comes in

@@ -48,16 +48,19 @@ def terms(nbytes, is_write):
     return found.overhead_ns, found.wire_ns, found.drain_ns, found.flit_ns, found.memory_ns
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize("is_write", [False, True])
 def test_one_flit_to_the_local_slice(is_write):
     # The router there and back 2 + 2; 256 B at 256 GB/s on two links 1 + 1; a burst at 32 GB/s 8.
     assert terms(256, is_write) == (4.0, 0.0, 1.0, 1.0, 8.0)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_second_flit_adds_its_time_on_the_narrowest_link_once():
     assert terms(512, True) == (4.0, 0.0, 2.0, 1.0, 8.0)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_partial_flit_waits_for_the_whole_one_ahead():
     # 300 B: a whole flit and 44 B (0.171875 ns). On the second link the partial one comes at 3.17 and waits until 4.
     found = predict(default_machine(), LOCAL, 300, True)
@@ -65,12 +68,14 @@ def test_a_partial_flit_waits_for_the_whole_one_ahead():
     assert found.formula_ns == 4.0 + 1.0 + 1.0 + 0.171875 + 8.0
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_partial_burst_waits_for_its_channel():
     # 8 whole flits reach the 8 channels at 4, 5, ... 11; the ninth, of 1 B, at 11 + 1/256. Channel 0 is free at 4 + 8.
     assert terms(8 * 256 + 1, True)[-1] == 8.0 + (12.0 - (11.0 + 1 / 256))
     assert terms(8 * 256 + 1, False)[-1] == 8.0  # a read books all its bursts beforehand
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_between_sips_every_stretch_pays_the_bytes_again():
     graph = default_machine()
     case = next(case for case in cases_of(graph, 32768) if case.name == "pe-cross-sip-hbm-write")
@@ -84,6 +89,7 @@ def test_between_sips_every_stretch_pays_the_bytes_again():
     assert found.overhead_ns == 2 * (4 + 32 + 10 + 5)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_terms_add_up_to_the_formula():
     found = predict(default_machine(), LOCAL, 12345, True)
     parts = (found.overhead_ns, found.wire_ns, found.drain_ns, found.flit_ns, found.memory_ns)
@@ -104,6 +110,7 @@ def test_formula_equals_measurement_for_any_size_and_place(nbytes, pick):
     assert result.total_ns == result.prediction.formula_ns
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_block_of_the_users_own_is_not_plain():
     ours = "kernbench.components.builtin.forwarding:ForwardingComponent"
     graph = load_topology(None, {"cube.components.router.impl": ours, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1})

@@ -48,6 +48,7 @@ def test_a_case_too_large_for_its_memory_is_refused_as_such():
         run_probe(graph(), "pe-sram", 33 << 20)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_the_sweep_measures_every_lone_case_at_every_size():
     lone = [result.name for result in report().cases if result.category != "contention"]
     assert [(point.name, point.nbytes) for point in report().sweep] == [(n, size) for n in lone for size in SWEEP_SIZES]
@@ -55,6 +56,7 @@ def test_the_sweep_measures_every_lone_case_at_every_size():
     assert local == [size / 256 + 13 for size in SWEEP_SIZES]  # router 4, one flit 1, burst 8
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_route_tells_hops_in_order_of_time_and_marks_the_narrowest_link():
     (route,) = run_probe(graph(), "pe-cross-cube-hbm-best", 4096, sweep=False, detail=True).routes
     request, data = route.legs
@@ -90,6 +92,7 @@ def test_json_has_the_keys_of_the_contract():
     ]  # fmt: skip
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_utilization_of_one_path_and_of_all_paths():
     cases = {case["name"]: case for case in report_as_json(report())["cases"]}
     local, many = cases["pe-local-hbm"], cases["contention-cube-to-next"]

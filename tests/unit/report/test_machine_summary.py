@@ -35,6 +35,7 @@ def test_the_shipped_machine_adds_up() -> None:
     assert gbs["tray_bisection"] == 128
 
 
+@pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_the_farthest_slice_of_a_cube_is_across_the_die() -> None:
     # PE 0 stands at (1.5, 1.5), PE 7 at (12.5, 12.5): 11 + 11 mm, at 0.1 ns/mm, over 11 routers of 2 ns
     worst = summarize_machine(load_topology()).worst_paths[0]
@@ -97,6 +98,7 @@ def test_no_pair_is_farther_than_the_worst(overrides: dict[str, object]) -> None
     }
 
 
+@pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_the_text_names_every_figure_and_fits_a_terminal() -> None:
     graph = load_topology()
     text = machine_summary_as_text(summarize_machine(graph), graph.spec)

@@ -67,6 +67,7 @@ def bench(torch: RuntimeContext, name: str) -> None:
     torch.launch(name, kernel, *tensors)
 
 
+@pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_the_page_in_the_docs_is_the_generated_one() -> None:
     # Hint with: kernbench topology --rates > docs/guides/rates-and-rules.md
     assert PAGE.read_text(encoding="utf-8") == rates_page(load_topology()) + "\n"
@@ -84,6 +85,7 @@ def test_worked_examples_take_what_the_page_says(name: str, changed: dict[str, o
     assert result.launches[-1].pe_exec_ns_max == pytest.approx(example.total_ns, abs=1e-3)
 
 
+@pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_the_shipped_examples_by_hand() -> None:
     """A load: 1 + 13 + 8192 / 256. A product adds 1 + 64^3 / 4096 to two of them."""
     totals = {example.name: example.total_ns for example in examples_of(load_topology())}

@@ -90,6 +90,7 @@ def test_a_product_over_a_sharded_inner_axis_is_a_sum_that_is_still_to_be_taken(
         assert np.allclose(out, wanted)
 
 
+@pytest.mark.needs("addresses", reason="a tensor is copied to cubes that hold it in another way")
 def test_a_grid_of_ranks_and_cubes(tray: Tray) -> None:
     torch = tray.torch
 
@@ -215,6 +216,7 @@ def test_a_mask_is_filled_in_place_and_a_rank_without_elements_has_no_say_in_a_m
     tray.spawn(worker, nprocs=2)
 
 
+@pytest.mark.needs("addresses", reason="a tensor is copied to cubes that hold it in another way")
 def test_a_tensor_of_one_number_lies_on_the_cubes_as_it_says(tray: Tray) -> None:
     torch = tray.torch
 

@@ -190,6 +190,8 @@ def test_only_the_slices_that_a_launch_touched_count_for_its_roof() -> None:
     assert 0.95 < roofline.share <= 1
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
+@pytest.mark.needs("addresses", reason="its kernels read and write parts of other PEs")
 @pytest.mark.parametrize("is_write", [False, True])
 @pytest.mark.parametrize("slices", [1, 2, 8])
 def test_one_pe_is_bound_by_its_own_port_each_way(is_write: bool, slices: int) -> None:
@@ -225,6 +227,7 @@ def test_pes_that_share_a_slice_are_bound_by_it(pes: int) -> None:
     assert 0.9 < roofline.share <= 1
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write parts of other PEs")
 def test_a_port_carries_reads_and_writes_at_once() -> None:
     """One slice serves both ways at 256 bytes a ns together, two slices at 512: then the port is full both ways."""
 
@@ -266,6 +269,7 @@ PARTS = st.lists(
 )  # whose part, how many rows, whether it is written
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write parts of other PEs")
 @settings(max_examples=30, deadline=None)
 @given(plans=st.lists(PARTS, min_size=1, max_size=3), pes=st.sets(st.integers(0, 3), min_size=1), gemm=st.booleans())
 def test_no_launch_is_faster_than_its_roof_and_no_engine_busier_than_the_launch(

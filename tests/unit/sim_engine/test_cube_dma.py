@@ -48,6 +48,7 @@ def command(
     return CubeDmaMsg(sip=0, offset=0, nbytes=nbytes, is_write=write, target_cubes=cubes, target_pes=pes)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize(("pe", "dma_ns"), [(0, DMA_PE0_NS), (1, DMA_PE1_NS)])
 def test_one_cube_one_pe(pe: int, dma_ns: float, write: bool) -> None:
@@ -55,6 +56,7 @@ def test_one_cube_one_pe(pe: int, dma_ns: float, write: bool) -> None:
     assert total_ns(machine(), command(write=write, pes=(pe,))) == THERE_NS + dma_ns + BACK_NS
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize("write", [False, True])
 def test_two_pes_take_turns_on_the_m_cpus_channel_and_answer_once(write: bool) -> None:
     both = THERE_NS + DMA_PE0_NS + DMA_PE1_NS + BACK_NS
@@ -62,10 +64,12 @@ def test_two_pes_take_turns_on_the_m_cpus_channel_and_answer_once(write: bool) -
     assert total_ns(machine(), CubeDmaMsg(sip=0, offset=0, nbytes=256, is_write=write)) == both
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_m_cpu_streams_at_its_own_link() -> None:
     assert total_ns(machine(), command(nbytes=4096)) == THERE_NS + DMA_PE0_NS + 15 * 2 + BACK_NS
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_read_and_write_commands_use_a_channel_each() -> None:
     engine = GraphEngine(machine())
     other = CubeDmaMsg(sip=0, offset=256, nbytes=256, is_write=False, target_cubes=(0,), target_pes=(0,))
@@ -75,6 +79,7 @@ def test_read_and_write_commands_use_a_channel_each() -> None:
     assert [engine.get_completion(handle)[1]["end_ns"] for handle in handles] == [alone, alone]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_two_write_commands_queue_for_the_channel() -> None:
     engine = GraphEngine(machine())
     handles = [engine.submit(command()), engine.submit(command())]

@@ -51,6 +51,7 @@ def ends(engine: GraphEngine, *messages: HostMessage) -> list[float]:
 # ---- the five calls
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_submit_takes_no_time_and_wait_stops_at_the_end_of_the_request() -> None:
     engine = GraphEngine(machine())
     short, long = engine.submit(dma(0)), engine.submit(dma(1, target=1, nbytes=4096))
@@ -61,6 +62,7 @@ def test_submit_takes_no_time_and_wait_stops_at_the_end_of_the_request() -> None
     assert engine.now_ns == 14 + 15
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_waiting_again_changes_nothing() -> None:
     engine = GraphEngine(machine())
     first, second = engine.submit(dma(0)), engine.submit(dma(1, target=1, nbytes=4096))
@@ -77,6 +79,7 @@ def test_wait_all_with_nothing_under_way_returns_at_once() -> None:
     assert engine.now_ns == 0
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_requests_submitted_later_start_later() -> None:
     engine = GraphEngine(machine())
     engine.wait(engine.submit(dma()))
@@ -115,6 +118,7 @@ def test_envelope_is_filled_in_and_kept_where_given() -> None:
     assert (kept.correlation_id, kept.request_id, kept.msg_type) == ("job", "a", "MemoryWrite")
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_request_refused_at_the_door_leaves_no_handle_behind() -> None:
     engine = GraphEngine(machine())
     with pytest.raises(RoutingError, match="no node"):
@@ -143,31 +147,37 @@ def test_request_that_is_never_answered_is_reported(tmp_path: Any, monkeypatch: 
 # ---- who waits for whom
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_second_read_waits_until_the_dma_channel_is_free() -> None:
     assert ends(GraphEngine(machine()), dma(), dma(offset=256)) == [14, 14 + 14]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_write_does_not_wait_for_a_read() -> None:
     # Another HBM channel and the other direction of both links: the two never meet.
     assert ends(GraphEngine(machine()), dma(), dma(offset=256, write=True)) == [14, 14]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_two_engines_a_direction_share_the_link_instead() -> None:
     graph = load_topology(None, {**SMALL, "cube.pe_template.components.pe_dma.attrs.engines_per_direction": 2})
     # Both bursts are there at 10; the second flit follows the first on the way back.
     assert ends(GraphEngine(graph), dma(), dma(offset=256)) == [14, 15]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_two_pes_wait_for_each_other_at_one_hbm_channel() -> None:
     # pe0's burst arrives at 1 + 2 + 1 = 4 and holds channel 0 until 12. pe1's has one router more, arrives at 7, waits
     # until 12, is in at 20, and its acknowledgement passes two routers.
     assert ends(GraphEngine(machine()), dma(0, write=True), dma(1, write=True)) == [12 + 2, 20 + 4]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_two_pes_on_different_channels_do_not_meet() -> None:
     assert ends(GraphEngine(machine()), dma(0, write=True), dma(1, offset=256, write=True)) == [14, 7 + 8 + 4]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_read_and_write_share_a_channel_and_pay_for_turning_it() -> None:
     graph = load_topology(None, {**SMALL, "cube.components.hbm_ctrl.attrs.switch_penalty_ns": 3.0})
     # The read's burst holds channel 0 from 2 to 10; the write is there at 4, starts at 10 + 3, is in at 21.
@@ -177,6 +187,7 @@ def test_read_and_write_share_a_channel_and_pay_for_turning_it() -> None:
 # ---- traces
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize("write", [False, True])
 def test_hops_are_in_order_and_add_up_to_the_total(write: bool) -> None:
     engine = GraphEngine(machine(), trace_hops=True)
@@ -204,6 +215,7 @@ def test_hops_are_in_order_and_add_up_to_the_total(write: bool) -> None:
     assert [hop["node"] for hop in legs[1]["nodes"]] == trace["path"][::-1]
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_hops_of_a_control_message_pay_node_after_node() -> None:
     engine = GraphEngine(machine(), trace_hops=True)
     handle = engine.submit(dma(0, target=1))
@@ -234,6 +246,7 @@ def test_tracing_changes_no_time() -> None:
 # ---- counters
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_link_counters_tell_bytes_busy_time_and_the_longest_queue() -> None:
     engine = GraphEngine(machine())
     ends(engine, dma(nbytes=32768, write=True))

@@ -66,18 +66,22 @@ def dma(graph: TopologyGraph, pa: int, nbytes: int, write: bool) -> float:
 
 @pytest.mark.parametrize("graph", [tiny(), default()], ids=["tiny", "default"])
 class TestLocalHbm:
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_read_of_one_flit(self, graph: TopologyGraph) -> None:
         request, burst, reply = 2, 8, 1 + 2 + 1
         assert dma(graph, hbm(graph), 256, write=False) == request + burst + reply == 14
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_write_of_one_flit(self, graph: TopologyGraph) -> None:
         there, burst, acknowledgement = 1 + 2 + 1, 8, 2
         assert dma(graph, hbm(graph), 256, write=True) == there + burst + acknowledgement == 14
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     @pytest.mark.parametrize("write", [False, True])
     def test_second_flit_follows_one_link_time_behind(self, graph: TopologyGraph, write: bool) -> None:
         assert dma(graph, hbm(graph), 512, write) == 14 + 1
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     @pytest.mark.parametrize("write", [False, True])
     def test_partial_flit_occupies_links_for_its_bytes_and_a_channel_for_a_burst(
         self, graph: TopologyGraph, write: bool
@@ -85,18 +89,21 @@ class TestLocalHbm:
         link = 100 / 256
         assert dma(graph, hbm(graph), 100, write) == 2 + 8 + 2 + 2 * link == 12.78125
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_partial_last_flit_waits_for_the_whole_one_ahead(self, graph: TopologyGraph) -> None:
         # 44 B cross the first link at once, and then wait until the whole flit has crossed the second.
         assert dma(graph, hbm(graph), 256 + 44, write=False) == 14 + 44 / 256
         # A write's last flit of 44 B is at the controller at 1 + 2 + 1 + 44/256, its burst is on a channel of its own.
         assert dma(graph, hbm(graph), 256 + 44, write=True) == 14 + 44 / 256
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     @pytest.mark.parametrize("write", [False, True])
     def test_32_kib_take_127_more_link_times(self, graph: TopologyGraph, write: bool) -> None:
         # 8 channels of 32 GB/s are as fast as the link of 256 GB/s: 128 flits, 1 ns each.
         assert dma(graph, hbm(graph), 32 * KIB, write) == 14 + 127
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_wire_costs_its_length_in_both_directions() -> None:
     # pe0 to pe1's slice on the default machine: one router more, and 2 mm of wire at 0.1 ns/mm.
     wire = on_grid(0.2)
@@ -104,6 +111,7 @@ def test_a_wire_costs_its_length_in_both_directions() -> None:
     assert dma(default(), hbm(default(), pe=1), 256, write=False) == request + burst + reply
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_transfer_off_the_first_channel_is_as_fast() -> None:
     assert dma(tiny(), hbm(tiny(), offset=5 * 256), 32 * KIB, write=False) == 141
 
@@ -156,20 +164,24 @@ def host_read(graph: TopologyGraph, nbytes: int) -> float:
     return total_ns(graph, MemoryReadMsg(src_sip=0, src_cube=0, src_pe=0, src_pa=hbm(graph), nbytes=nbytes))
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_host_write() -> None:
     enter, there, burst, acknowledgement = 5, HOST_LINKS_NS + HOST_NODES_NS, 8, HOST_NODES_NS + 5
     assert host_write(tiny(), 256) == enter + there + burst + acknowledgement == 64.5
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_host_read() -> None:
     enter, request, burst, reply = 5, HOST_NODES_NS, 8, HOST_LINKS_NS + HOST_NODES_NS + 5
     assert host_read(tiny(), 256) == enter + request + burst + reply == 64.5
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_host_streams_at_the_narrowest_link() -> None:
     assert host_write(tiny(), 32 * KIB) == host_read(tiny(), 32 * KIB) == 64.5 + 127 * 2
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_host_on_the_default_machine_pays_its_wires_twice() -> None:
     # io_noc 2 mm, to the PHY 5.75 mm, to the cube 2 mm, from the port to its connection 7 mm.
     wires = sum(on_grid(mm * 0.1) for mm in (2.0, 5.75, 2.0, 7.0))
@@ -184,6 +196,7 @@ IN_NS = HOST_LINKS_NS + 8 + 8 + 2  # endpoint to memory
 CONTROL_NS = (2 + 8 + 8 + 5) + (5 + 5) + (8 + 8 + 2)
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize(("nbytes", "flits"), [(256, 1), (512, 2), (4096, 16), (32 * KIB, 128)])
 def test_cross_sip_serialises_again_on_every_leg(nbytes: int, flits: int, write: bool) -> None:
@@ -193,6 +206,7 @@ def test_cross_sip_serialises_again_on_every_leg(nbytes: int, flits: int, write:
     assert dma(tiny(sips=2), hbm(tiny(sips=2), sip=1), nbytes, write) == one_flit + 3 * each_leg
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_cross_sip_trace_names_both_endpoints_and_the_switch() -> None:
     graph = tiny(sips=2)
     engine = GraphEngine(graph, trace_hops=True)

@@ -102,6 +102,7 @@ def test_an_edge_per_kind_has_the_width_of_the_table(graph: TopologyGraph) -> No
         assert (edge.kind, edge.bw_gbs) == (kind, bw_gbs), f"{src} -> {dst}"
 
 
+@pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_distances_are_those_of_the_layout(graph: TopologyGraph) -> None:
     def mm(src: str, dst: str) -> float:
         return graph.edge(src, dst).distance_mm
@@ -131,6 +132,7 @@ def test_a_way_through_a_ucie_port_is_longer_than_the_mesh_beside_it(graph: Topo
     assert through == 14.0
 
 
+@pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_nodes_carry_place_position_and_parameters(graph: TopologyGraph) -> None:
     hbm = graph.node("sip1.cube5.hbm_ctrl.pe6")
     assert hbm.place == Place(sip=1, cube=5)
@@ -164,6 +166,7 @@ def test_derived_sizes_are_those_of_the_table() -> None:
     assert spec.system.sips.grid == (2, 1)
 
 
+@pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_efficiency_narrows_the_channels_and_their_link() -> None:
     graph = load_topology(overrides={"cube.components.hbm_ctrl.attrs.efficiency": 0.75})
     assert graph.edge("sip0.cube0.noc.r0c0", "sip0.cube0.hbm_ctrl.pe0").bw_gbs == 192.0

@@ -68,6 +68,7 @@ class TestCosts:
         assert time_of(masked, self.X) == time_of(few, self.X) + 9
         assert time_of(none, self.X) == 0
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_a_run_of_one_burst_takes_the_textbook_sum(self):
         """1 to issue, 2 for the router there, 8 for the burst, 2 links of 1 ns, 2 for the router back."""
 
@@ -76,6 +77,7 @@ class TestCosts:
 
         assert time_of(kernel, self.X) == 1 + 2 + 8 + 2 * 1 + 2
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_a_strided_block_is_one_request_whose_runs_follow_each_other(self):
         """8 rows of 64 bytes, each in a burst of its own channel: one burst time for all, then 0.25 ns per run on the
         first link and once more on the second.
@@ -89,6 +91,7 @@ class TestCosts:
         assert read.params["nbytes"] == 8 * 64
         assert "requests" not in read.params
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_runs_on_one_channel_wait_for_it_each(self):
         """Rows 1024 elements apart all start on channel 0: eight bursts of 8 ns, one after the other."""
 
@@ -98,6 +101,7 @@ class TestCosts:
         # 4 KiB apart: burst number 16 * row, which is channel 0 of 8 for every row
         assert time_of(kernel, self.X) == 1 + 2 + 8 * 8 + 2 * 0.25 + 2
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_runs_of_several_lengths_are_a_request_each_and_wait_for_a_place(self):
         def kernel(x, tl):
             tl.load(x, (4, 64), rows=[0, 3, 4, 9])
@@ -112,6 +116,7 @@ class TestCosts:
         assert many == 1 + 14 + 3
         assert many < two < one
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_a_row_that_is_asked_for_twice_is_read_once(self):
         def twice(x, tl):
             assert tl.load(x, (2, 64), rows=[5, 5]).numpy().tolist() == [[5.0] * 64] * 2
@@ -124,6 +129,7 @@ class TestCosts:
         assert read.params["nbytes"] == 256
         assert time_of(twice, narrow) == time_of(once, narrow) == 1 + 14
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_the_order_of_rows_does_not_matter(self):
         """Both are bursts 5 and 9, on channels 5 and 1: one request, whose second flit is 1 ns behind the first."""
 
@@ -329,6 +335,7 @@ class TestAtomics:
         assert arrays[0][0] == 16
         assert sorted(arrays[1].tolist()) == list(range(16))
 
+    @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
     def test_the_memory_is_charged_for_the_way_there_and_back(self):
         """1 to issue; there: 2 links and the router, a burst; back: a burst, the router, 2 links. 4 bytes cost 1/64 ns
         on a link.

@@ -137,6 +137,7 @@ def worked() -> Ran:
     return ran(work)
 
 
+@pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
 def test_a_kernel_follows_on_another_pe_what_it_did_on_one() -> None:
     first, second = worked().pes
     assert first.trace.is_usable
@@ -147,12 +148,14 @@ def test_a_kernel_follows_on_another_pe_what_it_did_on_one() -> None:
     assert second.is_matched_by(work, first)
 
 
+@pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
 @pytest.mark.parametrize("changed", CHANGES)
 def test_a_kernel_that_does_one_thing_otherwise_does_not_follow(changed: str) -> None:
     first, second = worked().pes
     assert not first.is_matched_by(partial(work, changed=changed), second)
 
 
+@pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
 def test_tracing_changes_neither_time_nor_tcm() -> None:
     plain = ran(work, traced=False)
     assert (plain.peaks, plain.times_ns) == (worked().peaks, worked().times_ns)
@@ -178,10 +181,12 @@ class TestNumbersThatAKernelLooksAt:
         if float(tl.sum(a)) > 1:
             tl.cycles(5)
 
+    @pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
     def test_are_those_that_the_traced_kernel_saw(self) -> None:
         first, second = ran(self.kernel).pes
         assert first.is_matched_by(self.kernel, second)
 
+    @pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
     def test_are_not_the_followers_to_change(self) -> None:
         def kernel(x, y, z, tl):  # type: ignore[no-untyped-def]
             numbers = tl.load(x.local).numpy()
@@ -205,6 +210,7 @@ def ran_on_first(kernel: Kernel) -> tuple[Traced, Traced]:
 
 
 class TestWhatAFollowerTouches:
+    @pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
     @pytest.mark.parametrize(
         "touch",
         [
@@ -239,6 +245,7 @@ class TestWhatAFollowerTouches:
         assert first.is_matched_by(kernel, second)
         assert not first.is_matched_by(partial(kernel, touches=True), second)
 
+    @pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
     def test_what_was_recorded_is_there(self) -> None:
         def kernel(x, y, z, tl):  # type: ignore[no-untyped-def]
             a, b = tl.topk(tl.load(x.local), 2)
@@ -262,6 +269,7 @@ class TestWhatAFollowerTouches:
         first, second = ran(kernel).pes
         assert first.is_matched_by(kernel, second)
 
+    @pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
     def test_places_in_the_grid_are_its_own(self) -> None:
         def kernel(x, y, z, tl):  # type: ignore[no-untyped-def]
             tl.load(x + tl.program_id(0) * 256, SHAPE)
@@ -275,6 +283,7 @@ class TestWhatAFollowerTouches:
 
 
 class TestUnusable:
+    @pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -294,6 +303,7 @@ class TestUnusable:
         assert not first.trace.is_usable
         assert not first.is_matched_by(kernel, second)
 
+    @pytest.mark.needs("addresses", reason="its kernels are placed by the address range of a tensor")
     def test_an_address_without_a_place(self) -> None:
         def kernel(x, y, z, tl):  # type: ignore[no-untyped-def]
             tl.load(x.local)

@@ -53,6 +53,8 @@ def one_by_one(x: Any, out: Any, *, tl: Any) -> None:
         tl.wait()
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_every_place_has_the_bytes_and_nothing_else_changes() -> None:
     _, out = run(to_all_others).arrays
     assert (out[:ROWS] == 0).all()
@@ -60,6 +62,8 @@ def test_every_place_has_the_bytes_and_nothing_else_changes() -> None:
         assert (out[pe * ROWS : (pe + 1) * ROWS] == X[:ROWS]).all()
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_a_lone_multicast_takes_as_long_as_a_store_to_the_farthest_place() -> None:
     alone = [run(store_to(pe)).time_ns for pe in range(1, PES)]
     assert run(to_all_others).time_ns == max(alone)
@@ -67,6 +71,8 @@ def test_a_lone_multicast_takes_as_long_as_a_store_to_the_farthest_place() -> No
     assert run(one_by_one).time_ns >= max(alone) + 6 * PART / 256 - 1
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_links_that_are_shared_carry_the_bytes_once() -> None:
     def carried(kernel: Any) -> dict[Any, int]:
         engine = GraphEngine(machine(), fast=False)
@@ -86,6 +92,8 @@ def test_links_that_are_shared_carry_the_bytes_once() -> None:
     assert sum(once.values()) < sum(several.values())
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_times_do_not_depend_on_fast_paths(repeats: int) -> None:
     def times(fast: bool, mode: Any) -> list[float]:
@@ -101,6 +109,8 @@ def test_times_do_not_depend_on_fast_paths(repeats: int) -> None:
     assert times(True, "adaptive") == times(False, "adaptive") == times(False, "flits")
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_the_op_log_has_one_row_that_counts_the_further_places() -> None:
     log = OpLog()
     run(to_all_others, op_log=log)
@@ -110,6 +120,8 @@ def test_the_op_log_has_one_row_that_counts_the_further_places() -> None:
     assert rows[0].params["nbytes"] == PART
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_a_place_that_another_pe_writes_too_is_a_race() -> None:
     def kernel(x: Any, out: Any, *, tl: Any) -> None:
         value = tl.load(x, (ROWS, COLUMNS))
@@ -134,6 +146,7 @@ def refused(places: Any, value: Any = None, graph: TopologyGraph | None = None) 
     return str(error.value)
 
 
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_what_is_no_multicast_is_refused_at_the_kernel_line() -> None:
     assert "two or more" in refused(lambda out: [out])
     assert "two or more" in refused(lambda out: out)
@@ -158,6 +171,8 @@ def test_buffers_whose_packets_own_channels_refuse_a_multicast() -> None:
     assert "two that each own a branch" in refused(lambda out: [out + PART, out + 2 * PART], graph=graph)
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 @pytest.mark.parametrize("mark", [repeatable, lambda kernel: kernel])
 def test_launches_that_repeat_one_another_write_what_they_read(mark: Any) -> None:
     """Replayed or not, each launch multicasts what its operand holds by then."""
@@ -174,6 +189,8 @@ def test_launches_that_repeat_one_another_write_what_they_read(mark: Any) -> Non
             assert (out.numpy()[ROWS:] == number).all()
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 @pytest.mark.parametrize("wait_cycles", [1, 137, 400])
 def test_multicasts_into_the_memory_of_composites_leave_all_times_as_they_are(wait_cycles: int) -> None:
     """Composites are replayed on links that they reserve; a multicast in between interrupts several at once."""

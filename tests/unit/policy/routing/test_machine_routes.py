@@ -143,6 +143,7 @@ def test_pe0_reaches_the_slice_of_pe2_along_x_first() -> None:
     assert distance_mm == 11.5
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_pe_reaches_its_own_slice_through_its_own_router_only() -> None:
     assert router().find_path("sip0.cube0.pe0", "sip0.cube0.hbm_ctrl.pe0") == [
         "sip0.cube0.pe0.pe_dma",
@@ -180,6 +181,7 @@ def test_a_turn_between_two_ports_is_shorter_than_a_straight_pass() -> None:
     assert distance_mm == 18 + 4 + 3 * 14 + 7
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_host_memory_traffic_goes_past_io_cpu_and_m_cpu() -> None:
     path = router().find_memory_path("sip0.io0.pcie_ep", "sip0.cube1.hbm_ctrl.pe0")
     kinds = [machine().nodes[node].kind for node in path]
@@ -219,6 +221,7 @@ def test_remote_tcm_is_reached_through_its_pes_dma() -> None:
 TRANSIT = {"noc_router", "ucie", "ucie_conn", "io_noc", "io_ucie", "io_ucie_conn", "switch", "pcie_ep"}
 
 
+@pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 @pytest.mark.parametrize("name", ["", *MACHINES])
 def test_every_pair_of_ends_has_a_route_that_passes_transit_nodes_only(name: str) -> None:
     graph, paths_of = machine(name), router(name)
