@@ -52,6 +52,7 @@ def test_recorded_launches_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPa
     assert counts[:6] == [1, 2, 3, 3, 3, 4]
 
 
+@pytest.mark.needs("n_to_one", reason="composites over channel routers are simulated tile by tile")
 def test_recorded_composites_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def large(x: Any, y: Any, tl: Any) -> None:
         for rows in (128, 192, 256):

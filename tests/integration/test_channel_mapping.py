@@ -24,7 +24,7 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import EdgeKind
 
 MODE = "cube.memory_map.hbm_mapping_mode"
-SMALL: dict[str, Any] = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "system.sips.count": 1}
+SMALL: dict[str, Any] = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "system.sips.count": 1, MODE: "n_to_one"}
 ONE_TO_ONE = {**SMALL, MODE: "one_to_one"}
 BURST, ROUND = 256, 8 * 256
 Access = tuple[int, int, int, int]  # PE, slice, offset, bytes
