@@ -13,12 +13,13 @@ from kernbench.report.runs.saved_run import SavedRun
 
 ONE_SIP = ("--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
 TWO_CUBES = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1")
+VIRTUAL = ("--set", "system.address_model=va")  # physical addresses reach no other PE's part
 RUNS = {
     "ccl": ("ccl-allreduce", *TWO_CUBES),  # a collective on 2 SIPs
     "flash": ("flash-attention", *ONE_SIP, "--param", "pes=0", "--param", "seq_k=128"),
     "qkv": ("qkv-gemm-multi-pe", *ONE_SIP, "--param", "seq=32"),
-    "shifted": ("va-offset-verify", *TWO_CUBES, "--device", "sip:0"),  # the same over UCIe
-    "va": ("va-offset-verify", *ONE_SIP),  # every PE reads another PE's part
+    "shifted": ("va-offset-verify", *TWO_CUBES, *VIRTUAL, "--device", "sip:0"),  # the same over UCIe
+    "va": ("va-offset-verify", *ONE_SIP, *VIRTUAL),  # every PE reads another PE's part
 }
 
 

@@ -39,6 +39,7 @@ def total_ns(buffers: dict[str, object] | None, **options: Any) -> float:
     return kernbench.run(crossing, overrides=overrides, device=0, **options).total_ns
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_small_buffers_are_slow_and_never_stuck() -> None:
     unlimited, deep, tiny = total_ns(None), total_ns(DEEP), total_ns(TINY)
     assert unlimited <= deep < tiny
@@ -46,6 +47,7 @@ def test_small_buffers_are_slow_and_never_stuck() -> None:
     assert total_ns(QUEUES) > unlimited
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_plain_and_compiled_loops_agree_on_a_whole_machine() -> None:
     assert total_ns(WORMHOLE) == total_ns(WORMHOLE, fast=False)
 
