@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import kernbench
 from kernbench.common.errors import TopologyError
 from kernbench.policy.placement.dp import DPPolicy
+from kernbench.policy.routing.router import PathRouter
+from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 from kernbench.topology.machine_hash import machine_hash
 
@@ -71,6 +74,38 @@ def test_the_shipped_machine_has_no_buffers_and_the_fingerprint_it_had() -> None
     spec = load_topology().spec
     assert spec.fabric.buffers is None
     assert machine_hash(spec) != machine_hash(load_topology(None, {"fabric.buffers": DEEP}).spec)
+
+
+@pytest.mark.parametrize("buffers", [None, QUEUES], ids=["no limit", "finite buffers"])
+def test_requests_as_packets_change_times_and_neither_numbers_nor_traffic_of_hbm(
+    buffers: dict[str, object] | None,
+) -> None:
+    overrides = {**SMALL, "system.sips.count": 2, "fabric.buffers": buffers}
+    plain = kernbench.run(all_reduced, overrides=overrides, device="whole")
+    packets = kernbench.run(
+        all_reduced, overrides={**overrides, "fabric.control_bytes": 32}, device="whole", check_fast=True
+    )
+    assert packets.total_ns > plain.total_ns
+    assert [launch.bytes_hbm for launch in packets.launches] == [launch.bytes_hbm for launch in plain.launches]
+
+
+def test_a_lone_read_pays_its_request_on_every_link() -> None:
+    def kernel(x: Any, *, tl: Any) -> None:
+        tl.load(x, (64,), "i8")
+
+    def time_ns(nbytes: int) -> float:
+        machine = load_topology(None, {**SMALL, "system.sips.count": 1, "fabric.control_bytes": nbytes})
+        path = PathRouter(machine).find_path("sip0.cube0.pe0", "sip0.cube0.hbm_ctrl.pe0")
+        widths.append([machine.edge(a, b).bw_gbs for a, b in pairwise(path)])
+        return float(run_kernel(kernel, np.zeros(64, np.int8), topology=machine).time_ns)
+
+    widths: list[list[float | None]] = []
+    assert time_ns(64) - time_ns(0) == sum(64 / gbs for gbs in widths[0] if gbs)
+
+
+def test_bytes_of_requests_belong_to_machines_with_pes() -> None:
+    with pytest.raises(TopologyError, match=r"network\.requests\.nbytes"):
+        load_topology("examples/machines/wormhole-noc.yaml", {"fabric.control_bytes": 32})
 
 
 def test_options_that_exclude_each_other_are_refused() -> None:

@@ -57,7 +57,17 @@ class Packet:
     """
 
     STATE: ClassVar[State] = incomparable("place")
-    DERIVED: ClassVar[Derived] = ("answer", "granules", "initiator", "nbytes", "on_left", "path", "request", "slot")
+    DERIVED: ClassVar[Derived] = (
+        "answer",
+        "granules",
+        "initiator",
+        "is_posted",
+        "nbytes",
+        "on_left",
+        "path",
+        "request",
+        "slot",
+    )
 
     request: Request
     path: tuple[str, ...]
@@ -71,6 +81,7 @@ class Packet:
     on_arrival: Callable[[], object] | None = None  # called when it is in the memory at the end, instead of listeners
     slot: tuple[int, int] | None = None  # the i-th of n packets whose flits alternate on the first link
     granules: int = 0  # that the last burst of a memory access touches; 0: as many as its bytes fill
+    is_posted: bool = False  # whether its answer is dropped
     place: int = 0  # index in `path` of the node where it is now
     legs: Legs = field(default=None, repr=False)
     initiator: object = None  # the work that an engine sends it for; observers of the fabric read it
@@ -329,6 +340,7 @@ class ActiveComponent(Component):
             legs=packet.legs,
             initiator=packet.initiator,
             granules=packet.granules,
+            is_posted=packet.is_posted,
         )
         self.ctx.send(answer)
 

@@ -47,6 +47,20 @@ class MemoryAccess(NamedTuple):
     granules: int = 0
 
 
+class Notice(NamedTuple):
+    """A message to the listeners of a range, which departs at `at_ns`; `then` is called after them, where it is given.
+
+    It occupies no link, unless the machine has `fabric.control_bytes`.
+    """
+
+    address: int
+    nbytes: int
+    at_ns: float
+    tag: Initiator
+    payload: object
+    then: Callable[[], object] | None = None
+
+
 class Part(Protocol):
     """One of several reads: where, how many bytes, and how many granules of the last burst."""
 
@@ -105,10 +119,8 @@ class MemoryPort(Protocol):
         alone.
         """
 
-    def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
-        """Call the listeners of a range with `payload`, by a control message: it occupies no link. Returns the time of
-        its arrival.
-        """
+    def notify(self, notice: Notice) -> None:
+        """Call the listeners of a range with a payload, by a control message."""
 
     def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
         """A read-modify-write: send bytes, call `apply` when the last one is there, and return as many."""

@@ -1,12 +1,12 @@
 """The time of an uncontended transfer in closed form, from nodes and links, without simulation.
 
 A request and its reply pass every node and wire of the path; one of the two carries the bytes (a write's request, a
-read's reply), the other is control. To those latencies the bytes add, for each segment between blocks that store and
-forward, their time on the segment's narrowest link and one flit's time on each other link. HBM adds one burst: before a
-read's first flit leaves, after a write's last flit has arrived. Where an access is split over channels, the terms of
-the bytes come from `channel_formula`, and `drain_ns` is the longest time on a narrowest link. All terms are on the time
-grid, so the sum equals the simulated time exactly. User components (`impl: module:Class`) may have other timing;
-`is_plain` is False if one is on the path.
+read's reply), the other is control, which with `fabric.control_bytes` pays its links, too. To those latencies the bytes
+add, for each segment between blocks that store and forward, their time on the segment's narrowest link and one flit's
+time on each other link. HBM adds one burst: before a read's first flit leaves, after a write's last flit has arrived.
+Where an access is split over channels, the terms of the bytes come from `channel_formula`, and `drain_ns` is the
+longest time on a narrowest link. All terms are on the time grid, so the sum equals the simulated time exactly. User
+components (`impl: module:Class`) may have other timing; `is_plain` is False if one is on the path.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def predict(graph: TopologyGraph, path: Sequence[str], nbytes: int, is_write: bo
     segments = list(_segments(graph, path if is_write else path[::-1]))
     is_split = graph.node(path[-1]).kind == "hbm_ctrl" and graph.spec.cube.has_channel_routers
     drain_ns, flit_ns, memory_ns = (_split_terms if is_split else _terms)(graph, path, segments, nbytes, is_write)
+    flit_ns += _control_ns(graph, path[::-1] if is_write else path)
     return Prediction(
         overhead_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Node)),
         wire_ns=sum(charge.ns for charge in latency if isinstance(charge.where, Edge)),
@@ -89,11 +90,18 @@ def _split_terms(
     return drain_ns, total_ns - drain_ns - first, first
 
 
+def _control_ns(graph: TopologyGraph, path_taken: Sequence[str]) -> float:
+    """What a request, or an acknowledgement, pays on links where it is a packet."""
+    nbytes = graph.spec.fabric.control_bytes
+    return sum(_carry_ns(graph, links, nbytes)[1] for links in _segments(graph, path_taken)) if nbytes else 0.0
+
+
 def is_plain(graph: TopologyGraph, path: Sequence[str]) -> bool:
     """Whether every block on the path is a builtin, whose timing rules the formula implements. It has none for packets
     of an access that is split over channels.
     """
-    if graph.spec.cube.has_channel_routers and any(graph.framing_of(graph.edge(a, b)) for a, b in pairwise(path)):
+    has_packets = any(graph.framing_of(graph.edge(a, b)) for a, b in pairwise(path)) or graph.spec.fabric.control_bytes
+    if graph.spec.cube.has_channel_routers and has_packets:
         return False
     return all(graph.node(node).impl.startswith("builtin.") for node in path)
 

@@ -90,6 +90,7 @@ class Machine:
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
         self.at = self.env.at
+        self._control_bytes = graph.spec.fabric.control_bytes
         for node in wiring.eager:
             self.component(node)
         self.activity = activity
@@ -125,6 +126,8 @@ class Machine:
             return "messages are traced"
         if self.graph.spec.hbm.model == "banks":
             return "the memory has banks"
+        if self.graph.spec.fabric.control_bytes:
+            return "requests take bandwidth"
         if self.log is not None and self.log.lines:
             return "the op log keeps lines"
         return ""
@@ -287,10 +290,14 @@ class Machine:
         packet.place = stop
         trace = packet.legs is not None
         on_left = None if packet.on_left is None else partial(packet.on_left, path[place])
-        now, arrived = self.env.now, self._arrived
+        now, arrived, nbytes = self.env.now, self._arrived, packet.nbytes
+        # Requests of memory accesses and their acknowledgements may be packets; the answer of a posted one is dropped.
+        is_control = not nbytes and packet.address is not None and not (packet.is_reply and packet.is_posted)
+        if is_control:
+            nbytes = self._control_bytes
         self.fabric.inject(
-            route, packet.nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, on_left=on_left,
-            trace=trace, tag=packet, slot=slot, granules=packet.granules,
+            route, nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, on_left=on_left,
+            trace=trace, tag=packet, slot=slot, granules=packet.granules, is_control=is_control,
         )  # fmt: skip
 
     def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:

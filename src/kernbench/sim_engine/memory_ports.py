@@ -3,7 +3,8 @@ only simultaneous requests of several PEs may be served in another order. Where 
 consists of one such port for each channel.
 
 A built-in memory without active blocks on the path is reached directly by the fabric: the request of a read, and the
-acknowledgement of a write, are control messages, which never wait, so their times can be added up. Transfers of several
+acknowledgement of a write, are control messages, which never wait, so their times can be added up. With
+`fabric.control_bytes` they are packets of so many bytes, which take links and wait as others do. Transfers of several
 engines that depart at one instant are ordered by engine.
 """
 
@@ -16,9 +17,19 @@ from typing import NamedTuple, NoReturn, Protocol
 from kernbench.common.errors import FabricError
 from kernbench.common.last_of import LastOf
 from kernbench.components.base import Context, MemoryComponent, Packet
-from kernbench.components.memory_port import Arrival, Initiator, MemoryAccess, MemoryPort, OnArrival, OnLeft, Part
+from kernbench.components.memory_port import (
+    Arrival,
+    Initiator,
+    MemoryAccess,
+    MemoryPort,
+    Notice,
+    OnArrival,
+    OnLeft,
+    Part,
+)
 from kernbench.policy.address.channel_map import ChannelRequest, channel_path, channel_requests
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
+from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
 
@@ -74,7 +85,9 @@ def _exit_node(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> str
 class DirectPort:
     """Directly by the fabric, without packets."""
 
-    __slots__ = ("_back", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "granule_bytes", "path")
+    __slots__ = (
+        "_back", "_control_bytes", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "granule_bytes", "path",
+    )  # fmt: skip
 
     def __init__(self, machine: PortOwner, path: tuple[str, ...]) -> None:
         self.path = path
@@ -83,12 +96,16 @@ class DirectPort:
         self.burst_bytes, self.granule_bytes = _access_bytes(fabric.network, path[-1])
         self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
         self._sequence = machine.sequence_of(path[0])
+        self._control_bytes = machine.graph.spec.fabric.control_bytes
 
     @property
     def exit_node(self) -> str:
         return self.path[0]
 
     def read(self, access: MemoryAccess) -> None:
+        if self._control_bytes:
+            self._send_control(self._there, access.at_ns, access.tag, partial(self._answer, access))
+            return
         nbytes, address, at_ns, done, tag, _, _, _, granules = access
         where = address if self.burst_bytes else None
         at_ns, seq = at_ns + self._there.control_ns, next(self._sequence)
@@ -96,9 +113,31 @@ class DirectPort:
             self._back, nbytes, at_ns, read_from=where, on_done=done, tag=tag, seq=seq, granules=granules
         )
 
+    def _answer(self, access: MemoryAccess, request: Transfer) -> None:
+        """The request of a read is at its memory, as a packet."""
+        nbytes, address, _, done, tag, _, _, _, granules = access
+        where = address if self.burst_bytes else None
+        self._fabric.inject(
+            self._back, nbytes, request.done_ns, read_from=where, on_done=done, tag=tag, seq=next(self._sequence),
+            granules=granules,
+        )  # fmt: skip
+
+    def _send_control(self, route: Route, at_ns: float, tag: Initiator, done: Callable[[Transfer], None]) -> None:
+        """A request, an acknowledgement or a credit as a packet."""
+        self._fabric.inject(
+            route, self._control_bytes, at_ns, on_done=done, tag=tag, seq=next(self._sequence), is_control=True
+        )
+
+    def _acknowledge(self, transfer: Transfer, done: OnArrival) -> None:
+        """Bytes of a write are in memory: `done` is called when its acknowledgement is back."""
+        if self._control_bytes:
+            self._send_control(self._back, transfer.done_ns, transfer.tag, done)  # type: ignore[arg-type]  # its tag
+        else:
+            self._machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
+
     def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
         fabric = self._fabric
-        if not fabric.takes_reads(len(parts)):
+        if self._control_bytes or not fabric.takes_reads(len(parts)):
             return False
         ports = [part.port for part in parts]
         if not all(type(port) is DirectPort and port.burst_bytes for port in ports):
@@ -124,7 +163,7 @@ class DirectPort:
 
         def arrived(transfer: Transfer) -> None:
             if done is not None:
-                self._machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
+                self._acknowledge(transfer, done)
             landed()
 
         where = address if self.burst_bytes else None
@@ -150,7 +189,7 @@ class DirectPort:
         def arrived(transfer: Transfer) -> None:
             port, access = targets[transfer.seq]
             if access.done is not None:
-                machine.at(transfer.done_ns + port._back.control_ns, access.done, transfer)
+                port._acknowledge(transfer, access.done)
             machine.listeners.notify(port.path[-1], access.address, nbytes, access.payload)
 
         for port, access in zip(ports, accesses, strict=True):
@@ -161,11 +200,16 @@ class DirectPort:
             granules=[access.granules for access in accesses],
         )  # fmt: skip
 
-    def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
-        arrives_ns = at_ns + self._there.control_ns
+    def notify(self, notice: Notice) -> None:
+        address, nbytes, at_ns, tag, payload, then = notice
         arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes)
+        if self._control_bytes:
+            self._send_control(self._there, at_ns, tag, lambda _: _in_turn(arrived, payload, then))
+            return
+        arrives_ns = at_ns + self._there.control_ns
         self._machine.at(arrives_ns, arrived, payload)
-        return arrives_ns
+        if then is not None:
+            self._machine.at(arrives_ns, _call, then)
 
     def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
         nbytes, address, at_ns, done, tag, *_ = access
@@ -217,11 +261,15 @@ class PacketPort:
     def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
         return refuse_multicast(self.path)
 
-    def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
-        arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload)
-        packet = Packet(tag.request, self.path, address=address, payload=payload, on_arrival=arrived)
+    def notify(self, notice: Notice) -> None:
+        address, nbytes, at_ns, tag, payload, then = notice
+        arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes)
+        is_packet = self._machine.graph.spec.fabric.control_bytes > 0
+        on_arrival = partial(_in_turn, arrived, payload, then if is_packet else None)
+        packet = Packet(tag.request, self.path, address=address, payload=payload, on_arrival=on_arrival)
         self._send(packet, MemoryAccess(nbytes, address, at_ns, None, tag))
-        return at_ns + self._machine.latency_ns(self.path)
+        if then is not None and not is_packet:
+            self._machine.at(at_ns + self._machine.latency_ns(self.path), _call, then)
 
     def put(self, access: MemoryAccess, landed: OnLanded) -> None:
         """Write bytes; `landed` is called when the last one is in memory, instead of the listeners there."""
@@ -241,6 +289,7 @@ class PacketPort:
     def _send(self, packet: Packet, access: MemoryAccess) -> None:
         packet.answer = partial(_answered, access.done, access.tag)
         packet.initiator = access.tag
+        packet.is_posted = access.done is None
         packet.granules = access.granules
         self._machine.at(access.at_ns, self._machine.send, packet)
 
@@ -290,9 +339,8 @@ class ChannelPort:
     def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
         return refuse_multicast(self.path)
 
-    def notify(self, address: int, nbytes: int, at_ns: float, tag: Initiator, payload: object) -> float:
-        channel = address // self.burst_bytes % len(self._ports)
-        return self._ports[channel].notify(address, nbytes, at_ns, tag, payload)
+    def notify(self, notice: Notice) -> None:
+        self._ports[notice.address // self.burst_bytes % len(self._ports)].notify(notice)
 
     def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
         requests = self._requests(access)
@@ -317,6 +365,16 @@ def refuse_multicast(path: Sequence[str]) -> NoReturn:
         f"a multicast from '{path[0]}' to '{path[-1]}', which is not reached by one path of links and routers",
         hint="write to PEs of one SIP, without a router for each channel of HBM or a class of your own on the way",
     )
+
+
+def _call(action: Callable[[], object]) -> None:
+    action()
+
+
+def _in_turn(arrived: Callable[[object], object], payload: object, then: Callable[[], object] | None) -> None:
+    arrived(payload)
+    if then is not None:
+        then()
 
 
 class _Joined:

@@ -41,6 +41,9 @@ def _findings(description: NetworkDescription) -> Iterator[Finding]:
             if not places or max(places) >= end or len(dict.fromkeys(places)) < len(places):
                 what = f"cores in {key} {list(places)}"
                 yield Finding(f"network.cores.{key}", what, f"give each once, from 0 to {end - 1}")
+    if description.fabric.control_bytes:
+        what, hint = "bytes of requests on a network without PEs", "give network.requests.nbytes"
+        yield Finding("fabric.control_bytes", what, hint)
     if description.fabric.buffers is not None:
         yield from check_buffers(description.fabric.buffers)
 

@@ -22,8 +22,10 @@ ONE_PASS = {"exp_passes": 1, "div_passes": 1, "erf_passes": 1, "reduction": "pas
 def machine_hash(spec: MachineSpec) -> str:
     """SHA-256 of every value of the checked description, the name included, cut to 16 hex digits."""
     values = spec.model_dump(mode="json")
-    if spec.fabric.buffers is None:
-        del values["fabric"]
+    if not spec.fabric.control_bytes:
+        del values["fabric"]["control_bytes"]  # as before requests took bandwidth
+        if spec.fabric.buffers is None:
+            del values["fabric"]
     if spec.address_widths == RECORD_LAYOUT.widths:
         del values["system"]["address_map"]
     if spec.cube.pe_layout.rows_per_corner == 1:

@@ -1,4 +1,4 @@
-"""Options of how links buffer flits, as checked data; the rules are in `sim_engine.fabric.buffers`."""
+"""Options of how links carry and buffer flits, as checked data; rules: `sim_engine.fabric.buffers`, `memory_ports`."""
 
 from typing import Annotated, Literal
 
@@ -20,3 +20,4 @@ class BuffersSpec(Record):
 
 class FabricSpec(Record):
     buffers: BuffersSpec | None = None
+    control_bytes: Annotated[int, whole(0, 4096)] = 0  # of requests, acknowledgements and credits; 0: no bandwidth

@@ -57,8 +57,10 @@ class MessageMover(Protocol):
         memory is on another.
         """
 
-    def notify(self, pa: int, nbytes: int, payload: Credit, request: Request) -> float:
-        """Notify the listeners of a range of physical addresses by a control message; returns when it arrives."""
+    def notify(
+        self, pa: int, nbytes: int, payload: Credit, request: Request, then: Callable[[], object] | None = None
+    ) -> None:
+        """Notify the listeners of a range of physical addresses by a control message; `then` is called after them."""
 
     def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
         """Read bytes from a physical address; `arrived` is called when they are here."""

@@ -38,7 +38,7 @@ from kernbench.components.builtin.path_timing import path_timing
 from kernbench.components.builtin.pipeline import PeEngine, TileToken
 from kernbench.components.builtin.run_bursts import RunBursts, bursts_of
 from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
-from kernbench.components.memory_port import Arrival, MemoryAccess, MemoryPort
+from kernbench.components.memory_port import Arrival, MemoryAccess, MemoryPort, Notice
 from kernbench.components.recording import LANE, NO_REF, STAGE_BITS
 from kernbench.policy.address.baaw import BaawTable
 from kernbench.topology.graph import Node
@@ -275,10 +275,12 @@ class PeDmaComponent(PeEngine):
         """
         self._ask_to_communicate(Posted(pa, nbytes, payload, left))
 
-    def notify(self, pa: int, nbytes: int, payload: Credit, request: Request) -> float:
-        """Notify the listeners of a range of physical addresses by a control message; returns when it arrives."""
+    def notify(
+        self, pa: int, nbytes: int, payload: Credit, request: Request, then: Callable[[], object] | None = None
+    ) -> None:
+        """Notify the listeners of a range of physical addresses by a control message; `then` is called after them."""
         port, address = self.locate(pa)
-        return port.notify(address, nbytes, self.env.now + self.overhead_ns, Notified(request), payload)
+        port.notify(Notice(address, nbytes, self.env.now + self.overhead_ns, Notified(request), payload, then))
 
     def fetch(self, pa: int, nbytes: int, request: Request, arrived: Callable[[], object]) -> None:
         """Read bytes from a physical address on the communication channel; `arrived` is called when they are here."""

@@ -414,12 +414,12 @@ class PeIpcqComponent(PeEngine):
         if chunk.sent_ns >= op.user.moved.since_ns:
             op.user.moved.carry(chunk.path, chunk.nbytes)
         credit, nbytes = Credit(ring.taken, communicator), communicator.config.credit_bytes
-        credited_ns = self.dma.notify(ring.credit_to, nbytes, credit, op.user.launch)
+        is_awaited = chunk.is_last and self._waits_for_credit
+        then = partial(self._received, ring, op, credit) if is_awaited else None
+        self.dma.notify(ring.credit_to, nbytes, credit, op.user.launch, then)
         if chunk.is_last:
             ring.op = None
-            if self._waits_for_credit:
-                self.ctx.at(credited_ns, partial(self._received, ring, op), credit)
-            else:
+            if not is_awaited:
                 self._received(ring, op, credit)
         self._advance(ring)
 

@@ -14,7 +14,7 @@ from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts, DoneTally
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import LastFlit, Network
+from kernbench.sim_engine.fabric.model import CONTROL, LastFlit, Network
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,
@@ -161,6 +161,8 @@ class Counters:
         for kind in range(self._looked_at, len(self._tally.kinds)):
             last_flit = self._tally.kinds[kind]
             first, last = last_flit.route.origin, last_flit.route.nodes[-1]
+            if last_flit.spare == CONTROL:
+                continue
             if first in self._groups:
                 self._channel_users.setdefault(last, []).append((first, True, last_flit, kind))
             elif last in self._groups:

@@ -86,6 +86,7 @@ class Fabric:
         seq: int | None = None,
         slot: tuple[int, int] | None = None,
         granules: int = 0,
+        is_control: bool = False,
     ) -> Transfer:
         """Send `nbytes` along `path` at `at_ns` (now, if left out). Zero bytes travel as a control message.
 
@@ -95,8 +96,8 @@ class Fabric:
         out, with the time at which its last flit will have left the first link. `seq` is its place among transfers
         that set out at the same instant, as injected if left out. With `slot` (i, n) its flits take every n-th place on
         the first link, from the i-th on: n such transfers share the link flit by flit. `granules` is how many of them
-        the last burst of a memory access touches; 0: as many as its bytes fill.
-        Raises FabricError for a path, size or time the network cannot carry.
+        the last burst of a memory access touches; 0: as many as its bytes fill. A transfer that `is_control` is no
+        traffic of the memory at its end. Raises FabricError for a path, size or time the network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)
         engine = self.engine
@@ -107,7 +108,7 @@ class Fabric:
                 hint=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
             )
         transfer = self._maker.make(
-            route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, seq, granules
+            route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, seq, granules, is_control
         )
         if not transfer.flits:
             engine.send_control(transfer)

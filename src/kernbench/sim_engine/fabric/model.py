@@ -32,6 +32,7 @@ from kernbench.sim_engine.fabric.occupancy import LinkRate, Occupancy
 DelayRule = Callable[[FlitArrival], float]
 
 
+CONTROL = -1  # in place of spare granules: of requests, acknowledgements and credits, which access no memory channel
 FINAL, IN_SERIES = 1, 2  # what is special about a crossing: bits of `Crossing.special`
 
 

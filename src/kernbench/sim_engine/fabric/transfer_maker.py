@@ -7,7 +7,7 @@ from itertools import count
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.model import Network, Route
+from kernbench.sim_engine.fabric.model import CONTROL, Network, Route
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 
@@ -33,9 +33,11 @@ class TransferMaker:
         write_to: int | None = None,
         seq: int | None = None,
         granules: int = 0,
+        is_control: bool = False,
     ) -> Transfer:
         """A transfer that has yet to be sent, whose last burst touches so many `granules`; 0: as many as its bytes
-        fill. Raises FabricError for a path or size that the network cannot carry.
+        fill. One that `is_control` is counted on links alone. Raises FabricError for a path or size that the network
+        cannot carry.
         """
         if nbytes < 0 or header_bytes < 0:
             raise FabricError(f"a transfer of {nbytes} bytes with a header of {header_bytes}", hint="give 0 or more")
@@ -57,7 +59,8 @@ class TransferMaker:
             group = transfer.source or transfer.sink
             if group is not None and group.per_burst > 1:
                 transfer.spare = group.per_burst - granules if granules else group.spare_of(last_bytes)
-            transfer.last_flit = last_flit = route.last_flit(self._network, wire_bytes, transfer.spare)
+            spare = CONTROL if is_control else transfer.spare
+            transfer.last_flit = last_flit = route.last_flit(self._network, wire_bytes, spare)
             transfer.crossings, transfer.last_crossings = route.crossings, last_flit.crossings
         return transfer
 
