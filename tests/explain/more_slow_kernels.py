@@ -49,14 +49,15 @@ def bench_far_writes(torch):
 
 
 def whole_tensor(x, out, tl):
-    block = tl.load(x, shape=(512, 4))
+    total = tl.zeros((512, 4), "f16")
     for _ in range(4):
-        tl.store(out, block)
+        total = total + tl.load(x, shape=(512, 4))
+    tl.store(out, total)
 
 
-@bench(name="whole-tensor", description="PE 0 of cube 3 writes a tensor that lies over four cubes, its own among them")
+@bench(name="whole-tensor", description="PE 0 of cube 3 reads a tensor that lies over four cubes, its own among them")
 def bench_whole_tensor(torch):
-    x, out = ones(torch, (512, 4), "x"), ones(torch, (512, 4), "out", FOUR_CUBES)
+    x, out = ones(torch, (512, 4), "x", FOUR_CUBES), ones(torch, (512, 4), "out")
     torch.launch("whole_tensor", whole_tensor, x, out, target_cubes=(3,), target_pes=(0,))
 
 

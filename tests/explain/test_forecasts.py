@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 from tests.explain.test_verdict import MORE_SLOW, SLOW, SLOW_FOR
 
+from kernbench.benches.registry import list_all, resolve
 from kernbench.cli.explain import measured
 from kernbench.cli.main import kernbench
+from kernbench.common.errors import UsageError
 from kernbench.report import open_run
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.headline import main_scope
@@ -35,11 +37,13 @@ BENCHES = {
     "flash-attention --param pes=0": ["pe_math", "hbm", "router"],
     "softmax": ["pe_math", "pe_dma", "launch"],
 }
-TRAY = ("tp-mlp", "ccl-allreduce", "pe2pe", "llm-layer")  # run on all SIPs
+TWO_CUBES_EACH = ("tp-mlp", "ccl-allreduce", "ccl-bench", "llm-plan", "tp-transformer-block")
+TRAY = (*TWO_CUBES_EACH, "pe2pe", "llm-layer")  # run on all SIPs
 FURTHER = (
     "flash-attention", "gelu-mlp", "gemm-single-pe", "gpt3-qkv", "layernorm", "matmul-composite", "pe2pe", "qkv-gemm",
     "qkv-gemm-multi-pe", "va-offset-verify",
-    "llm-layer --param tokens=16 --set system.sips.count=1",
+    "llm-layer --param tokens=16 --set system.sips.count=1", "ccl-bench", "llm-plan --param context=4",
+    "tp-transformer-block --param seq=8 --param hidden=128 --param ffn=128 --param heads=4",
 )  # fmt: skip
 TWO_CUBES = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"]  # for each SIP of a tray
 MORE = {
@@ -68,6 +72,18 @@ def test_the_three_largest_forecasts_of_a_bench_are_what_they_measure(bench: str
     compare(run, explanation, sorted(forecasts.values(), key=lambda one: -one.gain_ns)[:3])
 
 
+@pytest.mark.parametrize("bench", [spec.name for spec in list_all()])
+def test_every_bench_of_one_run_has_its_forecasts_measured(bench: str, tmp_path: Path) -> None:
+    """An evaluation has many runs, and none of them is the one to explain: it cannot be saved, and has no forecast."""
+    if resolve(bench).is_evaluation:
+        done = CliRunner().invoke(kernbench, ["run", "--bench", bench, "--save", str(tmp_path / "run")])
+        assert isinstance(done.exception, UsageError)
+        assert done.exception.what == "--save is for one run, and an evaluation has many"
+        assert not list(tmp_path.iterdir())
+    else:
+        assert bench in {words.split()[0] for words in (*BENCHES, *FURTHER)}
+
+
 def test_direct_links_between_sips_can_be_made_free(tmp_path: Path) -> None:
     """Only where a machine has them: a forecast of them is of no use elsewhere."""
     links = (
@@ -88,7 +104,7 @@ def test_a_component_owns_only_what_vanishes_with_it(bench: str, tmp_path: Path)
 
 
 def forecast(bench: list[str], folder: Path) -> tuple[SavedRun, Explanation, dict[str, WhatIf]]:
-    small = TWO_CUBES if bench[0] in ("tp-mlp", "ccl-allreduce") else SMALL[4:]
+    small = TWO_CUBES if bench[0] in TWO_CUBES_EACH else SMALL[4:]
     machine = small if bench[0] in TRAY else SMALL
     done = CliRunner().invoke(kernbench, ["run", "--bench", *bench, *machine, "--save", str(folder / "run")])
     assert done.exit_code == 0, done.output

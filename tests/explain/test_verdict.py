@@ -13,10 +13,12 @@ from tests.explain.more_slow_kernels import CAUSES as MORE_SLOW_FOR
 
 from kernbench.benches.registry import resolve
 from kernbench.cli.main import kernbench
+from kernbench.report import open_run
 from kernbench.report.explain.causes import HINTS, PathCauses
 from kernbench.report.explain.explanation import explain
 from kernbench.report.explain.finding import CAUSES
 from kernbench.report.explain.headline import main_scope
+from kernbench.report.explain.transfer_causes import memories_of
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.link_classes import _CLASSES
 from kernbench.report.runs.access_times import AccessTimes
@@ -56,12 +58,19 @@ def test_the_verdict_names_the_cause_of_a_slow_kernel(cause):
     assert " Try: " in verdict.sentence
 
 
-def test_an_access_to_several_memories_is_far_from_those_that_lie_elsewhere():
-    """One of them is the PE's own cube, which its bytes reach without UCIe."""
-    assert (
-        "4 writes on the critical path cross UCIe from sip0.cube3 to sip0.cube0"
-        in verdict_of(explained("whole-tensor")).what
-    )
+def test_an_access_to_several_memories_is_far_from_those_that_lie_elsewhere(tmp_path):
+    """Of a saved run the route begins with the part that ended first, which is the one in the PE's own cube: the bytes
+    of that part cross no UCIe. The farthest part is named, saved or not.
+    """
+    sentence = "4 reads on the critical path cross UCIe from sip0.cube3 to sip0.cube0"
+    assert sentence in explained_sentence("whole-tensor")
+    words = ["run", "--bench", f"{MORE_SLOW}:whole-tensor", *ON_SMALL, "--save", str(tmp_path / "run")]
+    done = CliRunner().invoke(kernbench, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    run = open_run(tmp_path / "run")
+    reads = [row for row in range(len(run.ops)) if run.ops.kind[row] == "R"]
+    assert [memories_of(run, row)[0].partition(".hbm_ctrl")[0] for row in reads] == ["sip0.cube3"] * 4
+    assert sentence in ran(["explain", str(tmp_path / "run")], stats=False)["sentence"]
 
 
 @pytest.mark.parametrize("name", MORE_SLOW_FOR)

@@ -344,11 +344,11 @@ def command(count: int, wait_s: float) -> list[str]:
     return ["sweep", "--bench", "swept.py", "--workers", "2", *over, *SMALL_OPTIONS]
 
 
-def start(folder: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
+def start(folder: Path, count: int, wait_s: float, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *PROGRAM, *command(count, wait_s)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*more, str(ROOT / "src")])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -374,6 +374,28 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+INTERRUPTS = """\
+import os, pathlib, signal, sys
+if "--multiprocessing-fork" in sys.orig_argv:  # a worker, before it runs any code of KernBench
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        pathlib.Path("interrupted").touch(exist_ok=False)
+    except FileExistsError:
+        pass
+    else:
+        os.kill(os.getppid(), signal.SIGINT)
+"""
+
+
+def test_an_interrupt_while_workers_start_is_one_line(bench: Path, tmp_path: Path) -> None:
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "sitecustomize.py").write_text(INTERRUPTS)
+    stopped = start(tmp_path, 8, 0.0, str(tmp_path / "early"))
+    out, err = stopped.communicate(timeout=60)
+    assert (stopped.returncode, out) == (130, "")
+    assert err == "stopped; rows are in out, the same command goes on\n"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

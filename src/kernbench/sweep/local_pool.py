@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -150,7 +151,7 @@ class _Worker:
         self.is_ready = False
         self.began_s = 0.0  # when the point that it runs was begun, approximately
         self._process: BaseProcess = spawn.Process(target=_work, args=(context, theirs), name=WORKER, daemon=True)
-        with _one_blas_thread(), _without_main():
+        with _one_blas_thread(), _without_main(), _interrupts_held():
             self._process.start()
         theirs.close()
 
@@ -190,6 +191,22 @@ def _one_blas_thread() -> Iterator[None]:
 
 
 @contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back while a process is started. The process inherits that, so that it starts undisturbed until it
+    ignores Ctrl-C by itself; this one gets the interrupt when the process has all it needs.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it later would let interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _without_main() -> Iterator[None]:
     """Prevent a process that is started here from importing the script that this one runs. A function of that script is
     loaded from its file, like that of any file.
@@ -209,6 +226,8 @@ def _without_main() -> Iterator[None]:
 def _work(context: SweepContext, pipe: Connection) -> None:
     """The main loop of a worker: it receives points from the pipe and sends their outcomes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes rows
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))  # see `_interrupts_held`
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = sys.stderr  # output of a bench must not mix with JSON
     try:

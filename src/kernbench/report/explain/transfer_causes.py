@@ -131,10 +131,11 @@ class TransferCauses:
         return any(places[int(place)].link_class in REMOTE for place in self._run.ops.route.of(moved.row))
 
     def _far_die(self, moved: MovedOnPath) -> str:
-        """The die of a transfer's memory. Of one that accesses several memories, the first one elsewhere."""
-        home = moved.pe.rpartition(".")[0]
-        dies = [_die_of(memory) for memory in memories_of(self._run, moved.row)]
-        return next((die for die in dies if die != home), _die_of(self.memory_of(moved.row)))
+        """The die of a transfer's memory. Of one that accesses several memories, the one with the longest latency."""
+        memories = sorted(memories_of(self._run, moved.row))
+        times = {memory: self._times.of(moved.pe, memory) for memory in memories}
+        farthest = max(memories, key=lambda memory: getattr(times[memory], "latency_ns", 0.0), default="")
+        return _die_of(farthest or self.memory_of(moved.row))
 
     # ---- causes
 
