@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,4 +45,19 @@ def test_an_exported_run_opens_from_its_file(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
     page.screenshot(path=str(shots / f"exported-{size[0]}-{theme}.png"), full_page=True)
     assert faults == []
+    context.close()
+
+
+def test_an_exported_run_has_the_programs_lines_of_its_collectives(browser: Any, saved: Path, tmp_path: Path) -> None:
+    target = tmp_path / "run.html"
+    with pytest.raises(SystemExit):
+        main(["web", str(saved / "ccl"), "--export", str(target)])
+    launches = json.loads((saved / "ccl" / "launches.json").read_text())
+    place, _, text = launches[1]["called_at"].partition("  ")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto(target.as_uri())
+    cells = [cell.inner_text() for cell in page.locator("#calls tbody tr").nth(0).locator("td").all()]
+    assert cells[:2] == [place.rpartition("/")[2], text]
+    assert cells[2].startswith("launches ")
     context.close()

@@ -123,6 +123,25 @@ def test_a_line_has_its_share_of_the_path_and_shares_sum_to_all(page: Opened, se
     assert sum(counted) == mine.sum()
 
 
+def test_source_and_details_have_the_programs_line_of_a_collective(page: Opened, served: Served) -> None:
+    launches = json.loads((served.folder / "ccl" / "launches.json").read_text())
+    place, _, text = launches[1]["called_at"].partition("  ")
+    assert "all_reduce" in text
+    page.go(f"#/run?a={served.ids['ccl']}&pane=source")
+    rows = page.page.locator("#pane-source .call")
+    numbers = [at for at, launch in enumerate(launches) if launch["called_at"] == launches[1]["called_at"]]
+    shown = " ".join(rows.nth(0).inner_text().split())
+    assert f"{place.rpartition('/')[2]} {text} {' '.join(map(str, numbers[:4]))}" in shown
+    rows.nth(0).get_by_role("button", name="launch 1 alone").click()
+    page.settle()
+    assert page.ask("kb.state.scope") == "launch:1"
+    assert [button.inner_text() for button in rows.get_by_role("button").all()] == ["1"]
+    page.change(sel="launch:1")
+    assert f"{place.rpartition('/')[2]} {text}" in page.page.inner_text("#pane-details")
+    page.go(f"#/run?a={served.ids['flash']}&pane=source")
+    assert page.page.locator("#pane-source .calls").is_hidden()
+
+
 def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     from kernbench.report.explain.headline import headline
     from kernbench.report.runs.saved_run import open_run

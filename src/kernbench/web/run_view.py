@@ -120,6 +120,11 @@ class RunView:
             return launch.start_ns, min(launch.end_ns, self.t_end)
         raise UsageError(f"no scope '{text[:40]}'", hint="ask for run, kernels, or launch:0 to launch:N")
 
+    def launch_of(self, text: str | None) -> int:
+        """The launch that a scope is; -1 for one of all launches."""
+        self.scope(text)
+        return int((text or "").partition(":")[2] or -1)
+
     @property
     def main_scope(self) -> str:
         """The main scope, as for `kernbench run`: its launch, or the time from the first launch to the last."""
@@ -132,7 +137,8 @@ class RunView:
             scopes.append({"id": "kernels", "name": all_launches(self.run), "t0": t0, "t1": t1})
         for launch in self.run.launches:
             t0, t1 = self.scope(f"launch:{launch.index}")
-            scopes.append({"id": f"launch:{launch.index}", "name": launch.name, "t0": t0, "t1": t1})
+            called = {"called_at": launch.called_at} if launch.called_at else {}
+            scopes.append({"id": f"launch:{launch.index}", "name": launch.name, "t0": t0, "t1": t1, **called})
         return scopes
 
     def listed(self) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernbench.report.explain.calls import longest_calls
 from kernbench.web.machine_map import Json
 from kernbench.web.op_view import brief, selected_rows, tensor_codes
 from kernbench.web.path_view import line_shares
@@ -13,7 +14,9 @@ SEARCH_HITS = 50  # sent per group
 
 
 def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
-    """All files, and of each line: its part of the path in the window, ops, engine time by kind, stall, bytes."""
+    """All files, and of each line: its part of the path in the window, ops, engine time by kind, stall, bytes. `calls`
+    are the program's lines that made the launches of the scope.
+    """
     shares = line_shares(view, scope, t0, t1)
     none: Json = {"ns": 0.0, "parts": []}
     ops = view.run.ops
@@ -47,7 +50,12 @@ def sources(view: RunView, scope: str | None, t0: float, t1: float) -> Json:
             }
         )
     files = [{"i": file.index, "name": file.name, "text": file.text} for file in view.run.sources]
-    return {"schema": 1, "t0": t0, "t1": t1, "files": files, "lines": lines, "outside": shares.get(-1, none)}
+    calls = [
+        {"place": call.place, "text": call.text, "launches": call.launches, "ns": call.ns}
+        for call in longest_calls(view.run, view.launch_of(scope))
+    ]
+    outside = shares.get(-1, none)
+    return {"schema": 1, "t0": t0, "t1": t1, "files": files, "lines": lines, "outside": outside, "calls": calls}
 
 
 def search(view: RunView, words: str, limit: int = SEARCH_HITS) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernbench.common.units import format_ns
+from kernbench.report.explain.calls import longest_calls, numbered_launches
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
 from kernbench.report.explain.finish import finish_of
@@ -15,7 +16,7 @@ from kernbench.report.paint import Paint
 
 BAR = 24
 MOST_LINES = 12
-MOST_CALLS, MOST_NUMBERS = 6, 8  # lines of the program, and launches of one
+MOST_CALLS = 6  # lines of the program
 
 
 def explanation_as_text(explanation: Explanation, title: str, paint: Paint, command: str) -> str:
@@ -83,13 +84,8 @@ def _texts(explanation: Explanation) -> Iterator[str]:
 
 def _calls(explanation: Explanation) -> Iterator[str]:
     """The program's lines of tensor operations and collectives; in a scope of several launches, those of most time."""
-    launches = explanation.run.launches
-    calls = sorted(explanation.calls.items(), key=lambda call: -sum(launches[at].total_ns for at in call[1]))
-    for line, numbers in calls[:MOST_CALLS]:
-        place, _, text = line.partition("  ")
-        many = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (", ..." if len(numbers) > MOST_NUMBERS else "")
-        noun = "launch" if len(numbers) == 1 else "launches"
-        yield f"    {noun} {many}: {place.rpartition('/')[2]}  {text[:90]}".rstrip()
+    for call in longest_calls(explanation.run, explanation.scope.launch)[:MOST_CALLS]:
+        yield f"    {numbered_launches(call.launches)}: {call.place.rpartition('/')[2]}  {call.text[:90]}".rstrip()
 
 
 def _lanes(explanation: Explanation) -> Iterator[str]:

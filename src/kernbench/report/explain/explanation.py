@@ -12,6 +12,7 @@ from functools import cached_property
 
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.accounting import LaneUse, by_lane_kind, lane_accounts
+from kernbench.report.explain.calls import calls_of
 from kernbench.report.explain.classes import CLASSES, WAITED_FOR
 from kernbench.report.explain.path import PathSegment, RunData, Scope, critical_path, scope_of
 from kernbench.report.runs.layout import KINDS
@@ -92,11 +93,7 @@ class Explanation:
     @cached_property
     def calls(self) -> dict[str, list[int]]:
         """The launches of the scope by the program's line that made them, where that is known."""
-        found: dict[str, list[int]] = {}
-        for launch in self.run.launches:
-            if launch.called_at and (self.scope.launch < 0 or launch.index == self.scope.launch):
-                found.setdefault(launch.called_at, []).append(launch.index)
-        return found
+        return calls_of(self.run, self.scope.launch)
 
     @cached_property
     def by_wait(self) -> dict[str, float]:

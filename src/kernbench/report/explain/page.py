@@ -13,6 +13,7 @@ from html import escape
 from importlib.resources import files
 
 from kernbench.common.units import format_bytes, format_ns
+from kernbench.report.explain.calls import longest_calls, numbered_launches
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finish import finish_of
@@ -46,6 +47,7 @@ def run_as_html(run: SavedRun, explanation: Explanation, title: str, command: st
         *_what_if(run, explanation),
         *_tables(explanation),
         *_tensors(explanation),
+        *_calls(explanation),
         *_sources(run, explanation),
         f"</main><script>{script}</script></body></html>",
     ]
@@ -247,6 +249,23 @@ def _tensors(explanation: Explanation) -> Iterator[str]:
                 f"{use.byte_hops:,}",
             )
             for use in uses
+        ],
+    )
+    yield "</section>"
+
+
+def _calls(explanation: Explanation) -> Iterator[str]:
+    """The program's lines of collectives and tensor operations."""
+    calls = longest_calls(explanation.run, explanation.scope.launch)
+    if not calls:
+        return
+    yield '<section id="calls"><h2>Called by the program</h2>'
+    yield '<p class="muted">Lines of the program that launched collectives and tensor operations; longest first.</p>'
+    yield from _table(
+        ("line", "program", "launches", "time"),
+        [
+            (call.place.rpartition("/")[2], call.text, numbered_launches(call.launches), format_ns(call.ns))
+            for call in calls[:MOST_ROWS]
         ],
     )
     yield "</section>"

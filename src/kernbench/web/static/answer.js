@@ -37,7 +37,7 @@ export function startAnswer(place, fail) {
 // The sentence, its first clause bold, with the lines it names as links.
 function linked({what, lines}) {
   const names = lines.map(line => [line.name.replace(/^kernbench\//, ''), line.name]).sort((x, y) => y[0].length - x[0].length);
-  const end = what.search(/\. | path\b/) + 1; // the first clause
+  const first = / path\b|[.;,](?= )/.exec(what), end = first ? first.index + first[0].length : 0; // the first clause
   const cut = text => {
     for (const [name, full] of names) {
       const at = text.indexOf(name), after = text[at + name.length];

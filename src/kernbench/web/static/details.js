@@ -2,7 +2,7 @@
 import {empty, h, roomOf, say, show, table} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
-import {KIND_NAMES, launchesOf, run, scopeOf, shortLink, shortNode, spanOf} from './run.js';
+import {KIND_NAMES, launchesOf, run, scopeOf, shortCall, shortLink, shortNode, spanOf} from './run.js';
 import {dragSheet} from './panes.js';
 import {partsBar} from './parts.js';
 import {lineAt} from './source.js';
@@ -71,10 +71,13 @@ async function op(ui, id, name) {
     found.tensors.length > 0 && row('tensors', found.tensors.join(', ')),
     found.flops > 0 && row('work', `${count(found.flops)} flops, ${sig(found.flops / found.took)} per ns`),
     found.launch >= 0 && row('launch', h('button', {class: 'plain', onclick: () => change({scope: `launch:${found.launch}`, w: null})}, launchesOf(run.a)[found.launch]?.name || found.launch)),
+    calledAt(found.launch),
     h('details', {}, h('summary', {}, 'all parameters'), h('pre', {class: 'cmd'}, JSON.stringify(found.params, null, 1))));
   say(`op ${found.id}: ${found.label}, ${ns(found.took)}`);
 }
 
+// The program's line of a collective or a tensor operation.
+const calledAt = launch => { const at = launchesOf(run.a)[launch]?.called_at; return at && row('called at', h('code', {title: at}, shortCall(at))); };
 const list = (items, link, total) => [items.slice(0, 3).map((one, i) => [i > 0 && ', ', link(one)]), total > 3 && ` and ${count(total - 3)} more`];
 
 const ENGINES = [
@@ -105,6 +108,7 @@ async function some(ui, id, what, name) {
   const place = found?.place?.count ? found.place : null;
   show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'launch' ? launchesOf(run.a)[Number(name)]?.name || name : what === 'class' ? `${name.split('@')[0]} on the critical path` : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : what === 'launch' ? `launch ${name} of ${launchesOf(run.a).length}` : what === 'class' ? 'ops that have a piece of it; all of their time' : name.replace('>', ' → ')),
     line && lineRows(line, found),
+    what === 'launch' && calledAt(Number(name)),
     found?.messages && messageRows(found.messages),
     place && [h('div', {class: 'spark2'}, sparkline(place.spark_util, 'utilisation', 1), place.spark_queue.some(Boolean) && sparkline(place.spark_queue, 'queue', null)),
       row('utilisation', h('b', {}, pct(place.util)), state.range ? ' of the range' : ' of the scope'),

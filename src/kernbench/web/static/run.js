@@ -14,6 +14,8 @@ export function scopeOf(which = run.a) {
   return found || which.scopes.find(scope => scope.id === which.main);
 }
 
+// `train.py:12  dist.all_reduce(x)` without the folders of the file.
+export const shortCall = at => { const end = at.indexOf('  '), place = end < 0 ? at : at.slice(0, end); return place.split('/').pop() + at.slice(place.length); };
 export const launchesOf = which => which.scopes.filter(scope => scope.id.startsWith('launch:'));
 
 // What is on screen: the window of the timeline, inside the scope.

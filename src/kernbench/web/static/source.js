@@ -4,7 +4,7 @@ import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf, spanOf} from './run.js';
 import {partsBar} from './parts.js';
-import {bytes, count, ns, pct} from './units.js';
+import {bytes, count, ns, pct, plural} from './units.js';
 
 const WORDS = /("""|'''|#.*$|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\b(?:def|for|in|if|else|elif|while|return|import|from|as|with|and|or|not|None|True|False|lambda|yield|class)\b|\btl(?:\.\w+)+)/g;
 // The line that `flash.py:8` means in the server's response on sources: its file, by its name or the end of it, and the sums
@@ -16,17 +16,18 @@ export function lineAt({files, lines}, name) {
 }
 
 const COLUMNS = [['path', 'share of path'], ['busy_ns', 'engine time'], ['stall_ns', 'stall'], ['ops', 'ops'], ['nbytes', 'bytes']];
+const CALLS = 40, NUMBERS = 4; // lines of the program, and launches of one, that are listed
 let column = 'path';
 
 export function startSource(pane, fail) {
   const name = h('select', {'aria-label': 'File', class: 'file', onchange: event => { file = Number(event.target.value); draw(); }});
   const what = h('select', {'aria-label': 'What is shown for each line', onchange: event => { column = event.target.value; draw(); }}, COLUMNS.map(([id, text]) => h('option', {value: id}, text)));
-  const body = h('div', {class: 'body code', tabindex: 0});
-  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Source'), name, h('span', {class: 'grow'}), what), body);
+  const body = h('div', {class: 'body code', tabindex: 0}), calls = h('div', {class: 'calls', role: 'region', 'aria-label': 'Called by the program', tabindex: 0, hidden: true});
+  show(pane, h('div', {class: 'head'}, h('h2', {}, 'Source'), name, h('span', {class: 'grow'}), what), calls, body);
   let data = null, file = 0, shownKey = '';
 
   async function load() {
-    if (!run.a) { name.hidden = what.hidden = true; show(body, empty('No run is open, so there is no kernel to show.')); return; }
+    if (!run.a) { name.hidden = what.hidden = calls.hidden = true; show(body, empty('No run is open, so there is no kernel to show.')); return; }
     name.hidden = what.hidden = false;
     const [t0, t1] = spanOf(), id = run.a.id;
     loading(body, 'the source');
@@ -51,6 +52,8 @@ export function startSource(pane, fail) {
     if (!data) return;
     name.value = file;
     const lines = data.lines.filter(line => line.file === file), source = data.files.find(one => one.i === file);
+    calls.hidden = !data.calls.length;
+    show(calls, h('div', {class: 'muted'}, 'called by the program: time, line, launches'), data.calls.slice(0, CALLS).map(call), data.calls.length > CALLS && h('div', {class: 'muted'}, `and ${plural(data.calls.length - CALLS, 'more line')}`));
     if (!source) { show(body, empty('This run has no kernel source: nothing was launched, or its lines are unknown.', h('p', {}, 'Timeline and Machine show what ran.'))); return; }
     const by = new Map(lines.map(line => [line.number, line]));
     const most = Math.max(...data.lines.map(line => line.path.ns), 1e-9), longest = Math.max(0, ...(source.text || '').split('\n').map(one => one.length));
@@ -109,6 +112,13 @@ export function startSource(pane, fail) {
   subscribe(['loaded', 'scope', 'range'], () => load().then(selected).catch(fail));
   subscribe(['sel'], () => selected().catch(() => {}));
   new ResizeObserver(() => { if (body.clientHeight) { if (!body.scrollTop) shownKey = ''; draw(); } }).observe(body);
+}
+
+// A line of the program that launched a collective or a tensor operation.
+function call({place, text, launches, ns: took}) {
+  const choose = number => change({scope: `launch:${number}`, w: null, range: null});
+  return h('div', {class: 'call'}, h('span', {class: 'num', title: 'its launches together'}, ns(took)), h('span', {class: 'where', title: place}, place.split('/').pop()), h('code', {title: text}, coloured(text)),
+    h('span', {}, launches.slice(0, NUMBERS).map(number => [' ', h('button', {class: 'plain', 'aria-label': `launch ${number} alone`, onclick: () => choose(number)}, String(number))]), launches.length > NUMBERS && ` of ${count(launches.length)}`));
 }
 
 function coloured(text) {

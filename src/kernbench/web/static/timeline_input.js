@@ -2,7 +2,7 @@
 import {say, textScale, tip} from './dom.js';
 import {change, state} from './state.js';
 import {onKey} from './keys.js';
-import {KIND_NAMES, LETTERS, kb, launchesOf, run, scopeOf, windowOf} from './run.js';
+import {KIND_NAMES, LETTERS, kb, launchesOf, run, scopeOf, shortCall, windowOf} from './run.js';
 import {AXIS_H, LAUNCH_H, clampWindow, headHeight, labelWidth, launchesHeight, viewNow} from './timeline_view.js';
 import {Tiles} from './tiles.js';
 import {ns, pct} from './units.js';
@@ -162,7 +162,7 @@ export function startInput(canvas, tl, draw) {
     canvas.style.cursor = at?.part === 'axis' ? 'grab' : at?.op || at?.part === 'label' || at?.piece ? 'pointer' : 'default';
     let text = '';
     if (at?.part === 'path' && at.piece) text = `${at.piece.name}, ${ns(at.piece.t1 - at.piece.t0)}\n${at.piece.op >= 0 ? `op ${at.piece.op}` : ''}${tl.finish ? `\n${tl.finish.sentence}` : ''}`;
-    else if (at?.part === 'launches' && at.scope) text = `${at.scope.name}, ${ns(at.scope.t1 - at.scope.t0)}\nclick: ${scopeOf().id === at.scope.id ? 'back to all' : 'this launch alone, with its messages'}`;
+    else if (at?.part === 'launches' && at.scope) text = `${at.scope.name}, ${ns(at.scope.t1 - at.scope.t0)}${at.scope.called_at ? `\n${shortCall(at.scope.called_at)}` : ''}\nclick: ${scopeOf().id === at.scope.id ? 'back to all' : 'this launch alone, with its messages'}`;
     else if (at?.op) {
       const kind = KIND_NAMES[LETTERS[at.op.kind]];
       text = 'id' in at.op ? `${at.op.text || kind}  ${ns(at.op.t1 - at.op.t0)}\n${kind}, ${at.lane.component}\n${ns(at.op.t0)} to ${ns(at.op.t1)}`
