@@ -25,7 +25,7 @@ QUEUES = {"slots": 2, "credit_ns": 8.0, "order": "voq"}
 
 def to_all(a: Any, out: Any, tl: Any) -> None:
     """Every PE reads all of a matrix that lies on all cubes, and writes its own part of another."""
-    total = tl.load(a, (64, 32))
+    total = tl.load(a.storage, (64, 32))
     tl.store(out.local, tl.sum(total, axis=0) * (tl.program_id(0) + 1))
 
 

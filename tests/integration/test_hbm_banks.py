@@ -24,6 +24,7 @@ def product(x, y, tl):
     tl.wait(tl.composite("gemm", tl.ref(x), tl.ref(x), out_ptr=y, tile_shape=(32, 32, 32)))
 
 
+@pytest.mark.needs("n_to_one", reason="the model of banks takes accesses whole")
 def test_kernels_read_and_write_through_banks():
     x = np.arange(64 * 64, dtype=np.float16).reshape(64, 64) % 7
     (_, y), ns = run_kernel(double, x, np.zeros_like(x), topology=machine())
@@ -35,12 +36,14 @@ def test_kernels_read_and_write_through_banks():
     )
 
 
+@pytest.mark.needs("n_to_one", reason="the model of banks takes accesses whole")
 def test_nothing_is_replayed():
     engine = GraphEngine(machine())
     assert engine.stats.composites.why_not == "the memory has banks"
     assert engine.composite_replayer is None
 
 
+@pytest.mark.needs("n_to_one", reason="the model of banks takes accesses whole")
 def test_a_read_takes_the_latency_of_its_bank():
     def read(x, tl):
         tl.load(x, (1, 32), "f16")  # one line of 64 bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import kernbench
 from kernbench import repeatable
 from kernbench.policy.placement.dp import DPPolicy
@@ -18,6 +20,7 @@ def accesses(x, y, tl):
     tl.load(y)
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_a_run_with_fast_paths_is_the_run_without():
     def bench(torch):
         x = torch.zeros(64, 256, dp=DPPolicy(cube="row_wise", pe="row_wise"))

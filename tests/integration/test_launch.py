@@ -236,6 +236,7 @@ def mmu(run: GraphEngine, cube: int, pe: int) -> PeMmuComponent:
     return found
 
 
+@pytest.mark.needs("va", reason="other address models map nothing in MMUs")
 def test_a_mapping_reaches_the_mmus_it_is_for_and_takes_time() -> None:
     run = engine()
     entries = (MapEntry(0x1000, 0xA000, 64), MapEntry(0x2000, 0xB000, 64, cube=1), MapEntry(0x3000, 0xC000, 64, pe=2))
@@ -251,6 +252,7 @@ def test_a_mapping_reaches_the_mmus_it_is_for_and_takes_time() -> None:
     assert mmu(run, 1, 2).translate(0x3010, 8) == [(0xC010, 8)]
 
 
+@pytest.mark.needs("va", reason="other address models map nothing in MMUs")
 def test_unmapping_takes_as_long_as_mapping() -> None:
     run = engine()
     run.wait(run.submit(MmuMapMsg(sip=0, entries=(MapEntry(0x1000, 0xA000, 64),))))
@@ -260,6 +262,7 @@ def test_unmapping_takes_as_long_as_mapping() -> None:
     assert mmu(run, 15, 7).table.mapped_bytes == 0
 
 
+@pytest.mark.needs("va", reason="other address models map nothing in MMUs")
 def test_a_farther_cube_is_mapped_later() -> None:
     def mapping_ns(cube: int) -> float:
         run = engine()

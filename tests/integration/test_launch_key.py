@@ -59,6 +59,7 @@ def operands(run: Run, kernel: Any) -> tuple[Tensor, Tensor]:
     return run.tensors(count=1, shape=(rows, 256), dp=dp)[0], run.tensors(count=1)[0]
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs")
 @pytest.mark.parametrize("kernel", [loads_own, loads_shared])
 def test_a_place_that_is_out_of_bounds(kernel: Any) -> None:
     """A part has 17 x 512 = 8704 bytes; a load of 1024 that begins at 8192, whole rounds of channels behind the start
@@ -75,6 +76,7 @@ def test_a_place_that_is_out_of_bounds(kernel: Any) -> None:
     assert same(program) == 2 * CUBES
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs")
 @pytest.mark.parametrize("at", [256, 3 * 256, ROUND + 256])
 @pytest.mark.parametrize("kernel", [loads_own, loads_shared])
 def test_another_place_among_channels(kernel: Any, at: int) -> None:
@@ -94,6 +96,7 @@ def loads_over_two_parts(x: Any, y: Any, first: int, apart: int, other: int, tl:
     tl.store(y + 2 * ROUND, tl.load(x + int(other) * ROUND, (1, row)))
 
 
+@pytest.mark.needs("va", reason="a dense block over two parts")
 @pytest.mark.parametrize(
     "places",
     [

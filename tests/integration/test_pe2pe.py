@@ -29,10 +29,12 @@ def rows(n_slots: int = 4, buffer_kind: str = "tcm", credit: str = "posted") -> 
     return {(str(row["hop"]), int(str(row["size_bytes"]))): row for row in found}  # type: ignore[misc]  # rows of a bench are plain dicts
 
 
+@pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 def test_a_row_for_each_hop_and_size() -> None:
     assert list(rows()) == [(hop, nbytes) for hop in HOPS for nbytes in (256, 4096, 65536)]
 
 
+@pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 @pytest.mark.parametrize("hop", HOPS)
 def test_a_small_message_is_there_before_a_store_is_acknowledged(hop: str) -> None:
     row = rows()[hop, 256]
@@ -40,6 +42,7 @@ def test_a_small_message_is_there_before_a_store_is_acknowledged(hop: str) -> No
     assert row["send_recv_ns"] < row["store_load_ns"]
 
 
+@pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 @pytest.mark.parametrize("hop", HOPS)
 def test_reading_the_slot_is_what_consumption_adds_to_a_message_of_one_slot(hop: str) -> None:
     # 256 bytes at 512 GB/s are 0.5 ns, 4 KiB are 8 ns.
@@ -48,6 +51,7 @@ def test_reading_the_slot_is_what_consumption_adds_to_a_message_of_one_slot(hop:
         assert row["send_recv_ns"] - row["send_ns"] == pytest.approx(slot_ns)
 
 
+@pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 @pytest.mark.parametrize("hop", HOPS[:-1])
 def test_with_blocking_credits_a_message_costs_at_least_as_much_as_a_store(hop: str) -> None:
     """A receive waits for its credit as a store does for its acknowledgement, over the same path, and it wakes."""
@@ -57,6 +61,7 @@ def test_with_blocking_credits_a_message_costs_at_least_as_much_as_a_store(hop: 
         assert blocking["send_ns"] > posted["send_ns"]
 
 
+@pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 def test_far_away_four_slots_are_too_few_to_keep_the_way_full() -> None:
     # Over 6 cubes a credit comes back later than 4 slots of 4 KiB take to leave at 128 GB/s: DMA, which has no slots,
     # is faster, and so are messages with 32 slots.
@@ -65,6 +70,7 @@ def test_far_away_four_slots_are_too_few_to_keep_the_way_full() -> None:
     assert rows(32)["same cube", 65536]["send_ns"] == pytest.approx(rows()["same cube", 65536]["send_ns"], rel=0.05)
 
 
+@pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 def test_rings_elsewhere_than_in_tcm_are_slower() -> None:
     for hop in HOPS:
         assert rows(buffer_kind="sram")[hop, 4096]["send_recv_ns"] > rows()[hop, 4096]["send_recv_ns"]
@@ -76,6 +82,7 @@ def test_physical_addresses_reach_no_other_pe() -> None:
         run_bench(resolve("pe2pe").run, graph, RunOptions(device="whole"), name="pe2pe")
 
 
+@pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 @pytest.mark.parametrize("hop", ["next cube", "other SIP"])
 def test_bytes_of_rings_in_hbm_are_the_launchs_that_sends_them_also_when_they_land_after_its_end(hop: str) -> None:
     """64 KiB: sent they are written once; received they are read too; stored they are written again."""

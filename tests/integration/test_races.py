@@ -252,6 +252,7 @@ def take_own(x, out, tl):
     tl.store(out.local, tl.load(x.local))
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 @pytest.mark.parametrize(
     ("second", "wait", "kinds"),
     [
@@ -271,6 +272,7 @@ def test_launches_follow_each_other_on_a_pe_and_elsewhere_once_the_host_has_wait
     assert {race.kind for race in engine.found_races()} == kinds
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_waiting_for_everything_counts_even_after_many_requests(engine: GraphEngine) -> None:
     with RuntimeContext(engine) as torch:
         x, out = torch.empty(16, 64, dp=ROWS), torch.empty(16, 64, dp=ROWS)
@@ -299,6 +301,7 @@ def test_a_host_write_races_with_a_launch_under_way_and_not_with_a_later_one(eng
     assert host.source_line == "engine.wait(engine.submit(write(x.shards[0].pa)))"
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_ranks_know_what_was_done_before_they_began_and_their_starter_what_they_did(engine: GraphEngine) -> None:
     with RuntimeContext(engine) as torch:
         x, out = torch.empty(16, 64, dp=ROWS), torch.empty(16, 64, dp=ROWS)
@@ -308,6 +311,7 @@ def test_ranks_know_what_was_done_before_they_began_and_their_starter_what_they_
     assert engine.found_races() == []
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_ranks_that_do_not_wait_for_each_other_race(engine: GraphEngine) -> None:
     with RuntimeContext(engine) as torch:
         x, out = torch.zeros(16, 64, dp=ROWS), torch.empty(16, 64, dp=ROWS)
@@ -316,6 +320,7 @@ def test_ranks_that_do_not_wait_for_each_other_race(engine: GraphEngine) -> None
     assert {(race.kind, race.tensor) for race in engine.found_races()} == {("read-write", "x")}
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_a_rank_that_waits_for_another_ones_event_knows_what_that_did(engine: GraphEngine) -> None:
     with RuntimeContext(engine) as torch:
         x, out = torch.zeros(16, 64, dp=ROWS), torch.empty(16, 64, dp=ROWS)
