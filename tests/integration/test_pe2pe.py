@@ -51,6 +51,7 @@ def test_reading_the_slot_is_what_consumption_adds_to_a_message_of_one_slot(hop:
         assert row["send_recv_ns"] - row["send_ns"] == pytest.approx(slot_ns)
 
 
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 @pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 @pytest.mark.parametrize("hop", HOPS[:-1])
 def test_with_blocking_credits_a_message_costs_at_least_as_much_as_a_store(hop: str) -> None:
@@ -82,6 +83,7 @@ def test_physical_addresses_reach_no_other_pe() -> None:
         run_bench(resolve("pe2pe").run, graph, RunOptions(device="whole"), name="pe2pe")
 
 
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 @pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
 @pytest.mark.parametrize("hop", ["next cube", "other SIP"])
 def test_bytes_of_rings_in_hbm_are_the_launchs_that_sends_them_also_when_they_land_after_its_end(hop: str) -> None:

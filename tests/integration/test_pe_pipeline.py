@@ -74,6 +74,7 @@ def product(m: int, k: int, n: int):
 
 
 class TestSimpleCommands:
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_a_load_a_product_and_a_store_follow_one_another(self):
         def kernel(a, b, c, tl):
             tl.store(c, tl.dot(tl.load(a), tl.load(b)))
@@ -148,20 +149,24 @@ class TestSimpleCommands:
 
 
 class TestTiles:
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_one_tile_passes_every_stage(self):
         time_ns, _ = timed(streamed, *product(32, 64, 32))
         assert time_ns == 1 + 2 * READ + FETCH + GEMM + STORE + WRITE
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_the_second_tile_hides_behind_its_reads(self):
         # Reads follow one another; while tile 1 is read (58 ns), tile 0 is fetched, computed, stored and written (57).
         time_ns, _ = timed(streamed, *product(64, 64, 32))
         assert time_ns == 1 + 4 * READ + FETCH + GEMM + STORE + WRITE
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_many_streamed_tiles_are_bound_by_dma(self):
         time_ns, records = timed(streamed, *product(128, 128, 64))
         assert len(stages(records, "GEMM")) == 4 * 2 * 2
         assert time_ns == 1 + 16 * 2 * READ + FETCH + GEMM + STORE + WRITE
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_one_pinned_operand_halves_the_reads(self):
         def kernel(a, b, c, tl):
             x = tl.load(a)
@@ -171,6 +176,7 @@ class TestTiles:
         # The load is 64 flits. B's tile is read again for each of the four row tiles; 57 ns of the last tile remain.
         assert time_ns == (1 + 64 + 13) + 1 + 4 * READ + FETCH + GEMM + STORE + WRITE
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_pinned_tiles_are_bound_by_compute(self):
         def kernel(a, b, c, tl):
             x, y = tl.load(a), tl.load(b)
@@ -221,6 +227,7 @@ class TestTiles:
         assert took[-1] == (8, 6, 1, 1.0)
         assert sum(m * k * n for m, k, n, _ in took) == 40 * 70 * 33
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_epilogues_share_the_compute_slot(self):
         def kernel(a, b, c, tl):
             tl.wait(
@@ -262,6 +269,7 @@ class TestTiles:
         _, records = timed(kernel, f16(32, 64), f16(64, 32), np.zeros((32, 32), out), np.zeros(32, bias))
         assert [record.t_end - record.t_start for record in stages(records, "MATH")] == [each_ns]
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_an_op_of_scope_kernel_makes_a_second_pass(self):
         def kernel(a, b, c, tl):
             tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, epilogue=[{"op": "relu", "scope": "kernel"}]))
@@ -270,6 +278,7 @@ class TestTiles:
         first = 1 + 2 * READ + FETCH + GEMM + STORE + WRITE
         assert time_ns == first + (8 + 13) + 4 + 8 + 4 + WRITE  # read, fetch, f32 math, store and write of 2048 bytes
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_a_result_that_stays_is_not_written(self):
         def kernel(a, b, c, tl):
             out = tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b)))
@@ -279,6 +288,7 @@ class TestTiles:
         assert time_ns == 1 + 2 * READ + FETCH + GEMM + STORE + 1 + WRITE
         assert not stages(records, "DMA_WRITE")
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_a_tiled_math_op_streams(self):
         def kernel(a, b, tl):
             tl.wait(tl.composite("math", tl.ref(a), out_ptr=b, math_op="exp"))
@@ -305,6 +315,7 @@ class TestTiles:
 
 
 class TestResources:
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_a_load_waits_behind_the_queue_only_not_behind_the_feeder(self):
         def kernel(a, b, c, d, tl):
             tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c)
@@ -318,6 +329,7 @@ class TestResources:
             # One tile is being read, `depth` tiles wait in the queue, and the feeder holds back the others.
             assert load.t_start - begin == (1 + depth) * 2 * READ
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_composites_are_fed_one_after_the_other(self):
         def kernel(a, b, c, d, tl):
             tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c)
@@ -328,6 +340,7 @@ class TestResources:
         assert [r.params["tile_id"] for r in stages(records, "GEMM")] == [0, 1, 2, 3, 0, 1, 2, 3]
         assert time_ns == 1 + 8 * 2 * READ + FETCH + GEMM + STORE + WRITE  # and the kernel ends with the last of them
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_two_requests_under_way_share_the_latency(self):
         graph = machine(pe_dma={"outstanding": 2})
         time_ns, records = timed(streamed, *product(64, 64, 32), graph=graph)
@@ -339,6 +352,7 @@ class TestResources:
         assert [record.params["tile_id"] for record in reads] == [0, 0, 1, 1]
         assert time_ns < 1 + 4 * READ + FETCH + GEMM + STORE + WRITE
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_a_full_register_file_stalls_the_fetch(self):
         def kernel(a, b, c, tl):
             x, y = tl.load(a), tl.load(b)
@@ -353,6 +367,7 @@ class TestResources:
         two = machine(pe_fetch_store={"register_file_bytes": 65536})
         assert timed(kernel, *arrays, graph=two)[0] == loads + 1 + 32 + 3 * 64 + 16 + 45
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_tile_buffers_hold_up_the_feeder(self):
         def kernel(a, b, c, tl):
             tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), out_ptr=c, tile_shape=(32, 64, 32)))
@@ -362,6 +377,7 @@ class TestResources:
         time_ns, _ = timed(kernel, *product(96, 64, 32), graph=graph)
         assert time_ns == 1 + 3 * (2 * READ + FETCH + GEMM + STORE + WRITE)
 
+    @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
     def test_buffers_are_free_for_the_next_tile_when_they_are_fetched(self):
         def kernel(a, b, tl):
             tl.wait(tl.composite("gemm", tl.ref(a), tl.ref(b), tile_shape=(32, 64, 32)))
@@ -436,6 +452,7 @@ def test_a_tile_reported_done_twice_is_a_fault():
         timed(streamed, *product(32, 64, 32), graph=graph)
 
 
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 def test_the_short_way_to_a_plain_memory_takes_the_time_of_packets():
     graph = load_topology(None, TINY | {f"{PE}.pe_dma.impl": "pe_pipeline_blocks:PacketDma"})
     arrays = product(70, 130, 40)
@@ -445,6 +462,7 @@ def test_the_short_way_to_a_plain_memory_takes_the_time_of_packets():
     assert short == packets
 
 
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 @pytest.mark.needs("addresses", reason="PE 0 reads rows of PE 1")
 def test_a_tile_whose_rows_lie_in_two_memories_is_read_from_both():
     def kernel(a, b, c, tl):

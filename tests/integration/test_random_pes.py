@@ -124,6 +124,7 @@ def test_every_program_ends_with_the_right_numbers_and_no_sooner_than_its_work_a
     assert ns >= read / DMA_GBS
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 @settings(
     max_examples=12, deadline=None, derandomize=True
 )  # a margin that was measured, not a law: the same every time
@@ -140,6 +141,7 @@ def test_more_requests_at_a_time_are_not_slower_but_for_what_overtakes_on_a_shar
     assert four <= 1.01 * two
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 @pytest.mark.parametrize("attr", ["outstanding", "engines_per_direction"])
 def test_two_reads_at_a_time_of_operands_at_different_distances_end(attr):
     """Tiles overtake each other in the DMA: the far operand of the first is later than the near one of the second."""

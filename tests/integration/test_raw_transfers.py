@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 import kernbench
 from kernbench.ccl.algorithms.rings import mesh_cycle
 from kernbench.policy.placement.dp import DPPolicy
@@ -55,6 +57,8 @@ def exchange_ns(cubes: int, pes: int, nbytes: int) -> float:
     return run(program, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2})
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 def test_two_sips_exchange_at_the_speed_of_pcie_when_all_pes_take_part_and_one_pe_alone_does_not() -> None:
     """4.5 MiB each way take 37 us over 128 GB/s. A PCIe endpoint stores a message before it sends it on: many PEs keep
     it busy meanwhile, one alone with three messages does not.
@@ -122,6 +126,7 @@ def reading_ns(w: int, h: int, piece: int) -> float:
     return run(program, {"system.sips.count": 1, "sip.cube_mesh.w": w, "sip.cube_mesh.h": h})
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
 def test_a_ring_of_cubes_moves_at_the_speed_of_its_links() -> None:
     """A step is a load from the PE's own HBM, and then all eight PEs share 512 GB/s to the next cube: 16 KiB more per
     PE are 64 ns and 256 ns more per step.
@@ -131,6 +136,8 @@ def test_a_ring_of_cubes_moves_at_the_speed_of_its_links() -> None:
     assert large - small == 3 * more  # steps; times are exact sums
 
 
+@pytest.mark.needs("addresses", reason="its kernels read the parts of other PEs")
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 def test_everybody_reading_from_everybody_takes_longer_than_the_ring_and_the_more_so_the_more_cubes() -> None:
     """Pieces of far cubes cross several links, which the ring's never do."""
     few, more = (reading_ns(*case) / ring_ns(*case) for case in ((2, 2, 16 * 1024), (3, 2, 16 * 1024)))

@@ -106,22 +106,25 @@ def test_a_fetch_that_waits_for_registers_is_released_by_the_op_that_gave_them_b
 # ---- the host
 
 
-def test_host_writes_and_mappings_are_ops_and_loads_depend_on_what_the_host_wrote():
+@pytest.mark.parametrize(("model", "maps"), [("va", "mmu_map mmu_unmap"), ("la", "baaw_install baaw_remove")])
+def test_host_writes_and_mappings_are_ops_and_loads_depend_on_what_the_host_wrote(model, maps):
     def kernel(x, tl):
         tl.load(x)
 
     log = OpLog()
-    with RuntimeContext(GraphEngine(load_topology(None, {"system.sips.count": 1}), op_log=log)) as torch:
+    one = {"system.sips.count": 1, "system.address_model": model}
+    with RuntimeContext(GraphEngine(load_topology(None, one), op_log=log)) as torch:
         x = torch.from_numpy(np.ones(64, np.float32), name="x")
         torch.launch("k", kernel, x)
         x.cpu()
+    mapped, unmapped = maps.split()
     records = dict(log.items())
     names = [(r.op_name, r.params.get("tensor"), r.release) for r in records.values() if r.op_kind == "host"]
     assert names == [
         ("host_write", "x", "host"),  # both set out at once, and the bytes are there first
-        ("mmu_map", "x", "host"),
+        (mapped, "x", "host"),
         ("host_read", "x", "host"),
-        ("mmu_unmap", "", "host"),
+        (unmapped, "", "host"),
     ]
     write = next(number for number, r in records.items() if r.op_name == "host_write")
     assert records[write].component_id == "sip0.io0.pcie_ep"

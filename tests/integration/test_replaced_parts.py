@@ -141,6 +141,8 @@ def product(a, b, c, tl):
 A, B = (np.random.default_rng(n).standard_normal(s).astype(np.float16) for n, s in enumerate([(32, 64), (64, 32)]))
 
 
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
+@pytest.mark.needs("va", reason="there are no MMUs, and segments reach the DMA engine, in other models")
 @pytest.mark.parametrize(
     ("parts", "ns"),
     [
@@ -161,6 +163,7 @@ def test_a_kernel_runs_on_parts_that_only_have_the_members(parts, ns):
     np.testing.assert_allclose(run.arrays[2].astype(np.float32), expected, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.needs("va", reason="there are no MMUs, and segments reach the DMA engine, in other models")
 @pytest.mark.parametrize(
     ("part", "cls", "what", "hint"),
     [
@@ -180,6 +183,7 @@ def test_a_part_that_lacks_a_member_is_told_which(part, cls, what, hint):
     assert "kernbench.components.builtin." in caught.value.hint
 
 
+@pytest.mark.needs("va", reason="there are no MMUs, and segments reach the DMA engine, in other models")
 @pytest.mark.parametrize(
     ("name", "interfaces"),
     [

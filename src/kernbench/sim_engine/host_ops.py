@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from kernbench.common.messages import HostMessage, MemoryReadMsg, MemoryWriteMsg, MmuMapMsg, MmuUnmapMsg
+from kernbench.common.messages import (
+    BaawSegmentInstallMsg,
+    BaawSegmentRemoveMsg,
+    HostMessage,
+    MemoryReadMsg,
+    MemoryWriteMsg,
+    MmuMapMsg,
+    MmuUnmapMsg,
+)
 from kernbench.components.recording import FieldValue
 
 HOST_KIND = "host"
@@ -21,4 +29,10 @@ def host_op(msg: HostMessage) -> tuple[str, dict[str, FieldValue]] | None:
     if isinstance(msg, MmuUnmapMsg):
         nbytes = sum(entry.nbytes for entry in msg.entries)
         return "mmu_unmap", {"va": msg.entries[0].va, "nbytes": nbytes, "entries": len(msg.entries), "tensor": label}
+    if isinstance(msg, BaawSegmentInstallMsg):
+        segments = msg.segments
+        nbytes = sum(segment.la_size for segment in segments)
+        return "baaw_install", {"la": segments[0].la_base, "nbytes": nbytes, "entries": len(segments), "tensor": label}
+    if isinstance(msg, BaawSegmentRemoveMsg):
+        return "baaw_remove", {"la": msg.la_base, "nbytes": msg.la_size, "tensor": label}
     return None

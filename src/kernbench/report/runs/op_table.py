@@ -33,6 +33,8 @@ _PORTS = {
     "host_read": ("H", "read"),
     "mmu_map": ("H", "map"),
     "mmu_unmap": ("H", "map"),
+    "baaw_install": ("H", "map"),
+    "baaw_remove": ("H", "map"),
 }
 _PORT_ORDER = ("span", "read", "write", "fetch", "store", "gemm", "math", "memory", "send", "recv", "message", "map")
 _ADDRESSES = ("src_addr", "dst_addr", "address")
