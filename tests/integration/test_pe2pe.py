@@ -83,12 +83,17 @@ def test_physical_addresses_reach_no_other_pe() -> None:
         run_bench(resolve("pe2pe").run, graph, RunOptions(device="whole"), name="pe2pe")
 
 
-@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 @pytest.mark.needs("addresses", reason="it stores to the memories of other PEs")
+@pytest.mark.parametrize("mode", ["n_to_one", "one_to_one"])
 @pytest.mark.parametrize("hop", ["next cube", "other SIP"])
-def test_bytes_of_rings_in_hbm_are_the_launchs_that_sends_them_also_when_they_land_after_its_end(hop: str) -> None:
-    """64 KiB: sent they are written once; received they are read too; stored they are written again."""
-    machine = load_topology(None, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
+def test_bytes_of_rings_in_hbm_are_the_launchs_that_sends_them_also_when_they_land_after_its_end(
+    hop: str, mode: str
+) -> None:
+    """64 KiB: sent they are written once; received they are read too; stored they are written again. With one_to_one a
+    kernel ends while some of the eight requests of a chunk have landed.
+    """
+    changes = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.memory_map.hbm_mapping_mode": mode}
+    machine = load_topology(None, changes)
     params = {"hop": hop, "size_bytes": 65536, "buffer_kind": "hbm"}
     result = run_bench(point, machine, RunOptions(device="whole"), params=params)
     moved = {launch.name: launch.bytes_hbm for launch in result.launches}

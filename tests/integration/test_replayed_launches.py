@@ -725,6 +725,7 @@ def test_cubes_and_sips_of_a_machine_are_alike(overrides: dict[str, int]) -> Non
     assert [len(each) for each in alike.values()] == [1, 1]
 
 
+@pytest.mark.needs("va", reason="other address models have no MMU")
 def test_a_recording_asks_mmus_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an MMU remembered of the translations of a recording would be wrong for the machine."""
     asked: list[PeMmuComponent] = []

@@ -51,9 +51,11 @@ class MessageCounter:
         """A chunk is in memory."""
         if not self.is_over:
             self.carry(path, nbytes)
-        if to_channels is None:
-            return
-        memory = path[-1]
+        if to_channels is not None:
+            self.land_part(path[-1], to_channels)
+
+    def land_part(self, memory: str, to_channels: ChannelTraffic) -> None:
+        """Some of a chunk is in memory. What was counted so is taken back before the chunk lands as a whole."""
         if self.is_over:
             self.late[memory] = self.late.get(memory, NO_TRAFFIC).plus(to_channels)
         else:

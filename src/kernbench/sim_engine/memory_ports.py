@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, NoReturn, Protocol
 
+from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import FabricError
+from kernbench.common.ipcq import Chunk
 from kernbench.common.last_of import LastOf
 from kernbench.components.base import Context, MemoryComponent, Packet
 from kernbench.components.memory_port import (
@@ -329,12 +331,15 @@ class ChannelPort:
         requests = self._requests(access)
         parts = len(requests)
         landed = LastOf(parts, partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload))
+        in_parts = _ChunkInParts(payload, self.path[-1], parts, landed) if isinstance(payload, Chunk) else None
         joined = None if done is None else _Joined(parts, done)
         left = None if on_left is None else _LastLeft(parts, on_left)
         for place, (channel, start, size) in enumerate(requests):
             granules = self._granules(access, channel)
             part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, parts), granules)
-            self._ports[channel].put(part, landed)
+            bursts = -(-size // self.burst_bytes) * self.burst_bytes
+            counted = landed if in_parts is None else partial(in_parts, ChannelTraffic(bursts, written_bytes=size))
+            self._ports[channel].put(part, counted)
 
     def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
         return refuse_multicast(self.path)
@@ -375,6 +380,27 @@ def _in_turn(arrived: Callable[[object], object], payload: object, then: Callabl
     arrived(payload)
     if then is not None:
         then()
+
+
+class _ChunkInParts:
+    """Called for the landing of each request of a message's chunk, which its sender counts: its kernel may end between
+    two of them.
+    """
+
+    __slots__ = ("_earlier", "_landed", "_memory", "_missing", "_sender")
+
+    def __init__(self, chunk: Chunk, memory: str, parts: int, landed: LastOf) -> None:
+        self._sender, self._memory, self._missing, self._landed = chunk.sender, memory, parts, landed
+        self._earlier = NO_TRAFFIC
+
+    def __call__(self, part: ChannelTraffic) -> None:
+        self._missing -= 1
+        if self._missing:
+            self._earlier = self._earlier.plus(part)
+            self._sender.land_part(self._memory, part)
+        elif self._earlier != NO_TRAFFIC:
+            self._sender.land_part(self._memory, NO_TRAFFIC.minus(self._earlier))
+        self._landed()
 
 
 class _Joined:

@@ -188,7 +188,7 @@ def _of_strides(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) 
     starts = _offsets(shape[:outer], strides_bytes[:outer])
     if not starts.size or not nbytes:
         return Lanes(shape, dtype, ())
-    return _lanes_of(shape, dtype, lane_runs(starts, nbytes), strides_bytes)
+    return _lanes_of(shape, dtype, lane_runs(starts, nbytes), strides_bytes, is_gather=True)
 
 
 def _offsets(shape: tuple[int, ...], strides_bytes: tuple[int, ...]) -> Offsets:
