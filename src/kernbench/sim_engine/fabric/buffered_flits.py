@@ -1,12 +1,13 @@
 """Flits in finite buffers, beside the agenda of an engine: what `FlitQueues` is for links without buffers.
 
 Moved by `buffer_loop.py`, compiled where numba is installed, as plain Python otherwise; times are the same bit for bit.
-All flits go this way: nothing is planned or reserved on a network with buffers.
+All flits go this way: no transfer is planned on a network with buffers. Links can be reserved once all are credited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -72,6 +73,7 @@ class BufferedFlits:
         self._outputs = _outputs(network) if self._buffers.order == "voq" else {}
         self._rules = _rules(self._buffers, max(self._outputs.values(), default=0) + 1)
         self._state = self._begin(len(network.link_ends), links)
+        self._users = links.users
         self._under_way: list[Transfer | None] = []
         self._free_places: list[int] = []
         self._trees: dict[Transfer, _Tree] = {}  # multicasts under way, by their first segment
@@ -81,6 +83,7 @@ class BufferedFlits:
         self._more(_CREDITS, "credit_next", loop.FREE_CREDIT)
         self.next_ns = INFINITY
         self.moved_to_ns = 0.0  # up to where `move` went
+        self._set_aside = False  # whether events of other transfers are not in the heap
 
     def _begin(self, links: int, shared: Links) -> loop.State:
         """The state of an idle network."""
@@ -179,6 +182,8 @@ class BufferedFlits:
     def _free(self, transfer: Transfer, place: int) -> None:
         """A transfer has ended: its place may be taken again, or those of all of a multicast with its last segment."""
         self._under_way[place] = None
+        for link in transfer.links:
+            self._users[link] -= 1
         if transfer.tree is None:
             self._free_places.append(place)
             return
@@ -279,7 +284,7 @@ class BufferedFlits:
             ended(transfer, float(state.end_ns[at]), int(state.end_link[at]))
         if counts[loop.IS_FULL]:
             self._make_room()
-        elif self.next_ns == INFINITY and len(self._free_places) < len(self._under_way):
+        elif self.next_ns == INFINITY and len(self._free_places) < len(self._under_way) and not self._set_aside:
             raise FabricError("flits in buffers wait for one another", hint="report this: routes are checked for it")
         self.has_entered = counts[loop.ENTERED] > 0
         return counts[loop.HOPS_DONE]
@@ -311,6 +316,40 @@ class BufferedFlits:
             transfer.sink.pending.append(written)
             if len(transfer.sink.pending) > transfer.sink.most_pending:
                 transfer.sink.flush(self.moved_to_ns)
+
+    # ---- for reservations
+
+    def settled_ns(self, links: Iterable[int] | None = None) -> float:
+        """When the last credit of some links' buffers, or of all, is back, as far as flits have started so far."""
+        state, each = self._state, self._rules.layers * self._rules.channels
+        wanted = range(len(state.credits) // each) if links is None else links
+        latest = 0.0
+        for link in wanted:
+            for buffer in range(link * each, link * each + each):
+                if state.returning[buffer] >= 0:
+                    latest = max(latest, float(state.credit_at_ns[state.returning_last[buffer]]))
+        return latest
+
+    @contextmanager
+    def without_events(self) -> Iterator[None]:
+        """For a while, as if nothing was under way: transfers on other links than those under way are moved in the
+        past. What is left of them at the end joins what was there before.
+        """
+        state, before = self._state, (self.next_ns, self.moved_to_ns, float(self._state.clock[loop.NOW_NS]))
+        size = int(state.counts[loop.HEAP])
+        events = [(float(state.heap_ns[at]), int(state.heap_key[at])) for at in range(size)]
+        state.counts[loop.HEAP] = 0
+        self.next_ns, self._set_aside, was_set_aside = INFINITY, True, self._set_aside
+        try:
+            yield
+        finally:
+            for at, key in events:
+                if self._state.counts[loop.HEAP] + loop.MOST_PUSHES >= len(self._state.heap_ns):
+                    self._lengthen("heap_ns", "heap_key")
+                loop.push(self._state.heap_ns, self._state.heap_key, self._state.counts, at, key)
+            _, self.moved_to_ns, self._state.clock[loop.NOW_NS] = before
+            self.next_ns = float(self._state.heap_ns[0]) if self._state.counts[loop.HEAP] else INFINITY
+            self._set_aside = was_set_aside
 
     # ---- room
 

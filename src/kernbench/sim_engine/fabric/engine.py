@@ -237,6 +237,8 @@ class FlitEngine(FlitSteps):
         self.compile_after = INFINITY
         self.buffered = BufferedFlits(self.network, self.links, self.counters, is_compiled=is_compiled)
         self.loop = self.buffered
+        settled_ns = self.buffered.settled_ns
+        self.reservations.are_settled = lambda links, now: settled_ns(links) <= now
         self.lacks_numba = is_compiled and not self.buffered.is_compiled
 
     @property
@@ -265,7 +267,7 @@ class FlitEngine(FlitSteps):
             time, order = agenda.current[0][:2] if agenda.current or agenda.load() else (INFINITY, 0.0)
             flit_ns = loop.next_ns
             if flit_ns <= until and (flit_ns < time or (flit_ns == time and loop.next_order < order)):
-                self.events += loop.move(until, time, order, self._last_flit_left)
+                self.move_loop(loop, until, time, order)
                 if self.buffered is not None and self.buffered.has_entered:
                     self.recalled = True
                     until = self.buffered.moved_to_ns
@@ -285,6 +287,10 @@ class FlitEngine(FlitSteps):
             elif self.recalled:
                 until = now
         return self._moved(done, until)
+
+    def move_loop(self, loop: FlitLoop, until: float, time: float = INFINITY, order: float = 0.0) -> None:
+        """Let flits of the loop move up to `until`, or to what the agenda has at `time`."""
+        self.events += loop.move(until, time, order, self._last_flit_left)
 
     def _last_flit_left(self, transfer: Transfer, at: float, link: int) -> None:
         """A flit of the queues is the last of its transfer, and arrives at the end of its path at `at`."""

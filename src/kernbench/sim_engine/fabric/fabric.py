@@ -35,7 +35,7 @@ class Fabric:
     `mode="flits"` does without trains and reservations; times are the same bit for bit. An `activity` sees every flit
     on every link and channel: nothing can be reserved then. After `compile_after` events a compiled loop moves
     flits that meet, where numba is installed; times are the same. Infinity leaves it off. On a network with finite
-    buffers all flits are moved one by one, by a compiled loop from the first on.
+    buffers all flits are moved one by one, by a compiled loop from the first on; links can be reserved all the same.
     """
 
     def __init__(
@@ -55,6 +55,9 @@ class Fabric:
         self._counters = self.engine.counters
         if network.buffers is not None:
             self.engine.use_buffers(is_compiled=compile_after < INFINITY)
+            # Round robin keeps its turns while a link is idle, so that no two idle states are alike.
+            is_stateless = network.buffers.arbitration == "asking" and not self._counters.sees_flits
+            self.engine.reservations.are_allowed = mode == "adaptive" and is_stateless
             mode = "flits"
         elif not self._counters.sees_flits:
             self.engine.compile_after = compile_after
@@ -254,6 +257,11 @@ class Fabric:
                     f"node {self.network.names[node]!r} has no memory channels", hint="add_channels there"
                 )
         return self.engine.reservations.reserve(links, nodes, on_interrupt, self.engine.now)
+
+    @property
+    def settled_ns(self) -> float:
+        """When the last slot of a buffer is credited, as far as flits have moved so far; 0 without finite buffers."""
+        return 0.0 if self.engine.buffered is None else self.engine.buffered.settled_ns()
 
     @property
     def sequence(self) -> Iterator[int]:

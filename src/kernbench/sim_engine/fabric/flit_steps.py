@@ -71,17 +71,15 @@ class FlitSteps:
 
     def begin(self, transfer: Transfer, now: float) -> None:
         """Move a transfer flit by flit, from its first link on."""
-        if self.buffered is not None:
-            if transfer.sink is not None:
-                transfer.sink.users += 1
-            self.buffered.begin(transfer, now, is_watched=self.counters.sees_flits)
-            return
         links, flits = self.links, transfer.flits
         users = links.users
         for link in transfer.links:
             users[link] += 1
         if transfer.sink is not None:
             transfer.sink.users += 1
+        if self.buffered is not None:
+            self.buffered.begin(transfer, now, is_watched=self.counters.sees_flits)
+            return
         if transfer.fed_by is not None:
             return  # its flits come from the segment that it begins at
         if transfer.pace is not None:

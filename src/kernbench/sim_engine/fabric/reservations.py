@@ -5,9 +5,9 @@ called first (`on_disturbed(now)`), at the instant at which the transfer sets ou
 The reservation is released as a whole by then. Then the transfer goes on as if nothing had been reserved. So a fast
 path may be added or removed without changing a single time.
 
-- Only idle resources can be reserved: every flit sent has left the link, every burst is finished, and no other
-  reservation covers it. Else the answer is None. A link into a node with a user's delay rule is refused: such a rule
-  cannot be forecast.
+- Only idle resources can be reserved: every flit sent has left the link, every burst is finished, every slot of its
+  buffer, if it has one, is credited, and no other reservation covers it. Else the answer is None. A link into a node
+  with a user's delay rule is refused: such a rule cannot be forecast.
 - Links are directions: a pair of nodes has two. One reservation may have any number, and channels of several nodes.
 - An owner may have several reservations; only those that are interrupted end. Of several that one transfer interrupts,
   those of links come first, in order of its path, then that of the channels. An owner may release any when called.
@@ -53,13 +53,16 @@ class Reservation:
 class Reservations:
     """All reservations on one fabric's links and channels. Nothing can be reserved before `allow`."""
 
-    __slots__ = ("_by_link", "_by_node", "_groups", "_links", "_network", "_newcomer", "are_allowed", "held")
+    __slots__ = (
+        "_by_link", "_by_node", "_groups", "_links", "_network", "_newcomer", "are_allowed", "are_settled", "held",
+    )  # fmt: skip
 
     def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup]) -> None:
         self._network = network
         self._links = links
         self._groups = groups
         self.are_allowed = False
+        self.are_settled: Callable[[Iterable[int], float], bool] | None = None  # of links with finite buffers
         self._by_link: list[Reservation | None] = [None] * len(links.free)
         self._by_node: dict[int, Reservation] = {}
         self._newcomer: float = INFINITY  # order of the newcomer on whose behalf owners are being called
@@ -77,6 +80,8 @@ class Reservations:
         for link in wanted:
             if by_link[link] is not None or users[link] or free[link] > now or delay_rule[ends[link][1]] is not None:
                 return None
+        if self.are_settled is not None and not self.are_settled(wanted, now):
+            return None
         for node in channels:
             if node in self._by_node or not self._groups[node].is_idle(now):
                 return None

@@ -9,7 +9,7 @@ planned again. What is left when the rewind has caught up joins all of that.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.engine import FlitEngine
@@ -32,7 +32,12 @@ class RewoundFabric:
     def catch_up(self, now: float, order: float) -> None:
         """Let all happen that comes before injection `order` at `now`, at which everything before `now` has."""
         engine, agenda = self._engine, self._engine.agenda
-        while agenda.next_time() <= now:
+        while True:
+            if engine.buffered is not None and engine.buffered.next_ns <= now:  # flits come before ends and injections
+                engine.move_loop(engine.buffered, now)
+                continue
+            if agenda.next_time() > now:
+                break
             event = agenda.current[0]
             if event[1] >= order:
                 break
@@ -60,8 +65,9 @@ def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
     # A caller in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
     engine.queues, engine.compile_after, engine.recalled = None, INFINITY, False
     fabric = RewoundFabric(engine)
+    buffered = nullcontext() if engine.buffered is None else engine.buffered.without_events()
     try:
-        with engine.reservations.without_newcomer():
+        with engine.reservations.without_newcomer(), buffered:
             yield fabric
     finally:
         engine.agenda = agenda

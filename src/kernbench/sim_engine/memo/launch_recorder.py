@@ -62,7 +62,7 @@ class LaunchRecorder:
         """The recording of a launch, or of several on a SIP each, on these PEs of a region, with `memories` as nodes
         that have channels; None where there is none: it leaves the region, fails, or cannot be compared with others.
         """
-        if self._private is None:
+        if self._private is None or self._private.fabric.settled_ns > self._private.env.now:
             self._private = PrivateMachine(self._machine)
         self._private.take_mappings(keys)
         _share_compiled_loop(self._private.fabric.engine, self._machine.fabric.engine)
@@ -148,6 +148,10 @@ class _LaunchRun:
         tail = self._tail
         assert tail is not None
         moved = self._moved(tail.done)
+        late = [] if tail.credits is None else tail.credits.arrived
+        quiet_ns = max(tail.now, private.fabric.settled_ns)  # its links are reserved until all slots are credited
+        if any(self._begin_ns + credit.at_ns < quiet_ns for credit in late):
+            return None  # they would be late
         if moved is None or not all(trace.is_usable for trace in traces):
             return None
         contents = None if self._contents is None else self._contents.take_program()
@@ -166,8 +170,8 @@ class _LaunchRun:
         number_of = {key: number for number, key in enumerate(self._keys)}
         return LaunchRecording(
             self._begin_ns, self._region, self._keys, self._places, leases, directions, traces, results, work, rows,
-            pointers, memory, messages, tail.now - self._begin_ns, moved, waits, channels,
-            [number_of[key] for key in self._results], [] if tail.credits is None else tail.credits.arrived, contents,
+            pointers, memory, messages, quiet_ns - self._begin_ns, moved, waits, channels,
+            [number_of[key] for key in self._results], late, contents,
         )  # fmt: skip
 
     def abandon(self) -> None:

@@ -38,7 +38,8 @@ class SubNetwork:
         self.paths = [tuple(str(nodes[node]) for node in there.nodes) for there, _ in routes]  # in ours
         self.channels = [(at, node) for node, at in nodes.items() if node in whole.channel_specs]  # ours, the whole's
         self.memories = [whole.names[node] for _, node in self.channels]
-        self.can_be_reserved = not any(
+        # A composite is recorded on links without buffers, from whose state in the middle of it others are recorded.
+        self.can_be_reserved = whole.buffers is None and not any(
             route.loops or route.has_delay_rule or route.control_only_link is not None
             for both in routes
             for route in both
