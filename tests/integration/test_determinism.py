@@ -89,15 +89,15 @@ def test_trains_and_flits_agree_on_every_op(bench: str) -> None:
 def test_when_garbage_is_collected_changes_no_log(algorithm: str) -> None:
     """A block of TCM is free when its last holder drops it, also one that an engine wrote for a kernel."""
     logs = []
-    young, *older = gc.get_threshold()
-    for threshold in (0, 50):  # never, all the time
-        gc.set_threshold(threshold, *older)
+    before = gc.get_threshold()
+    for threshold in (0, 50):  # never, all the time; what has outlived that is not looked through again
+        gc.set_threshold(threshold, 10, 100_000)
         try:
             options = RunOptions(device="whole")
             params = {"n_elem": 12288, "algorithm": algorithm}
             result = run_bench(resolve("ccl-allreduce").run, machine(), options, name="ccl", params=params)
         finally:
-            gc.set_threshold(young, *older)
+            gc.set_threshold(*before)
         logs.append(digest(result))
     assert logs[0] == logs[1]
 

@@ -46,7 +46,7 @@ def tune(
     """Measure the algorithms of one table; `say` is called with each measurement. Raises UsageError if none is
     possible.
     """
-    machine = _Machine(graph, table, config)
+    machine = _CollectiveRuns(graph, table, config)
     trials: list[Measurement] = []
     before: list[Measurement] = []
     for nbytes in sizes:
@@ -62,7 +62,7 @@ def tune(
     return Tuned(table, rows, chosen, tuple(before), tuple(trials))
 
 
-class _Machine:
+class _CollectiveRuns:
     """Runs of one collective."""
 
     def __init__(self, graph: TopologyGraph, table: str, config: CclConfig) -> None:

@@ -7,7 +7,7 @@ MATMUL_DTYPE and MATMUL_SEED. Its variants say where the operands are when the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -79,12 +79,7 @@ def gemm_single_pe(
     dtype: DTypeName = "f16",
     seed: Seed = 0,
 ) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)
-    left, right = torch.from_numpy(a, name="a"), torch.from_numpy(b, name="b")
-    out = torch.empty(m, n, dtype=product_dtype(dtype), name="c")
-    torch.launch("gemm", gemm_kernel, left, right, out, block_m)
-    torch.check(out, lambda: product(a, b))
+    _launch_product(torch, (m, k, n), dtype, seed, "gemm", gemm_kernel, block_m)
 
 
 @bench(
@@ -104,9 +99,19 @@ def matmul_composite(
     dtype: DTypeName = "f16",
     seed: Seed = 0,
 ) -> None:
+    in_tcm = 2 - VARIANTS.index(variant)
+    _launch_product(torch, (m, k, n), dtype, seed, f"matmul-{variant}", matmul_kernel, in_tcm, tile == "auto")
+
+
+def _launch_product(
+    torch: RuntimeContext, shape: tuple[int, int, int], dtype: str, seed: int, name: str, kernel: Callable[..., None],
+    *args: object,
+) -> None:  # fmt: skip
+    """Launch `kernel` for c = a b, and check c."""
+    m, k, n = shape
     rng = np.random.default_rng(seed)
     a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)
     left, right = torch.from_numpy(a, name="a"), torch.from_numpy(b, name="b")
     out = torch.empty(m, n, dtype=product_dtype(dtype), name="c")
-    torch.launch(f"matmul-{variant}", matmul_kernel, left, right, out, 2 - VARIANTS.index(variant), tile == "auto")
+    torch.launch(name, kernel, left, right, out, *args)
     torch.check(out, lambda: product(a, b))

@@ -15,11 +15,11 @@ from typing import Final
 
 from kernbench.ccl.calls import CollectiveName, Per
 from kernbench.ccl.config_check import checked
-from kernbench.ccl.config_layers import FILE, layer_of, merge, read_layer, shipped, with_table
+from kernbench.ccl.config_layers import FILE, layer_of, read_layer, shipped, with_table
 from kernbench.ccl.config_spec import AUTO, PER_CUBE, AlgorithmConfig, CclConfig, two_rings_fit
 from kernbench.common.errors import UsageError
 from kernbench.topology.readers import closest, show
-from kernbench.topology.yaml_marks import SourceMark
+from kernbench.topology.yaml_marks import SourceMark, merge
 
 VARIABLE: Final = "KERNBENCH_CCL"
 CclSource = str | Path | Mapping[str, object] | CclConfig | None

@@ -61,16 +61,6 @@ def layer_of(value: object, mark: SourceMark) -> Marked:
     raise _stop(mark, "", f"{show(value)} cannot stand in a configuration", "use numbers, text, lists and mappings")
 
 
-def merge(under: Marked, over: Marked) -> Marked:
-    """Merge two trees; `over` takes precedence."""
-    if isinstance(under.value, dict) and isinstance(over.value, dict):
-        merged = dict(under.value)
-        for key, child in over.value.items():
-            merged[key] = merge(merged[key], child) if key in merged else child
-        return Marked(merged, over.mark)
-    return over
-
-
 def with_table(layer: Marked) -> Marked:
     """A layer in which `auto: FILE` is replaced by that file's own `auto`."""
     if not isinstance(layer.value, dict):

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec
+from kernbench.cli.yaml_file import read_yaml
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sweep.points import Value
 from kernbench.sweep.scenario import Scenario, Workload
-from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
+from kernbench.topology.yaml_marks import Marked
 
 BENCH = "llm-layer"
 EXAMPLE = "workloads: [{ name: prompt, model: llama3-8b, phase: prefill, tokens: 2048, weight: 0.4 }]"
@@ -30,14 +31,7 @@ OWN = ("name", "weight")
 
 def read_scenario(name: str, bench: BenchSpec) -> Scenario:
     """The scenario that a file describes; raises UsageError or TopologyError for what cannot be read."""
-    path = Path(name)
-    try:
-        with path.open("rb") as file:
-            text = file.read(4 * MAX_CHARS).decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"the scenario cannot be read: {why}", where=name, hint="give a YAML file") from None
-    root = parse_yaml(text, name)
+    root = read_yaml(name, "scenario")
     if not isinstance(root.value, dict) or "workloads" not in root.value:
         raise UsageError("the file has no workloads", where=name, hint=f"write {EXAMPLE}")
     for key, node in root.value.items():
@@ -55,7 +49,7 @@ def read_scenario(name: str, bench: BenchSpec) -> Scenario:
             raise _wrong(node, f"workload '{workload.name}' is one that was listed", "add their weights instead")
         found.append(workload)
     title = root.value.get("name")
-    return Scenario(path.stem if title is None else str(title.value), tuple(found))
+    return Scenario(Path(name).stem if title is None else str(title.value), tuple(found))
 
 
 def _workload(node: Marked, bench: BenchSpec, number: int) -> Workload:

@@ -28,10 +28,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernbench.cli.yaml_file import read_yaml
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sweep.points import Value, plain_value
-from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
+from kernbench.topology.yaml_marks import Marked
 
 TEXTS = ("bench", "scenario", "topology", "cost", "device", "cluster", "out", "mode")
 KEYS = {  # key -> meaning
@@ -88,16 +89,9 @@ class SweepFile:
 
 def read_sweep_file(name: str) -> SweepFile:
     """The sweep that a file describes; raises UsageError or TopologyError for what cannot be read."""
-    path = Path(name)
-    try:
-        with path.open("rb") as file:
-            text = file.read(4 * MAX_CHARS).decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"the sweep cannot be read: {why}", where=name, hint="give a YAML file") from None
-    root = parse_yaml(text, name)
+    root = read_yaml(name, "sweep")
     keys = _mapping(root, "the file", "bench, over, ...")
-    found = SweepFile(path)
+    found = SweepFile(Path(name))
     for key, node in keys.items():
         if key not in KEYS:
             close = nearest(key, KEYS)

@@ -14,8 +14,8 @@ from kernbench.runtime_api.tensor_base import TensorBase
 from kernbench.sim_engine.engine import GraphEngine
 
 
-class WaitHost(Protocol):
-    """The part of the context that waits for launches."""
+class OpHost(Protocol):
+    """The part of the context that operations on tensors wait by."""
 
     engine: GraphEngine
 
@@ -43,7 +43,7 @@ class _Running:
 class OpOrder:
     """The operations of a context that may still be running."""
 
-    def __init__(self, torch: WaitHost) -> None:
+    def __init__(self, torch: OpHost) -> None:
         self._torch = torch
         self._running: list[_Running] = []
 

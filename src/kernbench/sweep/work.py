@@ -49,7 +49,7 @@ class PointOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
+class _PricedMachine:
     graph: TopologyGraph
     digest: str
     cost: float
@@ -62,7 +62,7 @@ class PointRunner:
         self._context = context
         self._fn = context.target.load()
         self._cost = context.cost.load() if context.cost is not None else default_cost
-        self._machines: OrderedDict[str, _Machine] = OrderedDict()
+        self._machines: OrderedDict[str, _PricedMachine] = OrderedDict()
 
     def run(self, task: PointTask) -> PointOutcome:
         began = time.perf_counter()
@@ -82,7 +82,7 @@ class PointRunner:
         except MemoryError:
             return failed_row(point, "out of memory", task.number, **known)
 
-    def _run(self, point: Point, machine: _Machine) -> BenchResult:
+    def _run(self, point: Point, machine: _PricedMachine) -> BenchResult:
         context = self._context
         options = RunOptions(device=context.device, verify_data=context.verify_data, threads=1)
         try:
@@ -92,11 +92,11 @@ class PointRunner:
         except (Exception, SystemExit) as error:
             raise bench_failed(context.title, self._fn, error) from error
 
-    def _machine(self, point: Point) -> _Machine:
+    def _machine(self, point: Point) -> _PricedMachine:
         key = point.machine_key
         if key not in self._machines:
             graph = load_topology(self._context.machine, point.machine)
-            self._machines[key] = _Machine(graph, machine_hash(graph.spec), self._cost_of(graph))
+            self._machines[key] = _PricedMachine(graph, machine_hash(graph.spec), self._cost_of(graph))
             while len(self._machines) > MACHINES_KEPT:
                 self._machines.popitem(last=False)
         self._machines.move_to_end(key)
@@ -114,7 +114,7 @@ class PointRunner:
         return float(cost)
 
 
-def _row_of(result: BenchResult, task: PointTask, machine: _Machine) -> SweepRow:
+def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> SweepRow:
     launches = result.launches
     rooflines = [roofline_of(launch, machine.graph) for launch in launches]
     exec_ns = sum(roofline.exec_ns for roofline in rooflines)

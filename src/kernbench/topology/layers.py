@@ -18,7 +18,16 @@ from kernbench.topology.faults import child_of, key_loc, key_path
 from kernbench.topology.readers import show
 from kernbench.topology.record import Loc
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.yaml_marks import MAX_CHARS, MAX_DEPTH, MAX_VALUES, Marked, SourceMark, parse_yaml, shipped_yaml
+from kernbench.topology.yaml_marks import (
+    MAX_CHARS,
+    MAX_DEPTH,
+    MAX_VALUES,
+    Marked,
+    SourceMark,
+    merge,
+    parse_yaml,
+    shipped_yaml,
+)
 
 Source = str | Path | MachineSpec | Mapping[str, object] | None
 Overrides = Mapping[str, object]
@@ -41,7 +50,7 @@ def _with_types(tree: Marked) -> Marked:
     cube = _children(tree)["cube"]
     whole = {}
     for name, own in types.items():
-        both = Marked({"cube": _merge(cube, own)}, own.mark)
+        both = Marked({"cube": merge(cube, own)}, own.mark)
         cleared = _clear_superseded(both, Marked({"cube": own}, own.mark)) if isinstance(own.value, dict) else both
         whole[name] = _children(cleared)["cube"] if isinstance(own.value, dict) else own
     mark = _children(tree)["cube_types"].mark
@@ -95,7 +104,7 @@ def _stack(source: Source) -> Marked:
         _stop("load_topology", "", f"cannot load a machine from {show(source)}", "give a path, a mapping or a spec")
     tree = layers[0]
     for layer in layers[1:]:
-        tree = _clear_superseded(_merge(tree, layer), layer)
+        tree = _clear_superseded(merge(tree, layer), layer)
     return tree
 
 
@@ -169,15 +178,6 @@ def _marked(value: object, mark: SourceMark) -> Marked:
     return build(value, 1)
 
 
-def _merge(under: Marked, over: Marked) -> Marked:
-    if isinstance(under.value, dict) and isinstance(over.value, dict):
-        merged = dict(under.value)
-        for key, child in over.value.items():
-            merged[key] = _merge(merged[key], child) if key in merged else child
-        return Marked(merged, over.mark)
-    return over
-
-
 # --------------------------------------------------------------------------------------------------------- overrides
 
 
@@ -192,7 +192,7 @@ def _override(tree: Marked, overrides: Overrides) -> Marked:
         except TopologyError as error:
             faults += error.faults
             continue
-        tree, layer = _merge(tree, step), _merge(layer, step)
+        tree, layer = merge(tree, step), merge(layer, step)
     if faults:
         raise TopologyError(faults)
     return _clear_superseded(tree, layer)
@@ -236,7 +236,7 @@ def _nest(under: Marked | None, loc: Loc, at: int, node: Marked, mark: SourceMar
         if not isinstance(part, int) or part >= len(value):
             what = f"'{key_path(loc[:at])}' is a list of {len(value)}, it has no entry '{part}'"
             _stop(mark, key_path(loc), what, "count entries from 0, or set the whole list")
-        item = _merge(value[part], _nest(value[part], loc, at + 1, node, mark))
+        item = merge(value[part], _nest(value[part], loc, at + 1, node, mark))
         return Marked([*value[:part], item, *value[part + 1 :]], mark)
     if under is not None and not isinstance(value, dict) and value is not None:
         what = f"'{key_path(loc[:at])}' is a single value, it has no key '{part}'"
@@ -287,4 +287,4 @@ def _set_null(tree: Marked, path: tuple[str, str], keys: dict[str, SourceMark]) 
         return tree
     first, second = path
     inner = Marked({first: Marked({second: Marked(nulls, tree.mark)}, tree.mark)}, tree.mark)
-    return _merge(tree, inner)
+    return merge(tree, inner)

@@ -75,6 +75,16 @@ class Marked:
         return self.value
 
 
+def merge(under: Marked, over: Marked) -> Marked:
+    """Two trees as one: mappings key by key; of all else `over` takes precedence."""
+    if isinstance(under.value, dict) and isinstance(over.value, dict):
+        merged = dict(under.value)
+        for key, child in over.value.items():
+            merged[key] = merge(merged[key], child) if key in merged else child
+        return Marked(merged, over.mark)
+    return over
+
+
 def parse_yaml(text: str, source: str) -> Marked:
     """Read one YAML document; raises TopologyError with every fault found."""
     if len(text) > MAX_CHARS:

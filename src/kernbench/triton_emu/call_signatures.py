@@ -20,7 +20,7 @@ from kernbench.triton_emu.pointer import Address, TensorPtr
 
 PlaceOf = Callable[[int], Hashable | None]
 """Where an address lies, as seen from the group of PEs that a kernel belongs to: which tensor argument, which part of
-it, and how far in it; None for what cannot be told.
+it, and how far in it; None where that is unknown.
 """
 
 MOST_ELEMENTS = 4096  # of an array that is compared, or kept as what a kernel saw

@@ -201,7 +201,7 @@ class CompletionStandIn(_PendingStandIn, CompletionHandle):
 
 
 class TransferStandIn(_PendingStandIn, TransferHandle):
-    """Stands for a load or a store; what it leaves cannot be told before it is waited for."""
+    """Stands for a load or a store; what it leaves is unknown before it is waited for."""
 
     __slots__ = ()
 

@@ -4,7 +4,7 @@ what a partial or a bound method carries, and the same of functions and methods 
 Kernels that may be replayed are run at other moments than in a run that simulates all of them, so none of these values
 may change meanwhile. Plain data is compared by value: numbers, strings, small arrays, containers and objects of plain
 data. Functions, classes and modules are not data; of modules and classes the attributes are looked at that the code
-names. Nothing can be said of anything else, say of a random generator, an iterator or an open file: such a kernel is
+names. Nothing is known of anything else, such as a random generator, an iterator or an open file: such a kernel is
 not replayed. Not seen: what code reaches through local variables, `getattr` or an instance of a library.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from starlette.requests import Request
@@ -25,6 +25,7 @@ from kernbench.web.source_view import SEARCH_HITS, search, sources
 from kernbench.web.tensor_view import tensors
 from kernbench.web.tiles import MARKED, group_rows, tiles
 
+View = TypeVar("View", RunView, ResultsView)
 Handler = Callable[[Shelf, Request], "Response | Json | list[Json]"]
 
 
@@ -37,13 +38,17 @@ def _runs(shelf: Shelf, request: Request) -> Json:
     return {"schema": 1, "runs": shelf.as_json(), "machine": {"id": shelf.machine_id, "name": spec.system.name}}
 
 
-def _view(shelf: Shelf, request: Request) -> RunView:
+def _entry(shelf: Shelf, request: Request, kind: type[View], what: str) -> View:
     entry = shelf.find(request.path_params["r"])
     if isinstance(entry, Damaged):
         raise entry.error
-    if not isinstance(entry, RunView):
-        raise NotThere(f"there is no run '{request.path_params['r'][:20]}' here", hint="/api/runs lists what there is")
+    if not isinstance(entry, kind):
+        raise NotThere(f"there {what} '{request.path_params['r'][:20]}' here", hint="/api/runs lists what there is")
     return entry
+
+
+def _view(shelf: Shelf, request: Request) -> RunView:
+    return _entry(shelf, request, RunView, "is no run")
 
 
 def _map(shelf: Shelf, request: Request) -> MachineMap:
@@ -192,12 +197,7 @@ def _diff(shelf: Shelf, request: Request) -> Json:
 
 
 def _results_view(shelf: Shelf, request: Request) -> ResultsView:
-    entry = shelf.find(request.path_params["r"])
-    if isinstance(entry, Damaged):
-        raise entry.error
-    if not isinstance(entry, ResultsView):
-        raise NotThere(f"there are no results '{request.path_params['r'][:20]}' here", hint="/api/runs lists them")
-    return entry
+    return _entry(shelf, request, ResultsView, "are no results")
 
 
 def _results(shelf: Shelf, request: Request) -> Json:

@@ -58,7 +58,7 @@ MACHINES = {
 }
 GRAPHS = {name: load_topology(None, {**SMALL, **sets}) for name, sets in MACHINES.items()}
 HERE = PeId(0, 0, 0)
-SHAPES = ((256, 512, 256), (100, 200, 300), (512, 64, 512))
+SHAPES = ((128, 512, 128), (100, 200, 300), (512, 64, 512))
 TILES = (None, "auto", (64, 64, 64), (64, 32, 96), (96, 64, 48), (128, 16, 32), (32, 256, 32), (33, 40, 50))
 
 

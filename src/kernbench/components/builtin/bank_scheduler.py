@@ -120,7 +120,7 @@ class BankScheduler:
         return None if found is None else found[0]
 
     def issue(self, now: float) -> Issued | None:
-        """Issue the command that is due at `now`, as `next_ns` said; returns the line that it moves, if any."""
+        """Issue the command that is due at `now`, as `next_ns` gave; returns the line that it moves, if any."""
         if now >= self._refresh_ns:
             self._refresh(now)
             return None

@@ -1,8 +1,8 @@
 """Watches every flit on every link and channel: what each did over time, and what held up whose transfers.
 
-A fabric with an `Activity` moves flits by themselves, or a transfer that is alone as a train, whose flits are told of
-when it is through; times are the same. Transfers are told apart by what they are for (`purpose_of` their tag): a flit
-that waits behind flits of the same purpose is not contended.
+A fabric with an `Activity` moves flits by themselves, or a transfer that is alone as a train, whose flits are reported
+when it is through; times are the same. Transfers are distinguished by what they are for (`purpose_of` their tag): a
+flit that waits behind flits of the same purpose is not contended.
 
 A place is a link, by its index, or a channel: `channel_place`. Bins start at `bin_ns` and are merged in pairs whenever
 there would be more than `most_bins`.

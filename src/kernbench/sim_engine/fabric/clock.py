@@ -36,7 +36,7 @@ class FabricEnvironment(simpy.Environment):
     """A SimPy environment whose `transfer` moves bytes through `fabric`."""
 
     fabric: Fabric
-    now: float = 0.0  # SimPy's property as an attribute: everybody asks for the time, several times per event
+    now: float = 0.0  # SimPy's property as an attribute: it is read several times per event
 
     def __init__(self, fabric: Fabric | None = None) -> None:
         super().__init__(initial_time=0.0)

@@ -9,7 +9,7 @@ by the link that they are ready for, and every link takes its own in order of (t
 do.
 Last flits may be quicker, since they may be smaller, and on the last link of all, which does not count for the window.
 When those that are queued can be through is known, and the first of them ends the window: what an end sets off may be
-in everybody's way.
+in the way of any flit.
 
 Reads that set out together (`loop_reads.py`) wait in one queue until they are at their memories, a node each. A memory
 is to them what a link is to flits: it takes them in order, puts their bursts on its channels, and a flit is ready for

@@ -94,14 +94,14 @@ class Counters:
         return self._tally.so_far()
 
     def done_since(self, before: DoneCounts) -> Iterator[Done]:
-        """Transfers that are done since `done_so_far` said `before`, by kind."""
+        """Transfers that are done since `done_so_far` gave `before`, by kind."""
         self.before_reading()
         return self._tally.since(before)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None
     ) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before`, in order of index; with what
+        """How long links were busy with what is done since `done_so_far` gave `before`, in order of index; with what
         has touched `parts` of the network, or with all.
         """
         self.before_reading()

@@ -316,13 +316,13 @@ class Fabric:
         return self._counters.done_so_far()
 
     def done_since(self, before: DoneCounts) -> Iterator[Done]:
-        """Transfers that are done since `done_so_far` said `before`."""
+        """Transfers that are done since `done_so_far` gave `before`."""
         return self._counters.done_since(before)
 
     def busy_since(
         self, before: DoneCounts, parts: Collection[Hashable] | None = None
     ) -> dict[tuple[Hashable, Hashable], float]:
-        """How long links were busy with what is done since `done_so_far` said `before`, in order of index; with what
+        """How long links were busy with what is done since `done_so_far` gave `before`, in order of index; with what
         has touched `parts` of the network, or with all.
         """
         return self._counters.busy_since(before, parts)

@@ -197,7 +197,7 @@ class FlitQueues:
         Written flits are handed to their memories, and `ended` is called with every last flit and its arrival.
         """
         state = self._state
-        loop.move(until, other_ns, other_order, *state)
+        loop.move(until, other_ns, float(other_order), *state)  # exact; of two types, it would be compiled twice
         self.next_ns = float(self._clock[loop.NEXT_NS])
         ends, writes, events = self._counts[loop.ENDS :].tolist()
         if writes:

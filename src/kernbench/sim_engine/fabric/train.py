@@ -44,7 +44,7 @@ class Train:
 
     def longest_waits(self, known: Sequence[float] | None = None) -> list[tuple[int, float, float]]:
         """Of every link where a flit waits: the link, the longest wait and when it began. Where no flit can have waited
-        as long as is `known` of a link, nothing is said of it.
+        as long as is `known` of a link, it is left out.
         """
         waits: list[tuple[int, float, float]] = []
         for hop, link in enumerate(self.transfer.links):

@@ -33,7 +33,7 @@ WorkByPart = dict[tuple[str, str], tuple[int, float, int]]  # by part of the PE 
 
 
 class Stretch(NamedTuple):
-    """Tiles that end one after the other, told as of another time and other tiles: all of it so much later."""
+    """Tiles that end one after the other, moved to another time and to other tiles: all of it so much later."""
 
     rows: list[TileRow]
     tiles: int

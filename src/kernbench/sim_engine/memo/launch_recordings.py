@@ -101,7 +101,7 @@ class LaunchRecordings:
 
     def _is_new(self, launch: KernelLaunchMsg) -> bool:
         """Whether a collective comes for the first time. Most programs have no second one, so it is run, unless the
-        host has said that it launches much.
+        host has announced that it launches much.
         """
         call = launch.communicator, launch.tag
         is_first = self._first_calls.get(self._kind_of(launch), call) == call

@@ -69,6 +69,11 @@ class UnknownWriters(Writers):
         span.first, span.end = min(span.first, first), max(span.end, first + nbytes)
         span.is_written = span.is_written or is_written
 
+    def is_untouched(self, start: int, end: int) -> bool:
+        """Whether no op has written any of these bytes."""
+        first, past = self._touched(start, end)
+        return first == past
+
     def gaps(self, start: int, end: int) -> Ranges:
         """The ranges of these bytes that no op has written."""
         first, past = self._touched(start, end)
@@ -88,9 +93,9 @@ class WritersOf(Writers):
 
     __slots__ = ("_all", "_pe")
 
-    def __init__(self, everybody: UnknownWriters, pe: str) -> None:
+    def __init__(self, writers: UnknownWriters, pe: str) -> None:
         super().__init__()
-        self._all, self._pe = everybody, pe
+        self._all, self._pe = writers, pe
 
     def note(self, address: int, nbytes: int, op: int | None) -> None:
         assert op is not None
@@ -99,13 +104,13 @@ class WritersOf(Writers):
         self._all.touch(self._pe, address, nbytes, is_written=True)
 
     def of(self, address: int, nbytes: int) -> tuple[int, ...]:
-        everybody = self._all
-        everybody.touch(self._pe, address, nbytes, is_written=False)
-        known, gaps = everybody.of(address, nbytes), everybody.gaps(address, address + nbytes)
+        writers = self._all
+        writers.touch(self._pe, address, nbytes, is_written=False)
+        known, gaps = writers.of(address, nbytes), writers.gaps(address, address + nbytes)
         if not gaps:
             return known
-        everybody.asked.append((self._pe, gaps))
-        return (PLACEHOLDER + len(everybody.asked) - 1, *known)
+        writers.asked.append((self._pe, gaps))
+        return (PLACEHOLDER + len(writers.asked) - 1, *known)
 
 
 class PrivateMachine(Machine):

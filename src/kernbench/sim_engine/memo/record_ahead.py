@@ -122,7 +122,7 @@ class RecordAhead:
         if self._host.why_none:
             return self._host.why_none
         if not self._host.may_begin:
-            return "the host program has not said that it may be run ahead"
+            return "the host program has not announced that it may be run ahead"
         if threading.active_count() > 1:  # a copy of this process has none of the other threads
             return "other threads run in this process"
         return ""

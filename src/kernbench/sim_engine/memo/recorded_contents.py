@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kernbench.common.dtypes import I8, DType, dtype_of
-from kernbench.sim_engine.memo.launch_places import LaunchPlaces
+from kernbench.sim_engine.memo.launch_places import LaunchPlaces, TensorPart
 from kernbench.sim_engine.memo.private_machine import UnknownWriters
 from kernbench.sim_engine.memo.value_program import (
     Anchor,
@@ -88,8 +88,12 @@ class RecordedContents:
             needed += self._written.gaps(read.pa, read.pa + type_.nbytes)
             return
         for start, rows, run, stride in strided_blocks(type_, read.strides_bytes):
+            first = read.pa + start
+            if stride and self._written.is_untouched(first, first + (rows - 1) * stride + run):
+                needed += [(at, run) for at in range(first, first + rows * stride, stride)]
+                continue
             for row in range(rows):
-                at = read.pa + start + row * stride
+                at = first + row * stride
                 needed += self._written.gaps(at, at + run)
 
     # ---- as a program
@@ -188,9 +192,14 @@ class _Compilation:
 
     def _needed(self, pe: str, ranges: list[tuple[int, int]]) -> list[NeededBytes]:
         by_anchor: dict[int, list[tuple[int, int]]] = {}
+        found: list[tuple[int, int]] = []
+        start = end = 0  # of the part that `found` is of: what is read one after the other mostly lies in one
         for pa, nbytes in ranges:
-            anchor, offset = self._place(pe, pa)
-            by_anchor.setdefault(anchor, []).append((offset, nbytes))
+            if not start <= pa < end:
+                part = self._part(pa)
+                start, end = part.pa, part.pa + part.nbytes
+                found = by_anchor.setdefault(self._anchor(pe, part), [])
+            found.append((pa - start, nbytes))
         return [NeededBytes(anchor, *each) for anchor, found in by_anchor.items() for each in merged(sorted(found))]
 
     def _type(self, value: Value) -> int:
@@ -198,6 +207,13 @@ class _Compilation:
 
     def _place(self, pe: str, pa: int) -> tuple[int, int]:
         """A physical address as anchor and offset."""
+        part = self._part(pa)
+        return self._anchor(pe, part), pa - part.pa
+
+    def _part(self, pa: int) -> TensorPart:
         part = self._places.part_at(pa)
         assert part is not None, "a recording does not leave its region"
-        return self._anchors.setdefault((pe, part.key), len(self._anchors)), pa - part.pa
+        return part
+
+    def _anchor(self, pe: str, part: TensorPart) -> int:
+        return self._anchors.setdefault((pe, part.key), len(self._anchors))

@@ -1,0 +1,19 @@
+"""A YAML file that a command is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernbench.common.errors import UsageError
+from kernbench.topology.yaml_marks import MAX_CHARS, Marked, parse_yaml
+
+
+def read_yaml(name: str, what: str) -> Marked:
+    """The contents of a file, with line numbers; raises UsageError or TopologyError for what cannot be read."""
+    try:
+        with Path(name).open("rb") as file:
+            text = file.read(4 * MAX_CHARS).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"the {what} cannot be read: {why}", where=name, hint="give a YAML file") from None
+    return parse_yaml(text, name)
