@@ -16,6 +16,8 @@ from kernbench.benches.registry import list_all
 from kernbench.probes.probe import run_probe
 from kernbench.topology import load_topology
 
+pytestmark = pytest.mark.needs("shipped", reason="figures of the shipped machine")
+
 FEWER_CUBES = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
 SMALLER = {"llm-layer": FEWER_CUBES, "llm-plan": FEWER_CUBES}  # of a whole machine they take half a minute
 GOLDEN = json.loads((Path(__file__).parent / "figures.json").read_text())

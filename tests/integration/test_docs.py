@@ -30,6 +30,8 @@ from kernbench.cli import terminal
 from kernbench.cli.main import main
 from kernbench.components.table import component_class
 
+pytestmark = pytest.mark.needs("shipped", reason="guides show the shipped machine")
+
 ROOT = Path(__file__).parents[2]
 GUIDES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))] if page.exists()]
 OF_FRONTENDS = [page for page in GUIDES if "<!-- needs kernbench[" in page.read_text()]  # run in tests/frontends

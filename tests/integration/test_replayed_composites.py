@@ -21,6 +21,8 @@ from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
 from kernbench.topology import load_topology
 
+pytestmark = pytest.mark.needs("n_to_one", reason="composites over channel routers are simulated tile by tile")
+
 PE = "cube.pe_template"
 PARTS = f"{PE}.components"
 HALF = 1 << 21  # bytes of each tensor on a PE
@@ -144,7 +146,6 @@ def both(graph, programs: list[list[Step]], launches: int = 1) -> Outcome:
 # ---- undisturbed
 
 
-@pytest.mark.needs("n_to_one", reason="composites over channel routers are simulated tile by tile")
 @pytest.mark.parametrize("shape", [(64, 64, 64), (256, 256, 256), (70, 1000, 90), (512, 512, 512), (100, 64, 3000)])
 def test_a_product_that_is_only_command_is_foreseen_and_is_the_same(shape):
     m, k, n = shape
@@ -159,6 +160,7 @@ def test_wherever_the_operands_lie_among_the_channels_and_whatever_a_turn_costs(
     both(graph, [[Step("gemm", 256, 256, 512, offset=offset), Step("gemm", 256, 256, 512)]])
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 def test_pes_in_step_share_one_course():
     seen = both(machine(), [[Step("gemm", 256, 256, 256, bias=True, relu="kernel")] for _ in range(8)], launches=2)
     assert (seen.foreseen, seen.restored) == (16, 0)
@@ -208,6 +210,7 @@ def test_tiles_that_are_run_do_not_grow_with_the_product():
 # ---- disturbed
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 def test_a_crossing_at_every_stage_of_a_period():
     """Another PE reads from the slice, a little later each time: over more than a period of the pipeline."""
     graph, restored = machine(), 0
@@ -259,12 +262,14 @@ def test_a_kernel_that_is_aborted_in_the_middle_of_a_foreseen_composite(cycles):
     assert aborted(fast=True) == aborted(fast=False)
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 def test_a_pe_that_is_disturbed_again_and_again_goes_tile_by_tile():
     shared = [[Step("gemm", 64, 128, 64, source=-pe) for _ in range(6)] for pe in range(4)]
     seen = both(machine(), shared)
     assert seen.foreseen < 12
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 def test_to_ask_why_a_composite_is_simulated_changes_nothing(monkeypatch: pytest.MonkeyPatch):
     """Composites of four PEs interrupt one another, so that they are simulated for several reasons."""
     shared = [[Step("gemm", 64, 128, 64, source=-pe) for _ in range(4)] for pe in range(4)]
@@ -313,6 +318,7 @@ machines = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @settings(max_examples=15, deadline=None)  # `make fuzz-exact` has more
 @given(machines, st.lists(st.lists(steps, min_size=1, max_size=3), min_size=1, max_size=4), st.integers(1, 2))
 def test_random_kernels_on_random_machines(changes, programs, launches):
@@ -322,6 +328,7 @@ def test_random_kernels_on_random_machines(changes, programs, launches):
 # ---- logs and switches
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize("chunk", [64, 1000])
 def test_a_log_that_streams_is_the_same_file(tmp_path: Path, chunk):
     crossing = [Step("cycles", cycles=3500), Step("load", source=-1), Step("gemm")]

@@ -167,6 +167,7 @@ def everything(x: Any, y: Any, seed: int, tl: Any) -> None:
 # ---- nobody comes
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 @pytest.mark.parametrize("log", [True, False], ids=["with a log", "without"])
 @pytest.mark.parametrize("kernel", [products, uneven, masked, neighbours])
 def test_kernels_that_keep_to_their_cube(kernel: Any, log: bool) -> None:
@@ -183,6 +184,7 @@ def test_kernels_that_keep_to_their_cube(kernel: Any, log: bool) -> None:
     assert same(program, log=log) == 4 * CUBES
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 def test_kernels_that_leave_their_cube() -> None:
     @repeatable
     def across(x: Any, y: Any, tl: Any) -> None:
@@ -197,6 +199,7 @@ def test_kernels_that_leave_their_cube() -> None:
     assert same(program) == 6
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 @pytest.mark.parametrize(
     ("apart", "cubes_apart"), [(0, 0), (512, ROUND), (512, 200), (ROUND, 0), (ROUND, 8 * ROUND), (ROUND, ROUND // 2)]
 )

@@ -218,6 +218,7 @@ def test_kernels_that_keep_to_their_cube(kernel: Any, copied: int) -> None:
     assert same(program) == copied
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 def test_kernels_that_leave_their_cube_take_the_course_of_a_sip() -> None:
     def program(run: Run) -> None:
         for sip in (0, 1, 0):
@@ -323,6 +324,7 @@ def test_random_kernels_one_after_the_other(changes: dict[str, object]) -> None:
     assert same(program, graph) == 6 * cubes
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 @pytest.mark.parametrize("dp", [DPPolicy(), DPPolicy(cube="row_wise"), COPY_PER_CUBE])
 def test_replicas(dp: DPPolicy) -> None:
     def program(run: Run) -> None:
@@ -353,6 +355,7 @@ def test_tensors_in_sram_and_in_tcm() -> None:
 # ---- which op waits for which
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 @pytest.mark.parametrize(
     ("apart", "cubes_apart"),  # PEs on the same bytes, on half of them, on others
     [(0, 0), (0, ROUND), (512, ROUND), (512, 200), (ROUND, 0), (ROUND, 8 * ROUND), (ROUND, ROUND // 2)],
@@ -368,6 +371,7 @@ def test_ops_wait_for_those_that_wrote_their_bytes(apart: int, cubes_apart: int)
     assert same(program) >= 4 * CUBES - 2
 
 
+@pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 def test_cubes_at_other_rows_take_one_course(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole rounds of channels apart kernels do the same."""
     calls = noted_calls(monkeypatch)

@@ -266,6 +266,7 @@ def same(late: Outcome, plain: Outcome) -> None:
 # ---- whoever comes, whenever
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(("place", "by"), list(enumerate(["call", "process", "between"])))
 def test_at_instants_of_a_launch(place, by, fast):
@@ -278,6 +279,7 @@ def test_at_instants_of_a_launch(place, by, fast):
         same(late, plain)
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize(
     ("other", "cube", "compile_after"),
     [
@@ -303,6 +305,7 @@ def test_somebody_crosses(other, cube, compile_after, monkeypatch):
         begin_ns += times[len(times) // 2] - late.late.from_ns
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize(("seed", "cube"), [(3, None), (8, 0)])
 @pytest.mark.parametrize("what", ["crosses", "tells"])
 def test_a_kernel_of_another_sip_comes(seed, cube, what):
@@ -313,6 +316,7 @@ def test_a_kernel_of_another_sip_comes(seed, cube, what):
     same(late, plain)
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize(("seed", "compile_after"), [(2, 0), (4, 399), (6, 1 << 30)])
 def test_a_kernel_of_another_cube_comes(seed, compile_after, monkeypatch):
     monkeypatch.setattr(machine_module, "MANY_EVENTS", compile_after)
@@ -322,6 +326,7 @@ def test_a_kernel_of_another_cube_comes(seed, compile_after, monkeypatch):
         same(run(GRAPH, program, late=True, cube=0, known=plain, fast=seed > 2), plain)
 
 
+@pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 def test_nobody_comes():
     """They start when the last of them has been answered for."""
     plain = run(GRAPH, random_program(5))

@@ -94,6 +94,7 @@ def test_a_command_enters_at_the_chiplet_whose_farthest_cube_is_nearest(
         assert machine.submit(command).entry == f"sip0.{chiplet}.pcie_ep"
 
 
+@pytest.mark.needs("va", reason="it looks at MMUs")
 @pytest.mark.parametrize(("cubes", "alone"), [((0, 1), "io0"), ((2, 3), "io1"), ("all", "io0")])
 def test_a_command_takes_as_long_as_where_its_chiplet_is_the_only_one(cubes: Targets, alone: str) -> None:
     for make in (mapping, launch):
@@ -135,6 +136,7 @@ def gone(cubes: Targets) -> MmuUnmapMsg:
     return MmuUnmapMsg(sip=0, target_cubes=cubes, entries=(UnmapEntry(VA, 4096),))
 
 
+@pytest.mark.needs("va", reason="it looks at MMUs")
 @pytest.mark.parametrize("cube", [0, 1, 2, 3])
 def test_a_mapping_does_not_overtake_the_unmapping_of_its_addresses(cube: int) -> None:
     machine = engine()
@@ -146,6 +148,7 @@ def test_a_mapping_does_not_overtake_the_unmapping_of_its_addresses(cube: int) -
     assert [mapped_bytes(machine, other) for other in range(4)] == [4096 if other == cube else 0 for other in range(4)]
 
 
+@pytest.mark.needs("va", reason="it looks at MMUs")
 def test_without_the_order_a_mapping_would_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CommandOrder, "admit", lambda self, command, endpoint: 0.0)
     machine = engine()
@@ -155,6 +158,7 @@ def test_without_the_order_a_mapping_would_overtake(monkeypatch: pytest.MonkeyPa
     assert mapped_bytes(machine, 3) == 0  # what this file is about: nothing else keeps them in order
 
 
+@pytest.mark.needs("va", reason="it looks at MMUs")
 def test_a_command_is_held_only_for_what_it_would_overtake() -> None:
     def takes(*commands: CubeCommand) -> float:
         machine = engine()
@@ -185,6 +189,7 @@ def test_a_launch_on_one_cube_runs_after_the_launch_on_all_that_was_submitted_be
         assert after[0, 3, pe].start_ns >= before[0, 3, pe].end_ns
 
 
+@pytest.mark.needs("va", reason="it looks at MMUs")
 def test_launches_that_start_together_do_so_from_different_chiplets_and_behind_a_command_that_holds_one_back() -> None:
     machine = with_kernel(engine())
     machine.submit(mapping("all", sip=1))  # by io0, so what follows by io1 to cube 3 is held back
@@ -198,6 +203,7 @@ def test_launches_that_start_together_do_so_from_different_chiplets_and_behind_a
 # ---- tensors
 
 
+@pytest.mark.needs("va", reason="it looks at MMUs")
 def test_addresses_of_a_dropped_tensor_serve_a_new_one_at_once() -> None:
     def double(x, y, tl) -> None:  # type: ignore[no-untyped-def]  # a kernel as users write it
         tl.store(y, tl.load(x, (4, 8)) + tl.load(x, (4, 8)))

@@ -125,10 +125,12 @@ def test_a_kernel_that_fails_or_is_stopped_gives_its_tcm_back(torch: RuntimeCont
         assert torch.memory.alloc_tcm(0, 0, pe, 1024 * KIB) == PhysAddr.pe_tcm_addr(0, 0, pe, 0)
 
 
-def test_two_hosts_of_one_machine_share_its_memories() -> None:
-    engine = GraphEngine(machine())
+@pytest.mark.parametrize("model", ["va", "pa", "la"])
+def test_two_hosts_of_one_machine_share_its_memories(model: str) -> None:
+    engine = GraphEngine(load_topology(machine().spec, {"system.address_model": model}))
     first, second = RuntimeContext(engine), RuntimeContext(engine)
     x, y = first.zeros(64), second.zeros(64)
     assert x.shards[0].pa != y.shards[0].pa
+    assert model != "la" or x.la_base != y.la_base  # a PE has one table of segments
     first.close()
     second.close()

@@ -41,7 +41,7 @@ MACHINES = (
     Machine(4, 1, 1, 8),
     Machine(2, 2, 2, 2, address_model="pa"),
     Machine(3, 2, 1, 4, address_model="la"),
-    Machine(1, 2, 1, 2),
+    Machine(1, 2, 1, 2, address_model="va"),
 )
 T = TypeVar("T")
 SHAPES = ((7,), (333,), (1,), (2500,), (8,), (2,), (3, 7), (40, 61), (7, 3), (2, 3, 4))
@@ -161,6 +161,7 @@ def test_a_collective_leaves_what_numpy_has_or_says_why_not(machine: Machine, co
             assert why in outcome, f"{case} on {machine}: {outcome}, not: {why}"
 
 
+@pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 def test_together_the_cases_have_every_algorithm_with_every_op_type_and_placement() -> None:
     """Of what is not refused, so that the test above cannot become hollow."""
     done = [
@@ -184,6 +185,7 @@ def test_together_the_cases_have_every_algorithm_with_every_op_type_and_placemen
 # --------------------------------------------------------------------------------------------------------------- means
 
 
+@pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 @pytest.mark.parametrize("sips", [3, 4])
 @pytest.mark.parametrize(
     ("collective", "algorithm"),

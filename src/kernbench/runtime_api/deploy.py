@@ -46,23 +46,24 @@ class Allocation:
 
 
 class DeviceMemory:
-    """The memory that a host allocates on a tray. `pe_memory` returns the allocator of a PE, which kernels share."""
+    """The memory that a host allocates on a tray. `pe_memory` returns the allocator of a PE, which kernels share;
+    `logical_ranges` is the machine's, with logical addresses.
+    """
 
     def __init__(
         self,
         spec: MachineSpec,
         pe_memory: Callable[[int, int, int], PEMemAllocator],
         cube_memory: Callable[[int, int], CubeSramAllocator],
+        logical_ranges: LogicalAllocator | None,
     ) -> None:
         self._pe = pe_memory
         self._cube = cube_memory
         self._align = spec.cube.hbm_burst_bytes
         self._layout = spec.address_layout
-        self._ranges: VirtualAllocator | LogicalAllocator | None = None
+        self._ranges: VirtualAllocator | LogicalAllocator | None = logical_ranges
         if spec.system.address_model == "va":
             self._ranges = VirtualAllocator(page_size=spec.cube.page_bytes)
-        elif spec.system.address_model == "la":
-            self._ranges = LogicalAllocator(align=self._align)
 
     def alloc(self, specs: Sequence[ShardSpec], space: Space = "hbm") -> Allocation:
         """Allocate blocks for all shards of a tensor; raises AllocationError, and allocates nothing, if they do not

@@ -61,7 +61,9 @@ class TensorStore:
         self._queue = queue
         self._engine = queue.engine
         self._spec = queue.engine.graph.spec
-        self.memory = DeviceMemory(self._spec, queue.engine.pe_memory, queue.engine.cube_memory)
+        engine = queue.engine
+        ranges = engine.logical_ranges if self._spec.system.address_model == "la" else None
+        self.memory = DeviceMemory(self._spec, engine.pe_memory, engine.cube_memory, ranges)
         self._resources: dict[int, _Resources] = {}  # by tensor number
         self._dropped: list[int] = []  # numbers of tensors without references
         self._count = 0

@@ -7,7 +7,7 @@ their context (`components.base.Context`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from kernbench.components.replays import LaunchReplayer
 from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
 from kernbench.policy.address.channel_map import channel_path, channel_requests
+from kernbench.policy.address.la_allocator import LogicalAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.communication_tcm import CommunicationTcm
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Transfer
@@ -230,6 +231,11 @@ class Machine:
         if found is None:
             found = self._cube_memories[sip, cube] = CubeSramAllocator(sip, cube, self._wiring.sizes)
         return found
+
+    @cached_property
+    def logical_ranges(self) -> LogicalAllocator:
+        """The one allocator of logical addresses, which all hosts of a machine share: PEs have one table each."""
+        return LogicalAllocator(align=self.graph.spec.cube.hbm_burst_bytes)
 
     def begin_launch(self, pe: str, launch: RequestId, stream: LaunchStream) -> None:
         if self.tally is not None:
