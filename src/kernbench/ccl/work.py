@@ -186,9 +186,10 @@ def _is_within(part: TensorArg, whole: TensorArg) -> bool:
 
 
 def _by_shards(call: CollectiveCall, spec: MachineSpec) -> Assignment | None:
-    """As `_by_blocks`, where the same PEs hold the input and the output, each a part of its own: a PE loads and stores
-    what it holds. None where that is not so, where few PEs would move many bytes, or where blocks differ in size, so
-    that no rank knows where the others hold them.
+    """As `_by_blocks`, where the PEs that hold the input hold the output too, or the other way round, each a part of its
+    own: a PE loads and stores what it holds. A block of fewer elements than PEs lies on some of them. None where that
+    is not so, where few PEs would move many bytes, or where blocks differ in size, so that no rank knows where the
+    others hold them.
     """
     source, target = call.inputs[0], call.outputs[0]
     at, to = Placement.of(source), Placement.of(target)
@@ -200,10 +201,12 @@ def _by_shards(call: CollectiveCall, spec: MachineSpec) -> Assignment | None:
         return None  # a PE also moves elements within its SIP, from where other PEs hold them
     if _is_within(source, target) or _is_within(target, source):
         return None  # the block of each rank lies on other PEs
-    holders = [shard[:2] for shard in at.shards]
+    holders, wider, where = {shard[:2] for shard in at.shards}, {shard[:2] for shard in to.shards}, target
+    if len(holders) > len(wider):
+        holders, wider, where = wider, holders, source
     larger = max(source.span_bytes, target.span_bytes)
     is_on_all = len(holders) == spec.sip.n_cubes * spec.cube.n_pes
-    if holders != [shard[:2] for shard in to.shards] or not (is_on_all or larger < SPREAD_FROM_BYTES):
+    if not holders <= wider or not (is_on_all or larger < SPREAD_FROM_BYTES):
         return None
     item = dtype_of(source.dtype).itemsize
     shards = tuple(
@@ -213,7 +216,8 @@ def _by_shards(call: CollectiveCall, spec: MachineSpec) -> Assignment | None:
     n_elem = prod((source if call.name == "all_gather" else target).shape)
     if call.name == "all_to_all":
         n_elem //= call.group.size
-    return Assignment(target, to.cubes, to.pes, n_elem, shards=(shards[0], shards[1]))
+    on = Placement.of(where)
+    return Assignment(where, on.cubes, on.pes, n_elem, shards=(shards[0], shards[1]))
 
 
 def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:

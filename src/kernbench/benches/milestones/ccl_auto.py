@@ -115,11 +115,6 @@ def is_same_as_another(collective: str, algorithm: str, sips: int, nbytes: int, 
     return False
 
 
-def is_measured(collective: str, algorithm: str, sips: int, nbytes: int, pes: int) -> bool:
-    here = collective, algorithm, sips, nbytes
-    return can_be_fastest(*here) and not is_same_as_another(*here, pes)
-
-
 def points(
     machine: TopologyGraph,
     *,
@@ -150,8 +145,10 @@ def _settings(mesh: int, collective: str, count: int, nbytes: int) -> list[Setti
     keys: Setting = {"machine:system.sips.count": count, MESH: mesh, "machine:sip.cube_mesh.h": mesh}
     pes = mesh * mesh * CUBE_PES
     found: list[Setting] = []
-    names = [name for name in ALGORITHMS[collective] if is_measured(collective, name, count, nbytes, pes)]
-    if is_long(mesh, count, nbytes):
+    names = [name for name in ALGORITHMS[collective] if not is_same_as_another(collective, name, count, nbytes, pes)]
+    if not is_long(mesh, count, nbytes):
+        names = [name for name in names if can_be_fastest(collective, name, count, nbytes)]
+    else:
         names.sort(key=lambda name: (least_ns(collective, name, count, nbytes), name != _likely(collective, nbytes)))
     for name in names:
         row: Setting = {"collective": collective, "sips": count, "size_bytes": nbytes, "algorithm": name}

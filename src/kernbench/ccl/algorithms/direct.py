@@ -70,8 +70,8 @@ def kernel(
         window=blocks.WINDOW,
     )
     listed = [Block(*my_part(parts[f"part_{rank}"], tl, spread)) for rank in range(n_sips)] if parts else []
-    part = Block(*my_part(t_ptr, tl, spread))
     if collective in ("broadcast", "reduce"):
+        part = Block(*my_part(t_ptr, tl, spread))
         tree = trees.star(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
         channel = make_channel(live=trees.live(n_sips - 1))
         if collective == "reduce":
@@ -80,6 +80,7 @@ def kernel(
             trees.broadcast(channel, *part, tree)
         return
     if collective in ("gather", "scatter"):
+        part = Block(*my_part(t_ptr, tl, spread))
         channel = make_channel(live=(AHEAD + 1) * (n_sips + 1) + 2 * n_sips + 4)
         (gather if collective == "gather" else scatter)(
             channel, *part, [each.address for each in listed], sip_rank, root
@@ -88,6 +89,7 @@ def kernel(
     others = tuple((sip_rank + distance) % n_sips for distance in range(1, n_sips))
     here = (tl.physical_id(1), tl.physical_id(0))
     if listed or (n_sips == 1 and shards is None):  # a list, or a copy by the only rank
+        part = Block(*my_part(t_ptr, tl, spread))
         own = Block(*my_part(out if out is not None else t_ptr, tl, spread))
         one = [own] if collective != "reduce_scatter" else [part]
         mine = own if collective == "reduce_scatter" else part
