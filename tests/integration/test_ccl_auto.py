@@ -160,8 +160,8 @@ def test_32_kib_on_8_sips_take_little_more_than_the_link_and_a_crossing_per_roun
 
 @pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
 def test_a_block_of_fewer_elements_than_pes_takes_no_longer_than_a_larger_one(collective: str) -> None:
-    # 64 B on 4 SIPs are blocks of 8 elements, on 8 of the 16 PEs; 512 B are blocks of 64, on all of them. Every PE sends
-    # from and receives into its own memory in both.
+    # 64 B on 4 SIPs are blocks of 8 elements, on 8 of the 16 PEs; 512 B are blocks of 64, on all of them. Every PE
+    # sends from and receives into its own memory in both.
     graph = load_topology(None, {"system.sips.count": 4, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
     small, large = (measure_alone(graph, Wanted(collective, nbytes, "f16")) for nbytes in (64, 512))  # type: ignore[arg-type]
     assert (small.wrong, large.wrong) == (0, 0)

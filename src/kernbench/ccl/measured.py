@@ -6,13 +6,12 @@ ranks. Other machines use the table `auto` of `ccl.yaml`, and so does a collecti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
+from kernbench.topology.machine_hash import fingerprint, values_of
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.yaml_marks import Marked, parse_yaml
 
@@ -20,13 +19,16 @@ PACKAGE: Final = "kernbench.ccl.tables"
 
 
 def machine_key(spec: MachineSpec) -> str:
-    """What times of collectives depend on besides the number of ranks: 16 hex digits."""
-    values = spec.model_dump(mode="json")
-    del values["energy"], values["area"], values["system"]["name"]
+    """What times of collectives depend on besides the number of ranks: 16 hex digits. As `machine_hash`, it does not
+    change when a key is added to descriptions, as long as a machine leaves it as shipped.
+    """
+    values = values_of(spec)
+    for name in ("energy", "area", "power", "cost", "limits"):
+        values.pop(name, None)
+    del values["system"]["name"]
     for key in ("count", "w", "h"):
         del values["system"]["sips"][key]
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return sha256(text.encode()).hexdigest()[:16]
+    return fingerprint(values)
 
 
 @cache

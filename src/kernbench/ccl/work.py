@@ -186,10 +186,10 @@ def _is_within(part: TensorArg, whole: TensorArg) -> bool:
 
 
 def _by_shards(call: CollectiveCall, spec: MachineSpec) -> Assignment | None:
-    """As `_by_blocks`, where the PEs that hold the input hold the output too, or the other way round, each a part of its
-    own: a PE loads and stores what it holds. A block of fewer elements than PEs lies on some of them. None where that
-    is not so, where few PEs would move many bytes, or where blocks differ in size, so that no rank knows where the
-    others hold them.
+    """As `_by_blocks`, where the PEs that hold the input hold the output too, or the other way round, each a part of
+    its own: a PE loads and stores what it holds. A block of fewer elements than PEs lies on some of them. None where
+    that is not so, where few PEs would move many bytes, or where blocks differ in size, so that no rank knows where
+    the others hold them.
     """
     source, target = call.inputs[0], call.outputs[0]
     at, to = Placement.of(source), Placement.of(target)

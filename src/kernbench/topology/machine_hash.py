@@ -21,7 +21,17 @@ ONE_PASS = {"exp_passes": 1, "div_passes": 1, "erf_passes": 1, "reduction": "pas
 
 def machine_hash(spec: MachineSpec) -> str:
     """SHA-256 of every value of the checked description, the name included, cut to 16 hex digits."""
-    values = spec.model_dump(mode="json")
+    return fingerprint(values_of(spec))
+
+
+def fingerprint(values: dict[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def values_of(spec: MachineSpec) -> dict[str, Any]:
+    """The checked description without the keys that came later and are as shipped."""
+    values: dict[str, Any] = spec.model_dump(mode="json")
     if not spec.fabric.control_bytes:
         del values["fabric"]["control_bytes"]  # as before requests took bandwidth
         if spec.fabric.buffers is None:
@@ -55,5 +65,4 @@ def machine_hash(spec: MachineSpec) -> str:
     for name, default in ONE_PASS.items():
         if attrs.get(name) == default:
             del attrs[name]  # as before functions had costs
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return sha256(text.encode()).hexdigest()[:16]
+    return values
