@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,18 @@ def test_nodes_and_points_are_one_stop_of_tab_each_with_arrows_among_them(page: 
         ".map(plot => [...plot.querySelectorAll('.dot')].filter(one => one.tabIndex === 0).length)"
     )
     assert set(page.ask(dots)) == {1}
+
+
+def test_every_pane_says_that_it_loads(page: Opened, served: Served) -> None:
+    """What the server has not answered yet is held here until all have said so."""
+    held: list[Any] | None = []
+    a_run = re.compile(r"/api/runs/[^/]+/\w+")
+    page.page.route(a_run, lambda route: route.continue_() if held is None else held.append(route))
+    page.page.goto(f"{page.url}#/run?a={served.ids['flash']}&pane=source")
+    for place, what in (("#answer", "verdict"), ("#pane-machine", "machine"), ("#pane-source", "source")):
+        page.page.wait_for_selector(f"{place} .loading >> text=Loading the {what} ...")
+    late, held = held, None
+    for route in late or ():
+        route.continue_()
+    page.settle()
+    assert page.page.locator(".loading:visible").count() == 0

@@ -1,4 +1,4 @@
-"""The kernel benchmark runs and has all its figures; how good they are, is not judged here."""
+"""The kernel benchmark runs and has all its figures. Those in calls of functions are the same everywhere: they hold."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels.py"
 FIGURES = [
     ("pass 1, composite GEMM 64^3 f16 on one PE", 40),
     ("pass 1, the same on 16 PEs", 1),
-    ("pass 1, simple commands in a loop on 8 PEs", 60),
-    ("atomics on one word, 8 PEs", 250),
-    ("polls of one word, 7 PEs", 200),
+    ("pass 1, simple commands in a loop on 8 PEs", None),
+    ("pass 1, simple commands in a loop on 8 PEs, calls", 260),
+    ("atomics on one word, 8 PEs", None),
+    ("atomics on one word, 8 PEs, calls", 640),
+    ("polls of one word, 7 PEs", None),
+    ("polls of one word, 7 PEs, calls", 590),
     ("pass 2, 64^3 f16", 3),
     ("op log in memory", 500),
     ("op log streaming, growth", 10),
     ("empty kernel on 32 PEs, first on the machine", None),
-    ("empty kernel on 32 PEs, first on an engine", 20_000),
-    ("empty kernel on 32 PEs, later", 20_000),
+    ("empty kernel on 32 PEs, first on an engine", None),
+    ("empty kernel on 32 PEs, later", None),
+    ("empty kernel on 32 PEs, later, calls", 230),
 ]
 
 
@@ -44,6 +48,8 @@ def test_every_figure_has_its_bar_and_its_unit(rows: list[dict[str, Any]]) -> No
         assert row["value"] >= 0
         assert row["unit"]
         assert isinstance(row["ok"], bool)
+        if row["unit"].startswith("calls "):
+            assert row["ok"], row
 
 
 def test_the_table_has_a_line_for_each_figure(rows: list[dict[str, Any]]) -> None:

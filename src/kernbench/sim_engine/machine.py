@@ -322,13 +322,14 @@ class Machine:
         assert isinstance(packet, Packet)
         if packet.legs is not None:
             packet.legs.append(transfer)
-        if packet.is_reply and packet.at_end:
+        at_end = packet.at_end
+        if packet.is_reply and at_end:
             assert packet.answer is not None
             packet.answer(packet)
             return
-        if packet.at_end and packet.on_arrival is not None:
+        if at_end and packet.on_arrival is not None:
             packet.on_arrival()
-        if packet.nbytes and packet.at_end and packet.address is not None:
+        if packet.nbytes and at_end and packet.address is not None:
             if packet.node in self._wiring.with_channels and self._legs[packet.path, 0][0] < len(packet.path) - 1:
                 self._hbm_traffic.count_leg(packet)
             if packet.on_arrival is None:

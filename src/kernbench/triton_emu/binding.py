@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -21,11 +20,13 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _KERNELS = 16  # remembered: few run at a time, and what they hold must not stay alive for long
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _ByIdentity:
     """A kernel as itself: two are never equal, and one that cannot be hashed is remembered like any other."""
 
-    kernel: Callable[..., object]
+    __slots__ = ("kernel",)
+
+    def __init__(self, kernel: Callable[..., object]) -> None:
+        self.kernel = kernel
 
     def __hash__(self) -> int:
         return id(self.kernel)
@@ -51,7 +52,13 @@ def _signature(wrapped: _ByIdentity) -> inspect.Signature:
 
 def positional_names(kernel: Callable[..., object]) -> list[str]:
     """The parameters that a launch's arguments go to by position, in order."""
-    return [p.name for p in signature_of(kernel).parameters.values() if p.name != "tl" and p.kind in _POSITIONAL]
+    return list(_names(_ByIdentity(kernel)))
+
+
+@lru_cache(maxsize=_KERNELS)
+def _names(wrapped: _ByIdentity) -> tuple[str, ...]:
+    parameters = _signature(wrapped).parameters.values()
+    return tuple(p.name for p in parameters if p.name != "tl" and p.kind in _POSITIONAL)
 
 
 def bind(
@@ -133,7 +140,7 @@ def tensor_ranges(
     kernel: Callable[..., object], args: Sequence[object], named: Mapping[str, object] | None = None
 ) -> tuple[TensorRange, ...]:
     """The addresses of the tensors among a launch's arguments, under the names of the kernel's parameters."""
-    names = positional_names(kernel)
+    names = _names(_ByIdentity(kernel))
     found: list[TensorRange] = []
     for at, arg in enumerate(args):
         if isinstance(arg, TensorArg):

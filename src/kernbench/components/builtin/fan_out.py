@@ -109,11 +109,14 @@ class _Answers:
             return
         results = self._results[index] = _results_in(answer.payload) if isinstance(answer, Packet) else ()
         self._missing -= 1
-        if self.on_failure is not None and any(result.error is not None for result in results):
-            self._missing = 0
-            self.on_failure([missing for missing, answered in enumerate(self._results) if answered is None])
+        if self.on_failure is not None:
+            for result in results:
+                if result.error is not None:
+                    self._missing = 0
+                    self.on_failure([missing for missing, answered in enumerate(self._results) if answered is None])
+                    break
         if not self._missing:
-            together = tuple(result for part in self._results for result in part or ())
+            together = tuple([result for part in self._results for result in part or ()])
             self._processor.reply(self._packet, payload=together)
 
 
@@ -122,5 +125,5 @@ def _results_in(payload: object) -> tuple[PeResult, ...]:
     if isinstance(payload, PeResult):
         return (payload,)
     if isinstance(payload, tuple):
-        return tuple(item for item in payload if isinstance(item, PeResult))
+        return tuple([item for item in payload if isinstance(item, PeResult)])
     return ()

@@ -47,8 +47,11 @@ class LaunchJob:
     def begin(self, steps: Process) -> None:
         """Run its first step."""
         self._steps = steps
-        with suppress(StopIteration):
-            self._wait_for(next(steps))
+        try:
+            first = next(steps)
+        except StopIteration:
+            return
+        self._wait_for(first)
 
     def go_on(self, event: simpy.Event) -> None:
         """Run its next step: the event that it waits for has fired."""

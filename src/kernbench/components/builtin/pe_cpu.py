@@ -247,7 +247,8 @@ class PeCpuComponent(ActiveComponent):
 
     def _use(self, job: LaunchJob) -> Use:
         ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
-        return use_so_far(self.ctx, self.key, job.launch.stream, {} if ipcq is None else ipcq.landed_late)
+        late = {} if ipcq is None else ipcq.landed_late
+        return use_so_far(self.ctx, self.key, job.launch.stream, late, self._dma_id, self._scheduler_id)
 
     def _result(self, job: LaunchJob, start_ns: float, before: Use, error: KernelFailure | None) -> PeResult:
         now, end_ns = self._use(job), self.env.now

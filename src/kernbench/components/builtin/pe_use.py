@@ -32,13 +32,13 @@ def longest_ns(now_ns: Sequence[float], before_ns: Sequence[float]) -> float:
     return max((now - before for now, before in zip_longest(now_ns, before_ns, fillvalue=0.0)), default=0.0)
 
 
-def use_so_far(ctx: Context, pe: PeKey, stream: LaunchStream, landed_late: ByMemory) -> Use:
+def use_so_far(
+    ctx: Context, pe: PeKey, stream: LaunchStream, landed_late: ByMemory, dma_id: str, scheduler_id: str
+) -> Use:
     """The use of a PE's engines since time 0; one that has not been created yet counts as unused. Traffic of messages
     that landed after their kernel had ended is left out.
     """
-    dma_id = ctx.resolver.find_pe_part(*pe, "pe_dma")
-    dma = ctx.component_so_far(dma_id)
-    scheduler = ctx.component_so_far(ctx.resolver.find_pe_part(*pe, "pe_scheduler"))
+    dma, scheduler = ctx.component_so_far(dma_id), ctx.component_so_far(scheduler_id)
     if dma is None and scheduler is None:
         return NO_USE
     if (interrupt := getattr(scheduler, "interrupt_replay", None)) is not None:

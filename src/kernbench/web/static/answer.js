@@ -1,5 +1,5 @@
 // The answer strip: how long, is it right, what bounded it, what to try; then a bar that adds up to the total.
-import {command, h, roomOf, show} from './dom.js';
+import {command, h, loading, roomOf, show} from './dom.js';
 import {change, state, subscribe} from './state.js';
 import {getJson, query} from './data.js';
 import {run, scopeOf} from './run.js';
@@ -12,6 +12,7 @@ export function startAnswer(place, fail) {
     place.hidden = !run.a || state.view === 'results';
     if (place.hidden) return;
     const scope = scopeOf(), id = run.a.id;
+    loading(place, 'the verdict');
     const found = await getJson(`/runs/${id}/answer?${query({scope: scope.id})}`);
     if (id !== run.a?.id || scope.id !== scopeOf().id) return;
     latest = found;

@@ -67,12 +67,12 @@ function rootNow() {
 }
 
 async function level() {
+  loading(ui.stage, 'the machine');
   if (!state.root) await loadMainLane();
   const root = rootNow();
   const ids = [state.a || run.machineId, ...(state.b && state.mode === 'side' ? [state.b] : [])];
   const key = `${ids}/${root}`;
   if (key !== levelKey) {
-    loading(ui.stage, 'the machine');
     const found = await Promise.all(ids.map(id => getJson(`/runs/${id}/machine?${query({root})}`)));
     if (root !== rootNow()) return;
     models = found.map(drawLevel);
