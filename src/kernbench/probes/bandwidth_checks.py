@@ -80,6 +80,8 @@ def _hot_channel_is_serial(findings: Findings) -> Check | None:
     cube = findings.graph.spec.cube_of(0, 0)
     burst_ns = cube.hbm_burst_bytes / cube.hbm_channel_bw_gbs
     for direction, _ in DIRECTION_SUFFIXES:
+        if direction == "write" and findings.graph.spec.hbm.model == "banks":
+            continue  # a write is acknowledged once it is in the write buffer, before its channel has served it
         for hot in findings.family(CHANNEL_FAMILIES[0], direction):
             least_ns = hot.issuers * (burst_ns - GRID_NS)
             comparisons.append((hot.total_ns >= least_ns, f"{direction} {hot.total_ns:.2f} >= {least_ns:.2f} ns"))

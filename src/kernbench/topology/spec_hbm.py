@@ -9,7 +9,7 @@ reads and writes are separated by a controller that collects writes; refresh tak
 
 from typing import Annotated, Literal, NamedTuple
 
-from kernbench.common.bank_timing import HBM2, BankTiming
+from kernbench.common.bank_timing import GDDR6, HBM2, HBM2E, HBM3, BankTiming
 from kernbench.topology.readers import choice, number, power_of_two, whole
 from kernbench.topology.record import Record
 
@@ -55,7 +55,7 @@ PRESETS: dict[str, HbmTiming] = {
 }  # fmt: skip
 
 
-BANKS: dict[str, BankTiming] = {"hbm2": HBM2}  # presets whose banks are known
+BANKS: dict[str, BankTiming] = {"hbm2": HBM2, "hbm2e": HBM2E, "hbm3": HBM3, "gddr6": GDDR6}
 
 
 class HbmSpec(Record):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kernbench.common.bank_timing import HBM2
 from kernbench.components.builtin.bank_scheduler import BankScheduler, Line
+from kernbench.topology.spec_hbm import BANKS
 
 LINE_NS = 2.0
 
@@ -37,6 +38,17 @@ def times(given, timing=HBM2):
 
 def test_a_lone_read_opens_its_row_and_waits_for_its_data():
     assert times(lines((0, 0))) == [14 + 14 + 2]  # tRCD, CL, the data
+
+
+@pytest.mark.parametrize("preset", BANKS)
+def test_every_preset_opens_reads_and_closes_rows_at_its_own_times(preset):
+    t = BANKS[preset]
+    read_ns = t.rcd_ns + t.cl_ns + LINE_NS
+    assert times(lines((0, 0)), t) == pytest.approx([read_ns])
+    conflict_ns = max(t.ras_ns, t.rcd_ns + t.rtp_ns) + t.rp_ns + read_ns
+    assert times(lines((0, 0), (0, 1)), t) == pytest.approx([read_ns, conflict_ns])
+    opened = times(lines(*((bank, 0) for bank in (0, 4, 8, 12, 1))), t)
+    assert opened[4] == pytest.approx(max(t.faw_ns, 4 * t.rrd_s_ns) + read_ns)
 
 
 def test_lines_of_an_open_row_follow_one_another_on_the_bus():

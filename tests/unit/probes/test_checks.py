@@ -7,10 +7,14 @@ from functools import cache
 
 import pytest
 
+from kernbench.probes.bandwidth_checks import BANDWIDTH_RULES
 from kernbench.probes.checks import run_checks
 from kernbench.probes.findings import Findings
+from kernbench.probes.latency_checks import LATENCY_RULES
 from kernbench.probes.probe import run_probe
 from kernbench.topology import load_topology
+
+RULES = ("_hot_channel_is_serial", "_larger_is_better")
 
 
 @cache
@@ -60,6 +64,21 @@ def test_all_hold_on_a_sound_machine():
 )
 def test_each_notices_its_fault(changes, name):
     assert name in failing(changes)
+
+
+def test_with_banks_refresh_and_a_write_buffer_may_make_short_accesses_to_hbm_faster():
+    banks = load_topology(
+        None, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, "hbm.model": "banks", "hbm.preset": "hbm2"}
+    )
+    hot = [slower(result, -60.0 if result.name == "contention-hot-channel-write" else 0.0) for result in report().cases]
+    slow = [replace(point, total_ns=point.total_ns * (4 if point.nbytes == 65536 else 1)) for point in report().sweep]
+    served, grows = ("a channel serves its bursts one after another", "utilization grows with size")
+    for machine, wrong in ((graph(), [served, grows]), (banks, [])):
+        in_hbm = Findings(machine, hot, [point for point in slow if "sram" not in point.name])
+        checks = [rule(in_hbm) for rule in (*BANDWIDTH_RULES, *LATENCY_RULES) if rule.__name__ in RULES]
+        assert [check.name for check in checks if check is not None and not check.ok] == wrong
+    in_sram = Findings(banks, hot, [point for point in slow if "sram" in point.name])
+    assert not LATENCY_RULES[-1](in_sram).ok
 
 
 def test_a_sweep_that_loses_bandwidth_is_noticed():

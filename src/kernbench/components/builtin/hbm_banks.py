@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simpy.events import Event
 
@@ -48,7 +48,10 @@ class HbmBanksComponent(HbmCtrlComponent):
         self.channels = replace(self.channels, burst_ns=COUNTED_NS, switch_penalty_ns=0.0)
         timing = ctx.graph.spec.hbm.banks
         assert timing is not None
-        self._timing = timing
+        on_time: dict[str, Any] = {
+            name: on_grid(value) for name, value in timing._asdict().items() if isinstance(value, float)
+        }
+        self._timing = timing = timing._replace(**on_time)
         self._burst_bytes = int(node.attrs["burst_bytes"])
         line_ns = on_grid(timing.line_bytes / float(node.attrs["pc_bw_gbs"]))
         self._lanes = [Channel(deque(), BankScheduler(timing, line_ns), []) for _ in range(self.channels.channels)]
