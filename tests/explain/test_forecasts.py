@@ -19,6 +19,8 @@ from kernbench.report.explain.headline import main_scope
 from kernbench.report.explain.what_if import WhatIf, targets_of, what_ifs
 from kernbench.report.runs.saved_run import SavedRun
 
+pytestmark = pytest.mark.needs("va", reason="kernels read the parts of other PEs, and benches have parallel layers")
+
 SMALL = [
     "--device",
     "sip:0",
@@ -58,7 +60,11 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("cause", SLOW_FOR)
+# With a request for each channel the queue of a link between cubes is not where the forecast expects it.
+ONE_REQUEST = pytest.mark.needs("n_to_one", reason="the requests of an access queue for one link of UCIe")
+
+
+@pytest.mark.parametrize("cause", [pytest.param(c, marks=ONE_REQUEST if c == "link" else ()) for c in SLOW_FOR])
 def test_a_forecast_is_within_ten_points_of_its_measurement(cause: str, tmp_path: Path) -> None:
     """For the three components with the largest forecasts, and for the DMA engine, whose latency others cause."""
     run, explanation, forecasts = forecast([f"{SLOW}:{cause.replace('_', '-')}"], tmp_path)

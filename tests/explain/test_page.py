@@ -57,6 +57,7 @@ def page(run: Path) -> str:
     return target.read_text()
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_the_page_loads_nothing_and_runs_no_text_of_the_run(page: str) -> None:
     assert "default-src 'none'" in page
     links = set(re.findall(r"(?:https?:)?//[\w.]+", re.sub(r"//\s.*", "", page)))
@@ -68,6 +69,7 @@ def test_the_page_loads_nothing_and_runs_no_text_of_the_run(page: str) -> None:
     assert len(page) < 5_000_000
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_the_page_has_the_verdict_the_command_and_every_op_on_the_path(page: str, run: Path) -> None:
     explanation = main_scope(open_run(run))
     verdict = verdict_of(explanation)
@@ -79,12 +81,14 @@ def test_the_page_has_the_verdict_the_command_and_every_op_on_the_path(page: str
     assert (data["begin"], data["end"]) == (explanation.scope.begin_ns, explanation.scope.end_ns)
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_the_same_run_gives_the_same_bytes_from_both_commands(page: str, run: Path, tmp_path: Path) -> None:
     done = called("web", run, "--export", tmp_path / "again.html")
     assert done.exit_code == 0
     assert (tmp_path / "again.html").read_text() == page
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_what_was_measured_beside_a_run_is_in_its_page(page: str, run: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(run, tmp_path / "copied")
     done = called("explain", copied, "--what-if", "ucie", "--save", tmp_path / "copied-free", "--json")
@@ -98,6 +102,7 @@ def test_what_was_measured_beside_a_run_is_in_its_page(page: str, run: Path, tmp
     assert f"<td>ucie</td><td>{estimated}</td><td>{gain}</td><td>-</td><td></td>" in page  # nothing is beside that one
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_a_tensor_is_where_its_bytes_were_read(run: Path) -> None:
     """Six blocks of 8 KiB lie in slices of cube 3; the result goes to PE 0's own slice."""
     uses = {use.name: use for use in tensor_uses(open_run(run))}
@@ -110,6 +115,7 @@ def test_a_tensor_is_where_its_bytes_were_read(run: Path) -> None:
     assert out.byte_hops == 2 * 16 * 256 * 4  # PE to router to memory
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 @pytest.mark.parametrize("name", ["run.txt", "missing/run.html"])
 def test_a_page_that_cannot_be_written_is_refused(run: Path, tmp_path: Path, name: str) -> None:
     done = called("explain", run, "--html", tmp_path / name)

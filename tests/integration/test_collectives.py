@@ -96,6 +96,7 @@ def test_sips_that_are_too_many_to_exchange_directly_do_so_in_rows_and_columns(
     assert bool(asked) == (n != 5)
 
 
+@pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 @pytest.mark.parametrize("algorithm", ["ring_allreduce", "tree", "hierarchical_all_pes"])
 def test_a_large_addend_of_a_cube_is_carried_by_all_of_its_pes(algorithm: str, rng: np.random.Generator) -> None:
     world = World(Machine(sips=2, cube_w=2, cube_h=2))
@@ -213,6 +214,7 @@ def test_broadcast_and_reduce_from_and_to_every_rank(algorithm: str, placement: 
             np.testing.assert_array_equal(contents(each), wanted)
 
 
+@pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("placement", BY_ROWS)
 @pytest.mark.parametrize("shape", [(5, 3), (6, 1500)])

@@ -123,7 +123,6 @@ def test_the_sentence_and_the_stalls_are_plain_words_with_shares_of_the_path(sav
 # ---- what if
 
 
-@pytest.mark.needs("n_to_one", reason="estimates count an access as one request")
 @pytest.mark.parametrize(
     ("name", "component"),
     [("qkv", "pe_dma"), ("qkv", "hbm"), ("qkv", "pe_gemm"), ("flash", "pe_math"), ("ccl", "ucie*"), ("va", "router")],
@@ -138,7 +137,6 @@ def test_what_the_path_says_of_a_free_component_is_within_ten_points_of_a_new_ru
     assert one["gain_ns"] == pytest.approx(measured, abs=0.10 * one["total_ns"])
 
 
-@pytest.mark.needs("n_to_one", reason="estimates count an access as one request")
 @pytest.mark.parametrize(("name", "component"), [("qkv", "hbm"), ("flash", "router"), ("ccl", "launch")])
 def test_where_nothing_else_changes_the_path_says_what_a_free_component_gains(saved_runs, name, component):
     """HBM: its bursts and its port; routers on the way of a load, its request and the launch; CPUs of the launch."""
@@ -148,7 +146,7 @@ def test_where_nothing_else_changes_the_path_says_what_a_free_component_gains(sa
     assert one["measured_ns"] == pytest.approx(one["foreseen_ns"], abs=2.0)  # of 700 ns and more
 
 
-@pytest.mark.needs("n_to_one", reason="estimates count an access as one request")
+@pytest.mark.needs("n_to_one", reason="channels with routers queue in another way")
 def test_a_free_component_may_gain_more_than_the_path_foresees_since_others_queue_less_elsewhere(saved_runs, tmp_path):
     """Sixteen PEs read, eight of them over UCIe: without the time of a burst their flits meet less on the way."""
     run = saved_runs["shifted"]

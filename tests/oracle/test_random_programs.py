@@ -155,7 +155,10 @@ def kernel_of(program: list[Step], seen: list[np.ndarray]):
 
 MACHINES = {
     "one PE": (tiny_machine(), None),
-    "rows over the PEs of a cube": (tiny_machine(4), DPPolicy(pe="row_wise", num_cubes=1, num_pes=3)),
+    "rows over the PEs of a cube": (  # a block spans parts
+        load_topology(tiny_machine(4).spec, {"system.address_model": "va"}),
+        DPPolicy(pe="row_wise", num_cubes=1, num_pes=3),
+    ),
     "physical addresses": (
         load_topology(
             None,

@@ -22,6 +22,7 @@ from kernbench.report.runs.parts import TILE, SavedPlace
 from kernbench.report.runs.saved_run import SavedRun
 
 BARRIER, SEND = "barrier", "ipcq_send"  # names of ops
+CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its own, where channels have routers
 LANE = "lane"  # the release of an op that waited for its engine
 
 
@@ -186,7 +187,7 @@ def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, direct
     """
     row = int(run.ops.row_of[segment.op])
     nbytes = int(run.ops.nbytes[row])
-    route = [run.places[int(place)] for place in run.ops.route.of(row)]
+    route = _of_one_request(run, [run.places[int(place)] for place in run.ops.route.of(row)])
     pe = run.lanes[segment.lane].component.rpartition(".")[0]
     accesses = [times.of(pe, memory) for memory in memories_of(run, row)]
     if len(accesses) < 2:
@@ -199,6 +200,14 @@ def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, direct
     ]
     longest = max((latency for latency, _ in before), default=0.0)
     return longest - max((latency - gain for latency, gain in before), default=0.0)
+
+
+def _of_one_request(run: SavedRun, route: Sequence[SavedPlace]) -> list[SavedPlace]:
+    """The links that one request passes: where channels have routers, a route has those of all channels."""
+    if channels_at_once(run.graph) == 1:
+        return list(route)
+    first = {link.link_class: link for link in reversed(route) if link.link_class in CHANNEL_LINKS}
+    return [link for link in route if first.get(link.link_class, link) is link]
 
 
 class _Hop(NamedTuple):

@@ -100,7 +100,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "router": Target(
         {"cube.links.router_bw_gbs": FAST_GBS, "cube.components.router.attrs.overhead_ns": 0.0},
-        links=("router",),
+        links=("router", "channel router"),
         nodes=("noc_router",),
     ),
     "sram": Target(
