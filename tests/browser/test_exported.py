@@ -43,6 +43,7 @@ def test_an_exported_run_opens_from_its_file(
     page.click("[data-zoom='all']")
     assert page.evaluate(INKED) == whole
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
+    assert page.evaluate("document.querySelector('.picture svg').clientWidth") >= 640  # texts can be read: it scrolls
     page.screenshot(path=str(shots / f"exported-{size[0]}-{theme}.png"), full_page=True)
     assert faults == []
     context.close()

@@ -41,7 +41,7 @@ def stalls_of(explanation: Explanation) -> list[Stall]:
 def _stall(explanation: Explanation, cls: str, link_class: str, line: int, segments: list[PathSegment]) -> str:
     run = explanation.run
     ns = format_ns(sum(segment.ns for segment in segments))
-    where = f" in {run.lines[line].name}" if line >= 0 else f", {OUTSIDE}"
+    where = f" in {run.lines[line].name}" if line >= 0 else f" {OUTSIDE}"
     ops = len(dict.fromkeys(segment.op for segment in segments if segment.op >= 0))
     times = "" if ops < 2 else f" by {ops:,} ops"
     if cls == QUEUE:
