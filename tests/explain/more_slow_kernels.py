@@ -15,6 +15,7 @@ CAUSES = {
     "whole-tensor": "distance",
     "causal": "imbalance",
     "reduce-on-one": "imbalance",
+    "one-of-eight": "imbalance",
     "chain-of-products": "chain",
     "phases": "chain",
     "stream": "overlap",
@@ -46,6 +47,20 @@ def far_writes(x, out, tl):
 def bench_far_writes(torch):
     out = torch.zeros((512, 64), dtype="f16", name="out", dp=FOUR_CUBES)
     torch.launch("far_writes", far_writes, ones(torch, (16, 64), "x"), out, target_cubes=(0,), target_pes=(0,))
+
+
+def one_of_eight(x, out, tl):
+    if tl.program_id(0) == 5:
+        for _ in range(4):
+            tl.store(out.local, tl.exp(tl.load(x.local, shape=(64, 64))))
+    else:
+        tl.cycles(1)  # a PE that returns at once has no part in the launch
+
+
+@bench(name="one-of-eight", description="PE 5 does what eight PEs could")
+def bench_one_of_eight(torch):
+    x, out = (torch.zeros((512, 64), dtype="f16", name=name, dp=ONE_CUBE) for name in ("x", "out"))
+    torch.launch("one_of_eight", one_of_eight, x, out, target_cubes=(0,), target_pes="all")
 
 
 def whole_tensor(x, out, tl):

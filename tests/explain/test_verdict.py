@@ -106,6 +106,7 @@ def test_sentences_of_more_slow_kernels():
     )
     assert "8 writes on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in explained_sentence("far-writes")
     assert "place `out` in sip0.cube0" in explained_sentence("far-writes")
+    assert "Imbalance: sip0.cube0.pe5 does all of the work; it ends" in explained_sentence("one-of-eight")
     assert "through barriers" in explained_sentence("phases")
     assert "8 PEs run one after another through messages" in explained_sentence("chain-of-products")
     assert "16 on the critical path gather 2,048 runs of 2 B, each of which takes a burst of 256 B" in (

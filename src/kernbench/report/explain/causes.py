@@ -114,9 +114,9 @@ class PathCauses:
         if gain <= 0.0:
             return None
         slack = float(ends[last] - np.delete(ends, last).max())
-        times = f"{work[last] / others:.1f} times" if others else "all of"
+        has = f"has {work[last] / others:.1f} times the work of the others" if others else "does all of the work"
         after = f"; it ends {format_ns(slack)} after the others" if slack > 0 else ""
-        return gain, f"Imbalance: {launch.pes[last].name} has {times} the work of the others{after}."
+        return gain, f"Imbalance: {launch.pes[last].name} {has}{after}."
 
     def _chain(self) -> Iterator[Finding]:
         work: dict[int, dict[str, float]] = {}
