@@ -1,5 +1,5 @@
-"""Programs of several ranks (`rank_programs.py`, `dtensor_programs.py`, `user_programs.py`): gloo and ours give equal
-numbers.
+"""Programs of several ranks (`rank_programs.py`, `dtensor_programs.py`, `user_programs.py`, `training_programs.py`):
+gloo and ours give equal numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.frontends import dtensor_programs, rank_programs, user_programs
+from tests.frontends import dtensor_programs, rank_programs, training_programs, user_programs
 from tests.frontends.gloo_programs import Program, plain, run_on_gloo
 
 from kernbench.runtime_api.context import RuntimeContext
@@ -20,7 +20,7 @@ PROGRAMS = {
     world: (*rank_programs.PROGRAMS[world], *dtensor_programs.PROGRAMS.get(world, ()))
     for world in rank_programs.PROGRAMS
 }
-PROGRAMS[4] += user_programs.PROGRAMS
+PROGRAMS[4] += user_programs.PROGRAMS + training_programs.PROGRAMS
 CASES = [(world, program) for world, programs in PROGRAMS.items() for program in programs]
 
 

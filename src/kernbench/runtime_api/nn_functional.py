@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from kernbench.common.errors import NotModelledError, TensorError
-from kernbench.runtime_api.not_modelled import refuse_name
+from kernbench.runtime_api.not_modelled import FUNCTIONAL_NAMES, refuse_name
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_factory import TensorFactory
 
@@ -42,7 +42,7 @@ class Functional:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            refuse_name("torch.nn.functional", name, None, dir(type(self)))
+            refuse_name("torch.nn.functional", name, FUNCTIONAL_NAMES.get(name), dir(type(self)))
 
     def relu(self, input: Tensor) -> Tensor:
         return input.relu()

@@ -52,12 +52,22 @@ _FLOAT32 = "use torch.float32, one for the real parts and one for the imaginary 
 TORCH_NAMES = {
     **dict.fromkeys(("save", "load"), "tensors come from numpy (torch.from_numpy) and go there (x.numpy())"),
     **dict.fromkeys(("enable_grad", "autograd", "optim", "func"), NO_AUTOGRAD),
-    **dict.fromkeys(("einsum", "tensordot", "conv1d", "conv2d", "fft", "linalg", "sparse"), _WRITE_A_KERNEL),
+    **dict.fromkeys(("einsum", "tensordot", "conv1d", "conv2d", "fft", "sparse"), _WRITE_A_KERNEL),
     **dict.fromkeys(("complex64", "complex128"), _FLOAT32),
     **dict.fromkeys(("hub", "jit", "onnx", "export", "fx", "compile"), "kernels are not compiled: leave it out"),
+    "linalg": f"x.norm() and torch.matmul are there; otherwise {_WRITE_A_KERNEL}",
     "utils": "give kernels their data as tensors: torch.from_numpy",
     "profiler": "kernbench run --save and kernbench web show where the time goes",
     "backends": "the device is torch.ahbm, or torch.accelerator",
+}
+
+
+FUNCTIONAL_NAMES = {
+    "one_hot": "use (x.unsqueeze(-1) == torch.arange(classes)).to(torch.int64)",
+    "cross_entropy": "use -F.log_softmax(x, -1).gather(-1, target.unsqueeze(-1)).mean()",
+    "nll_loss": "use -x.gather(-1, target.unsqueeze(-1)).mean()",
+    "dropout": "inference has none: leave it out",
+    "pad": "torch.cat with x.new_zeros(...)",
 }
 
 
@@ -69,7 +79,7 @@ TENSOR_NAMES = {
     "pin_memory": "host memory is not modelled: leave it out",
     "share_memory_": "ranks share Python's memory: leave it out",
     "to_sparse": "tensors are dense",
-    "repeat": "use x.expand(...).contiguous()",
+    "repeat": "torch.cat([x] * n, dim) repeats an axis, x.expand(...) one of size 1",
     "scatter_": "use index_copy_ or index_add_ along axis 0, or a kernel with tl.store(rows=...)",
     "prod": "use x.log().sum().exp() for positive numbers, or a kernel with tl.reduce",
     "unfold": "write a kernel: tl.load takes strides",

@@ -12,7 +12,7 @@ whatever its dtype and rounded once, as PyTorch's are; integers stay integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, log
 from typing import Any, Literal
 
 from kernbench.common.dtypes import BOOL, F32, F64, I64, DType, dtype_of
@@ -104,6 +104,12 @@ def _round(tl: TLContext, x: TensorHandle) -> TensorHandle:
     return tl.add(low, tl.cast(up, low.dtype))
 
 
+def _log_add_exp(tl: TLContext, a: TensorHandle, b: TensorHandle) -> TensorHandle:
+    """log(exp(a) + exp(b)); equal operands apart, since the difference of two infinities is no number."""
+    more = tl.log(tl.add(tl.exp(tl.neg(tl.abs(tl.sub(a, b)))), 1.0))
+    return tl.where(tl.compare("eq", a, b), tl.add(a, log(2)), tl.add(tl.maximum(a, b), more))
+
+
 def _widened(tl: TLContext, x: TensorHandle) -> TensorHandle:
     dtype = dtype_of(x.dtype)
     wide = F64 if dtype is F64 else F32 if dtype.is_float else I64
@@ -152,6 +158,7 @@ POINTWISE: dict[str, Pointwise] = {
     "round": Pointwise(_round, in_f32=True),
     "maximum": Pointwise(lambda tl, a, b: tl.maximum(a, b)),
     "minimum": Pointwise(lambda tl, a, b: tl.minimum(a, b)),
+    "logaddexp": Pointwise(_log_add_exp, "real", in_f32=True),
     "clamp": Pointwise(_bounded),
     "lerp": Pointwise(lambda tl, a, b, w: tl.add(a, tl.mul(tl.sub(b, a), w)), in_f32=True),
     "addcmul": Pointwise(lambda tl, x, a, b, value=1: tl.add(x, _scaled(tl, tl.mul(a, b), value)), in_f32=True),

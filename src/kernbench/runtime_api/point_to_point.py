@@ -5,6 +5,7 @@ A message starts when both of its ends were called (`matching.py`), in the order
 
 from __future__ import annotations
 
+from typing import Literal
 from weakref import ref
 
 from greenlet import getcurrent
@@ -31,13 +32,7 @@ class PointToPoint(ProcessGroups):
         group_dst: int | None = None,
     ) -> Work:
         """Send a tensor to a rank, and return at once; its elements may change when the work is done."""
-        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
-        peer = chosen.root(dst, group_dst, "dst")
-        args.another_rank(peer, chosen.rank, "destination")
-        number, more = args.whole_number(tag, "tag"), f"dst={chosen.group.ranks[peer]}, tag={tag}"
-        return self._message(
-            CollectiveRequest("send", (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen
-        )
+        return self._posted("send", tensor, group, tag, dst, group_dst)
 
     def irecv(
         self,
@@ -48,15 +43,9 @@ class PointToPoint(ProcessGroups):
         group_src: int | None = None,
     ) -> Work:
         """Receive the next message of a rank, and return at once; the elements have arrived when the work is done."""
-        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
         if src is None and group_src is None:
             raise DistributedError("irecv needs a source", hint="name the rank with src=, or use recv, which waits")
-        peer = chosen.root(src, group_src, "src")
-        args.another_rank(peer, chosen.rank, "source")
-        number, more = args.whole_number(tag, "tag"), f"src={chosen.group.ranks[peer]}, tag={tag}"
-        return self._message(
-            CollectiveRequest("recv", (), (only,), numel=only.numel(), peer=peer, tag=number, more=more), chosen
-        )
+        return self._posted("recv", tensor, group, tag, src, group_src)
 
     def send(
         self,
@@ -88,6 +77,26 @@ class PointToPoint(ProcessGroups):
         return chosen.group.ranks[chosen.root(src, group_src, "src")]
 
     # ---- inside
+
+    def _posted(
+        self,
+        name: Literal["send", "recv"],
+        tensor: Tensor,
+        group: GroupArg,
+        tag: int,
+        rank: int | None,
+        group_rank: int | None,
+    ) -> Work:
+        """One end of a message with another rank, which is named by its global rank or by that in the group."""
+        only, chosen = args.one_tensor(tensor, "tensor"), self._member(group)
+        side, what = ("dst", "destination") if name == "send" else ("src", "source")
+        peer = chosen.root(rank, group_rank, side)
+        args.another_rank(peer, chosen.rank, what)
+        number, more = args.whole_number(tag, "tag"), f"{side}={chosen.group.ranks[peer]}, tag={tag}"
+        given, taken = ((only,), ()) if name == "send" else ((), (only,))
+        return self._message(
+            CollectiveRequest(name, given, taken, numel=only.numel(), peer=peer, tag=number, more=more), chosen
+        )
 
     def _member(self, group: GroupArg) -> Member:
         """The caller as a member of a group; raises ProcessGroupError if it is none."""

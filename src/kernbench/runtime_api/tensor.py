@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernbench.common.errors import DataError, TensorIndexError, TensorTypeError, UsageError
+from kernbench.common.errors import DataError, TensorError, TensorIndexError, TensorTypeError, UsageError
 from kernbench.common.units import format_bytes
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.runtime_api.device import is_host
@@ -145,7 +145,7 @@ class Tensor(TensorCasts):
     def item(self) -> bool | int | float:
         """The only element of a tensor that has one."""
         if self.numel() != 1:
-            raise DataError(f"{self.title} has {self.numel()} elements", hint="index it first")
+            raise TensorError(f"{self.title} has {self.numel()} elements", hint="index it first")
         only = self.numpy().reshape(())
         if self.dtype == "bool":
             return bool(only)

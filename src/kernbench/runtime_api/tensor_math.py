@@ -114,7 +114,7 @@ class TensorMath(TensorViews):
     tanh_, sigmoid_, floor_, ceil_ = map(_unary_, ("tanh", "sigmoid", "floor", "ceil"))
     mul, div, pow, remainder = map(_binary, ("mul", "div", "pow", "remainder"))
     true_divide, floor_divide = _binary("div"), _binary("floor_divide")
-    maximum, minimum = _binary("maximum"), _binary("minimum")
+    maximum, minimum, logaddexp = map(_binary, ("maximum", "minimum", "logaddexp"))
     eq, ne, lt, le, gt, ge = map(_binary, ("eq", "ne", "lt", "le", "gt", "ge"))
     logical_and, logical_or = _binary("logical_and"), _binary("logical_or")
     bitwise_and, bitwise_or, bitwise_xor = map(_binary, ("bitwise_and", "bitwise_or", "bitwise_xor"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from kernbench.common.errors import AllocationError, DataError, UsageError
+from kernbench.common.errors import AllocationError, DataError, TensorError, UsageError
 from kernbench.common.messages import TensorShard
 from kernbench.components.builtin.pe_mmu import PeMmuComponent
 from kernbench.policy.placement.dp import SPLITS, DPPolicy, Split
@@ -111,7 +111,7 @@ def test_copy_takes_tensors_and_arrays(torch: RuntimeContext) -> None:
 def test_one_element_is_a_number(torch: RuntimeContext) -> None:
     assert torch.full((1, 1), 2.5).item() == 2.5
     assert torch.full((1,), 1, dtype="bool").item() is True
-    with pytest.raises(DataError, match="has 2 elements"):
+    with pytest.raises(TensorError, match="has 2 elements"):
         torch.zeros(2).item()
 
 
