@@ -2,6 +2,7 @@
 
 host, fabric.switch0                                                the tray
 sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiplet; P0 is a PHY
+sip0.hbm_ctrl.s0                                                    an HBM stack that PEs share
 sip0.io0.sip_port.E                                                 where the link to the next SIP begins
 sip0.cube3.{m_cpu, sram, hbm_ctrl.pe2, noc.r0c5}                    a cube
 sip0.cube3.{ucie-E, ucie-E.conn1}                                   a cube's UCIe port and its connections
@@ -28,6 +29,10 @@ class SipId:
 
     def __str__(self) -> str:
         return f"sip{self.sip}"
+
+    def hbm_stack(self, name: str) -> str:
+        """The controller of an HBM stack that PEs share, say `s0`."""
+        return f"{self}.hbm_ctrl.{name}"
 
 
 @frozen(order=True)

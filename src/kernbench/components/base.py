@@ -300,6 +300,14 @@ class ActiveComponent(Component):
         ]
         return self._issue_all(packets, legs)
 
+    def path_of(self, path: Sequence[str], address: int, nbytes: int) -> tuple[str, ...]:
+        """The path of an access to the memory at the end of `path`; of one that is divided over stacks, of its first
+        request.
+        """
+        if self.ctx.graph.spec.sip.hbm_stacks is None:
+            return tuple(path)
+        return self.ctx.requests_of(tuple(path), address, nbytes)[0][0]
+
     def command(self, request: Request, path: Sequence[str], payload: object, legs: Legs) -> simpy.Event:
         """Send a control message; the event fires when the answer is here, with the reply packet as its value."""
         return self._issue(Packet(request, tuple(path), payload=payload, legs=legs))

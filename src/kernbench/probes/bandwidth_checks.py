@@ -13,6 +13,7 @@ from kernbench.probes.cases import CHANNEL_FAMILIES, Direction
 from kernbench.probes.findings import DIRECTION_SUFFIXES, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import links_of, occupancy_ns, predict
 from kernbench.probes.measure import CaseResult
+from kernbench.report.roofline import memories_gbs
 
 
 def _within(findings: Findings, name: str, peak_gbs: Callable[[CaseResult], float]) -> Check | None:
@@ -39,7 +40,7 @@ def _within_hbm_peak(findings: Findings) -> Check | None:
     def peak_gbs(result: CaseResult) -> float:
         memories = dict.fromkeys(outcome.path[-1] for outcome in result.outcomes)
         slices = [memory for memory in memories if graph.node(memory).kind == "hbm_ctrl"]
-        return sum(graph.cube_at(memory).hbm_link_bw_gbs for memory in slices)
+        return memories_gbs(graph, slices)
 
     return _within(findings, "bandwidth stays within the HBM peak", peak_gbs)
 

@@ -49,6 +49,8 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
     """Every case this machine has, in the order they are shown; each request is of `nbytes`, or of one burst in the
     cases of single channels.
     """
+    if graph.spec.sip.hbm_stacks is not None:
+        return tuple(stack_cases(graph, nbytes))
     return (
         *_host_cases(graph, nbytes),
         *_pe_cases(graph, nbytes),
@@ -62,6 +64,9 @@ def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
     """A case with another size; None if its memory is too small."""
     if case.category == "pe-sram" and nbytes > graph.spec.cube_of(0, 0).sram_bytes:
         return None
+    stacks = graph.spec.sip.hbm_stacks
+    if stacks is not None and case.category != "pe-sram" and nbytes > stacks.interleave_bytes:
+        return None  # it would be divided over several stacks
     return replace(case, requests=tuple(replace(request, nbytes=nbytes) for request in case.requests))
 
 
@@ -166,6 +171,37 @@ def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
             yield Case(_named(f"contention-{family}", direction), "contention", direction, requests, family)
 
 
+def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+    """Where PEs share HBM stacks: the first PE, and the host, and each stack that the first cube uses; all PEs of that
+    cube and one stack. Requests stay within what lies on one stack.
+    """
+    stacks = graph.spec.sip.hbm_stacks
+    assert stacks is not None
+    names, step = stacks.group_of(0), stacks.interleave_bytes
+    size = min(nbytes, step)
+    ways: tuple[tuple[Direction, Category], ...] = (("write", "h2d"), ("read", "d2h"))
+    for direction, category in ways:
+        for at, name in enumerate(names):
+            request = _host(graph, 0, 0, size, direction, at * step)
+            yield Case(f"{category}-stack-{name}", category, direction, (request,))
+    slice_bytes, round_bytes = graph.spec.cube.hbm_slice_bytes, step * len(names)
+    for direction in _DIRECTIONS:
+        for at, name in enumerate(names):
+            request = _dma(0, 0, _slice(graph, 0, 0, 0, at * step), size, direction)
+            yield Case(_named(f"pe-stack-{name}", direction), "pe-dma", direction, (request,))
+        if nbytes <= graph.spec.cube_of(0, 0).sram_bytes:
+            sram = PhysAddr.cube_sram_addr(0, 0, 0, graph.spec.address_layout).encode()
+            yield Case(_named("pe-sram", direction), "pe-sram", direction, (_dma(0, 0, sram, nbytes, direction),))
+        if graph.spec.n_sips > 1:
+            request = _dma(0, 0, _slice(graph, 1, 0, 0), size, direction)
+            yield Case(_named("pe-cross-sip-hbm", direction), "pe-cross-sip-hbm", direction, (request,))
+        firsts = [-pe * slice_bytes % round_bytes for pe in range(graph.spec.cube.n_pes)]  # on the first stack
+        requests = tuple(_dma(0, pe, _slice(graph, 0, 0, pe, at), size, direction) for pe, at in enumerate(firsts))
+        if len(requests) > 1:
+            name = _named(f"contention-all-to-stack-{names[0]}", direction)
+            yield Case(name, "contention", direction, requests, "to-stack")
+
+
 def _channel_cases(graph: TopologyGraph) -> Iterator[Case]:
     """Every PE of a cube and one burst of the slice of PE 0: all on one channel, and spread over the channels."""
     cube = graph.spec.cube_of(0, 0)
@@ -203,8 +239,8 @@ def _slice(graph: TopologyGraph, sip: int, cube: int, pe: int, offset: int = 0) 
     ).encode()
 
 
-def _host(graph: TopologyGraph, cube: int, pe: int, nbytes: int, direction: Direction) -> ProbeRequest:
-    address = _slice(graph, 0, cube, pe)
+def _host(graph: TopologyGraph, cube: int, pe: int, nbytes: int, direction: Direction, offset: int = 0) -> ProbeRequest:
+    address = _slice(graph, 0, cube, pe, offset)
     if direction == "write":
         return MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=pe, dst_pa=address, nbytes=nbytes)
     return MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=pe, src_pa=address, nbytes=nbytes)

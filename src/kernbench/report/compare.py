@@ -62,7 +62,7 @@ def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
         "peak TFLOP/s, f16": peak.gflops / 1e3,
         "HBM TB/s": peak.gbs / 1e3,
         "ridge, flop/byte": peak.gflops / peak.gbs,
-        "HBM GB": float(spec.sum_over_cubes(lambda cube: cube.memory_map.hbm_total_gb_per_cube)),
+        "HBM GB": float(spec.sum_over_cubes(lambda cube: cube.hbm_gb)),
         "SRAM MB": spec.sum_over_cubes(lambda cube: cube.memory_map.sram_mb_per_cube),
         "TCM MB": spec.sum_over_cubes(lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe),
         "die to die GB/s": spec.sip.links.cube_to_cube.bw_gbs,

@@ -68,12 +68,19 @@ def _unreachable(spec: MachineSpec) -> Iterator[str]:
         "cube.links.pe_dma_to_router_bw_gbs": (cube.links.pe_dma_to_router_bw_gbs, "a PE's DMA port carries"),
         "cube.links.router_bw_gbs": (cube.links.router_bw_gbs, "from other PEs a link between routers carries"),
     }
+    source = "HBM stacks give each PE" if cube.has_stacks else "an HBM slice gives"
     for key, (gbs, carries) in paths.items():
         if gbs < hbm:
             yield (
-                f"an HBM slice gives {hbm:,.10g} GB/s, and {carries} {gbs:,.10g} GB/s each way ({key}): what only "
+                f"{source} {hbm:,.10g} GB/s, and {carries} {gbs:,.10g} GB/s each way ({key}): what only "
                 f"reads or only writes has no more than that"
             )
+    stacks = spec.sip.hbm_stacks
+    if stacks is not None and stacks.links * stacks.link_bw_gbs < stacks.channels * stacks.channel_bw_gbs:
+        yield (
+            f"an HBM stack gives {stacks.channels * stacks.channel_bw_gbs:,.10g} GB/s, and its links carry "
+            f"{stacks.links * stacks.link_bw_gbs:,.10g} GB/s each way (sip.hbm_stacks.link_bw_gbs)"
+        )
     link, ports = spec.sip.links.cube_to_cube.bw_gbs, cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs
     if link > ports:
         yield (
@@ -90,7 +97,7 @@ def _counts(graph: TopologyGraph, mesh: Mesh) -> dict[str, int]:
         "pes": spec.n_pes,
         "routers": spec.n_cubes * len(mesh.routers),
         "io_chiplets": spec.n_sips * len(spec.sip.io_chiplets),
-        "hbm_pseudo_channels": int(spec.sum_over_cubes(lambda cube: cube.hbm_pseudo_channels)),
+        "hbm_pseudo_channels": sum(int(n.attrs["num_pcs"]) for n in graph.nodes.values() if n.kind == "hbm_ctrl"),
         "nodes": len(graph.nodes),
         "links": len(graph.edges) // 2,  # every link is two edges
     }

@@ -23,7 +23,7 @@ def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
             ("PEs", f"{counts['pes']}", f"{spec.cube.n_pes} per cube"),
             ("routers", f"{counts['routers']}", f"{counts['routers'] // counts['cubes']} per cube"),
             ("IO chiplets", f"{counts['io_chiplets']}", f"{len(spec.sip.io_chiplets)} per SIP"),
-            ("HBM pseudo channels", f"{counts['hbm_pseudo_channels']}", f"{spec.cube.hbm_channels_per_pe} per PE"),
+            ("HBM pseudo channels", f"{counts['hbm_pseudo_channels']}", _channels(spec)),
             ("nodes", f"{counts['nodes']}", ""),
             ("links", f"{counts['links']}", "both directions counted as one"),
         ]
@@ -31,6 +31,14 @@ def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
     lines += _type_lines(summary.types)
     lines += ["", *_memory_lines(memory), "", *_bandwidth_lines(gbs), "", *_path_lines(summary.worst_paths)]
     return "\n".join(lines)
+
+
+def _channels(spec: MachineSpec) -> str:
+    stacks = spec.sip.hbm_stacks
+    if stacks is None:
+        return f"{spec.cube.hbm_channels_per_pe} per PE"
+    shared = "all PEs of a SIP" if stacks.shared_by == "sip" else "the PEs of a cube"
+    return f"{stacks.channels} per stack, {len(stacks.places)} stacks per SIP, shared by {shared}"
 
 
 def _type_lines(types: Mapping[str, Mapping[str, float]]) -> list[str]:

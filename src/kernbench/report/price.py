@@ -44,7 +44,7 @@ def price_of(graph: TopologyGraph) -> Price:
     usd = {die.name: _die_usd(spec, die) * die.count for die in dies}
     area = total(die.area_mm2 * die.count for die in dies)
     usd["package"] = area.times(coefficient_range(spec, "cost.package_usd_per_mm2"))
-    gigabytes = float(spec.sum_over_cubes(lambda cube: cube.memory_map.hbm_total_gb_per_cube))
+    gigabytes = float(spec.sum_over_cubes(lambda cube: cube.hbm_gb))
     usd["memory"] = coefficient_range(spec, "cost.memory_usd_per_gb") * gigabytes
     return Price(usd, {die.name: _yield(spec, die) for die in dies})
 

@@ -17,7 +17,7 @@ traffic of other launches on the same links.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Literal
@@ -222,7 +222,7 @@ def _compute_ns(launch: Launch, spec: MachineSpec) -> float:
 
 def _memory_ns(launch: Launch, graph: TopologyGraph) -> float:
     slices, spec = launch.hbm, graph.spec
-    slices_gbs = spec.sum_at(cubes_of_memories(graph, slices), lambda cube: cube.hbm_link_bw_gbs)
+    slices_gbs = memories_gbs(graph, slices)
     ports_gbs = spec.sum_at(cubes_of_pes(launch.pes), lambda cube: cube.links.pe_dma_to_router_bw_gbs)
     return max(
         _ratio(launch.bytes_hbm, slices_gbs),
@@ -236,10 +236,13 @@ def cubes_of_pes(pes: Iterable[PeResult | PeRun]) -> list[tuple[int, int]]:
     return [(pe.sip, pe.cube) for pe in pes]
 
 
-def cubes_of_memories(graph: TopologyGraph, memories: Iterable[str]) -> list[tuple[int, int]]:
-    """SIP and number of the cube of each memory."""
+def memories_gbs(graph: TopologyGraph, memories: Collection[str]) -> float:
+    """The bandwidth of some HBM slices, or stacks, together."""
+    stacks = graph.spec.sip.hbm_stacks
+    if stacks is not None:
+        return len(memories) * stacks.channels * graph.spec.cube.hbm_channel_bw_gbs
     places = [graph.node(memory).place for memory in memories]
-    return [(place.sip, place.cube) for place in places]
+    return graph.spec.sum_at([(place.sip, place.cube) for place in places], lambda cube: cube.hbm_link_bw_gbs)
 
 
 def _read_share(launch: Launch) -> float:

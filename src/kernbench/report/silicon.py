@@ -171,7 +171,7 @@ def _io_amounts(spec: MachineSpec, ports: int) -> dict[str, tuple[str, float]]:
 
 def _hbm_gbs(cube: CubeSpec) -> float:
     """The peak bandwidth of a cube's HBM: PHYs are built for it, whatever is sustained."""
-    return cube.hbm_pseudo_channels * cube.memory_map.hbm_channel_bw_gbs
+    return cube.hbm_pseudo_channels * cube.hbm_channel_peak_gbs
 
 
 def _port_gbs(cube: CubeSpec) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernbench.common.ids import HOST, SWITCH, CubeId, PeId
+from kernbench.common.ids import HOST, SWITCH, CubeId, PeId, SipId
 from kernbench.common.units import on_grid
 from kernbench.policy.routing.router import PathRouter
 from kernbench.topology.graph import TopologyGraph
@@ -43,6 +43,8 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
     """The farthest pairs, near ones first; kinds that the machine does not have are left out."""
     router, spec = PathRouter(graph), graph.spec
     pes = range(spec.cube.n_pes)
+    if spec.sip.hbm_stacks is not None:
+        return _worst_to_stacks(graph, router)
     found = [_worst("PE to HBM, same cube", graph, _between(router, (0, 0), pes))]
     corners = _opposite_corners(graph)
     if corners:
@@ -54,6 +56,22 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
         found.append(_worst("PE to HBM, other SIP", graph, [router.find_path(str(far), slice_there)]))
     slice_here = CubeId(0, far.cube).hbm_ctrl(far.pe)
     found.append(_worst("host to HBM", graph, [router.find_memory_path(HOST, slice_here)]))
+    return tuple(found)
+
+
+def _worst_to_stacks(graph: TopologyGraph, router: PathRouter) -> tuple[WorstPath, ...]:
+    """The farthest pairs where PEs share stacks."""
+    spec = graph.spec
+    stacks = [place.id for place in spec.sip.hbm_stacks.places] if spec.sip.hbm_stacks is not None else []
+    pes = [PeId(0, cube, pe) for cube in range(spec.sip.n_cubes) for pe in range(spec.cube.n_pes)]
+    here = [SipId(0).hbm_stack(name) for name in stacks]
+    found = [_worst("PE to HBM, same SIP", graph, (router.find_path(str(pe), stack) for pe in pes for stack in here))]
+    if spec.n_sips > 1:
+        far = _farthest_from_switch(graph, router)
+        there = [SipId(1).hbm_stack(name) for name in stacks]
+        paths = (router.find_path(str(far), stack) for stack in there)
+        found.append(_worst("PE to HBM, other SIP", graph, paths))
+    found.append(_worst("host to HBM", graph, (router.find_memory_path(HOST, stack) for stack in here)))
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernbench.common.errors import MessageError
+from kernbench.common.ids import Place
 from kernbench.common.messages import (
     CubeCommand,
     CubeDmaMsg,
@@ -87,6 +88,7 @@ def _check_tag(graph: TopologyGraph, wiring: Wiring, node: str, address: PhysAdd
     place = graph.node(node).place
     owner = place.pe
     if address.hbm_offset is not None:
+        place = Place(address.sip_id, address.die_id)  # a stack belongs to several cubes
         owner = address.hbm_offset // wiring.sizes.of_cube(place.sip, place.cube).hbm_slice_bytes
     sip, cube, pe = tag
     if (sip, cube) == (place.sip, place.cube) and (pe == owner if owner >= 0 else pe < wiring.sizes.n_pes):

@@ -46,6 +46,7 @@ from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
 from kernbench.sim_engine.purposes import purpose_of
 from kernbench.sim_engine.simulation_stats import OFF, SimulationStats
+from kernbench.sim_engine.stack_group import StackGroup
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
@@ -87,6 +88,7 @@ class Machine:
         self._communication_tcm = CommunicationTcm(wiring.sizes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
+        self._stack_groups: dict[tuple[str, ...], StackGroup] = {}  # by path to the first
         self._sequences: dict[str, Iterator[int]] = {}  # sequence numbers by injecting node
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
@@ -261,6 +263,11 @@ class Machine:
     def requests_of(
         self, path: tuple[str, ...], address: int, nbytes: int
     ) -> Sequence[tuple[tuple[str, ...], int, int]]:
+        if path[-1] in self._wiring.with_channels and self.graph.spec.sip.hbm_stacks is not None:
+            group = self._stack_groups.get(path)
+            if group is None:
+                group = self._stack_groups[path] = StackGroup(self.graph, self.router, path)
+            return [(group.paths[stack], start, size) for stack, start, size in group.requests(address, nbytes)]
         cube = self.graph.cube_at(path[-1])
         if path[-1] not in self._wiring.with_channels or not cube.has_channel_routers:
             return ((path, address, nbytes),)

@@ -32,6 +32,7 @@ from kernbench.components.memory_port import (
 from kernbench.policy.address.channel_map import ChannelRequest, channel_path, channel_requests
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
 from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.stack_group import StackGroup
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
 
@@ -51,7 +52,11 @@ class PortOwner(Context, Protocol):
 def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> MemoryPort:
     """The memory at the end of `path`."""
     node = path[-1]
-    if node in wiring.with_channels and machine.graph.spec.cube.has_channel_routers:
+    if node in wiring.with_channels and machine.graph.spec.sip.hbm_stacks is not None:
+        group = StackGroup(machine.graph, machine.router, path)
+        if len(group.paths) > 1:
+            return StackPort(machine, group, [_port_to(machine, wiring, each) for each in group.paths])
+    elif node in wiring.with_channels and machine.graph.spec.cube.has_channel_routers:
         channels = machine.graph.cube_at(node).hbm_channels_per_pe
         paths = [channel_path(path, channel) for channel in range(channels)]
         return ChannelPort(machine, path, [_port_to(machine, wiring, each) for each in paths])
@@ -362,6 +367,63 @@ class ChannelPort:
 
     def _requests(self, access: MemoryAccess) -> list[ChannelRequest]:
         return channel_requests(access.address, access.nbytes, len(self._ports), self.burst_bytes)
+
+
+class StackPort:
+    """HBM that is interleaved over several stacks, each over a path of its own. An access is one request for each stack
+    that it touches; they depart together, travel separately, and the access is done when the last of them is.
+    """
+
+    __slots__ = ("_group", "_machine", "_ports", "burst_bytes", "granule_bytes", "path")
+
+    def __init__(self, machine: PortOwner, group: StackGroup, ports: Sequence[DirectPort | PacketPort]) -> None:
+        self.path = group.paths[0]
+        self.burst_bytes, self.granule_bytes = ports[0].burst_bytes, ports[0].granule_bytes
+        self._machine, self._group, self._ports = machine, group, ports
+
+    @property
+    def exit_node(self) -> str:
+        return self._ports[0].exit_node
+
+    def read(self, access: MemoryAccess) -> None:
+        parts = self._group.requests(access.address, access.nbytes)
+        joined = _Joined(len(parts), access.done)
+        for stack, start, size in parts:
+            granules = self._granules(access, stack)
+            self._ports[stack].read(MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules))
+
+    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+        return False
+
+    def write(self, access: MemoryAccess) -> None:
+        nbytes, address, at_ns, done, tag, payload, on_left, _, _ = access
+        parts = self._group.requests(address, nbytes)
+        landed = LastOf(len(parts), partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload))
+        joined = None if done is None else _Joined(len(parts), done)
+        left = None if on_left is None else _LastLeft(len(parts), on_left)
+        for place, (stack, start, size) in enumerate(parts):
+            granules = self._granules(access, stack)
+            part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, len(parts)), granules)
+            self._ports[stack].put(part, landed)
+
+    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+        return refuse_multicast(self.path)
+
+    def notify(self, notice: Notice) -> None:
+        """By the path to the first stack, whose name listeners have."""
+        self._ports[0].notify(notice)
+
+    def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
+        parts = self._group.requests(access.address, access.nbytes)
+        applied, joined = LastOf(len(parts), apply), _Joined(len(parts), access.done)
+        for stack, start, size in parts:
+            granules = self._granules(access, stack)
+            part = MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules)
+            self._ports[stack].update(part, applied)
+
+    def _granules(self, access: MemoryAccess, stack: int) -> int:
+        """Those of the last burst of an access, for the stack that has it."""
+        return access.granules if self._group.stack_of(access.address + access.nbytes - 1) == stack else 0
 
 
 def refuse_multicast(path: Sequence[str]) -> NoReturn:

@@ -14,7 +14,7 @@ from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import SIDES, Mesh
 from kernbench.topology.readers import Scalar
 from kernbench.topology.spec_cube import CubeSpec
-from kernbench.topology.template import Template, component_data
+from kernbench.topology.template import ComponentData, Template, component_data
 
 PointMm = tuple[float, float]
 
@@ -35,7 +35,8 @@ def cube_template(cube: CubeSpec, mesh: Mesh, *, has_mmu: bool) -> Template:
     parts = pe_parts(cube, has_mmu=has_mmu)
     for pe, slot in enumerate(mesh.pes):
         add_pe(template, PeId(0, 0, pe), me.router(*slot), mesh.position(slot), parts, cube)
-    _add_hbm(template, me, cube, mesh)
+    if not cube.has_stacks:
+        _add_hbm(template, me, cube, mesh)
     _add_m_cpu_and_sram(template, me, cube, mesh)
     _add_ucie(template, me, cube, mesh)
     return template
@@ -49,19 +50,24 @@ def _add_mesh(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> Non
         template.link(me.router(*a), me.router(*b), EdgeKind.ROUTER_MESH, cube.links.router_bw_gbs, mm)
 
 
-def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
-    channels, bw_gbs = cube.hbm_channels_per_pe, cube.hbm_link_bw_gbs
+def hbm_part(cube: CubeSpec, channels: int, bw_gbs: float, nbytes: int) -> ComponentData:
+    """The controller of a slice, or of a stack, with all of its channels."""
     controller = cube.components.hbm_ctrl
     if cube.hbm.model == "banks":
         controller = controller.model_copy(update={"impl": HBM_BANKS})
-    part = component_data(
+    return component_data(
         controller,
         num_pcs=channels,
         pc_bw_gbs=bw_gbs / channels,
-        slice_bytes=cube.hbm_slice_bytes,
+        slice_bytes=nbytes,
         **_memory_model(cube),
         **({"one_to_one": True} if cube.has_channel_routers else {}),
     )
+
+
+def _add_hbm(template: Template, me: CubeId, cube: CubeSpec, mesh: Mesh) -> None:
+    bw_gbs = cube.hbm_link_bw_gbs
+    part = hbm_part(cube, cube.hbm_channels_per_pe, bw_gbs, cube.hbm_slice_bytes)
     for pe, slot in enumerate(mesh.pes):
         template.add(me.hbm_ctrl(pe), part, mesh.position(slot))
         if cube.has_channel_routers:

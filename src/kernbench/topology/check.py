@@ -15,6 +15,7 @@ from kernbench.common.units import is_power_of_two
 from kernbench.topology.attrs import impl_fault, read_attrs
 from kernbench.topology.check_links import check_links
 from kernbench.topology.check_network import check_buffers
+from kernbench.topology.check_stacks import check_stacks
 from kernbench.topology.cube_types import check_types, of_type, variants
 from kernbench.topology.declarations import check_ops, check_part, is_part_name
 from kernbench.topology.faults import Finding
@@ -45,6 +46,7 @@ def _check_all(spec: MachineSpec) -> list[Finding]:
     return [
         *_check_sips(spec),
         *check_links(spec),
+        *check_stacks(spec),
         *_check_cube_mesh(spec),
         *_check_io_chiplets(spec),
         *_check_pe_layout(spec),
@@ -235,7 +237,7 @@ def _check_hbm(spec: MachineSpec) -> Iterator[Finding]:
     slices_key, pseudo_key = f"{_MEMORY}.hbm_slices_per_cube", f"{_MEMORY}.hbm_pseudo_channels"
     channels_key = f"{_MEMORY}.hbm_channels_per_pe"
     uses = (_LAYOUT, slices_key, pseudo_key, channels_key)
-    if cube.n_pes == 0:
+    if cube.n_pes == 0 or cube.has_stacks:
         return
     if cube.hbm_slices != cube.n_pes:
         what = f"{cube.hbm_slices} HBM slices for {cube.n_pes} PEs: each PE has one"

@@ -13,6 +13,7 @@ from kernbench.common.ids import HOST, SWITCH, IoId, Place
 from kernbench.common.impls import BUILTIN
 from kernbench.topology.build_cube import cube_template
 from kernbench.topology.build_sip import add_sip, io_template
+from kernbench.topology.build_stacks import add_stacks
 from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph
 from kernbench.topology.layers import Overrides, Source
 from kernbench.topology.load import check_spec, load_network, load_spec
@@ -73,6 +74,7 @@ def _built(spec: MachineSpec) -> TopologyGraph:
     _add_tray(spec, nodes, edges)
     for sip in range(spec.n_sips):
         add_sip(spec, sip, cubes, chiplets, nodes, edges)
+        add_stacks(spec, sip, mesh, nodes, edges)
     _join_sips(spec, resolved, edges)
     edges += direct_links(spec)
     return TopologyGraph(spec, MappingProxyType(nodes), tuple(edges))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernbench.common.errors import RoutingError
 from kernbench.common.framing import Framing
 from kernbench.common.frozen import frozen
-from kernbench.common.ids import HOST, Place
+from kernbench.common.ids import HOST, CubeId, Place, SipId
 
 if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
@@ -104,9 +104,16 @@ class TopologyGraph:
         place = self.node(node_id).place
         return self.spec.cube_of(place.sip, place.cube)
 
+    def hbm_node(self, sip: int, cube: int, pe: int) -> str:
+        """The memory that a PE's HBM lies in: its slice, or the first of the stacks that it is interleaved over."""
+        stacks = self.spec.sip.hbm_stacks
+        if stacks is None:
+            return CubeId(sip, cube).hbm_ctrl(pe)
+        return SipId(sip).hbm_stack(stacks.group_of(cube)[0])
+
     def access_gbs(self, edge: Edge) -> float | None:
         """The bandwidth of an edge for one access: where an access is split over channels, that of all of them."""
-        if edge.kind is EdgeKind.ROUTER_TO_HBM:
+        if edge.kind is EdgeKind.ROUTER_TO_HBM and self.spec.sip.hbm_stacks is None:
             return self.cube_at(edge.src).hbm_link_bw_gbs
         if edge.kind is EdgeKind.ROUTER_TO_CHANNEL and edge.bw_gbs is not None:
             return edge.bw_gbs * self.cube_at(edge.src).hbm_channels_per_pe

@@ -59,6 +59,8 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
     for part, key in ((values, "cube_types"), (values, "sip_types"), (values["sip"], "cube_types")):
         if not part[key]:  # as before there were types of cubes
             del part[key]
+    if spec.sip.hbm_stacks is None:
+        del values["sip"]["hbm_stacks"]  # as before there were stacks
     if not spec.system.sips.types:
         del values["system"]["sips"]["types"]
     attrs = values["cube"]["pe_template"]["components"]["pe_math"]["attrs"]

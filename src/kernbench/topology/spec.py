@@ -30,6 +30,7 @@ from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 from kernbench.topology.spec_energy import AreaSpec, CostSpec, EnergySpec, LimitsSpec, PowerSpec
 from kernbench.topology.spec_fabric import FabricSpec
 from kernbench.topology.spec_hbm import HbmSpec
+from kernbench.topology.spec_stacks import HbmStacksSpec, share_of
 
 _RECORD = FieldWidths()
 
@@ -178,6 +179,7 @@ class SipSpec(Record):
     links: SipLinks
     io_chiplets: tuple[IoChipletPlace, ...]
     cube_types: Mapping[str, CubeNumbers] = MappingProxyType({})  # type -> cubes; the others are as `cube` says
+    hbm_stacks: HbmStacksSpec | None = None
 
     @property
     def n_cubes(self) -> int:
@@ -239,16 +241,23 @@ class MachineSpec(Record):
 
     @classmethod
     def _read(cls, given: object, loc: Loc, problems: list[Problem]) -> Self | None:
-        """The cube knows how its HBM is modelled, since its bandwidths follow from that."""
+        """The cube knows how its HBM is modelled and which part of shared stacks it has, since its bandwidths follow
+        from that.
+        """
         found = super()._read(given, loc, problems)
         values = {} if found is None else found.__dict__
-        cube, hbm = values.get("cube"), values.get("hbm")
-        if isinstance(cube, CubeSpec) and isinstance(hbm, HbmSpec) and hbm != cube.hbm:
-            values["cube"] = cube.model_copy(update={"_hbm": hbm})
+        cube, hbm, sip = values.get("cube"), values.get("hbm"), values.get("sip")
+        if not (isinstance(cube, CubeSpec) and isinstance(hbm, HbmSpec) and isinstance(sip, SipSpec)):
+            return found
+        known: dict[str, object] = {} if hbm == cube.hbm else {"_hbm": hbm}
+        if sip.hbm_stacks is not None and isinstance(sip.cube_mesh, CubeMesh):
+            known["_stacks"] = share_of(sip.hbm_stacks, sip.n_cubes)
+        if known:
+            values["cube"] = cube.model_copy(update=known)
             types = values.get("cube_types")
             if isinstance(types, Mapping):
                 values["cube_types"] = {
-                    name: each.model_copy(update={"_hbm": hbm}) if isinstance(each, CubeSpec) else each
+                    name: each.model_copy(update=known) if isinstance(each, CubeSpec) else each
                     for name, each in types.items()
                 }
         return found

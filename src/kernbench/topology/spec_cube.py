@@ -25,6 +25,7 @@ from kernbench.topology.spec_base import (
     SizeMm,
 )
 from kernbench.topology.spec_hbm import HbmSpec
+from kernbench.topology.spec_stacks import StackShare
 
 PE_PARTS_KEY = "cube.pe_template.components"
 
@@ -152,11 +153,17 @@ class CubeSpec(Record):
     links: CubeLinks
     pe_template: PeTemplate
     _hbm: ClassVar[HbmSpec] = HbmSpec()  # the machine's; set in its cube where it is another (`MachineSpec`)
+    _stacks: ClassVar[StackShare | None] = None  # its part of shared stacks; set by `MachineSpec` where there are some
 
     @property
     def hbm(self) -> HbmSpec:
         """How HBM is modelled: the key `hbm` of the machine."""
         return self._hbm
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether its HBM lies in stacks that PEs share, instead of one slice per PE."""
+        return self._stacks is not None
 
     @property
     def n_pes(self) -> int:
@@ -169,6 +176,8 @@ class CubeSpec(Record):
     @property
     def hbm_channels_per_pe(self) -> int:
         memory = self.memory_map
+        if self._stacks is not None:
+            return self._stacks.channels  # of the stack that an access is in
         return memory.hbm_channels_per_pe or (memory.hbm_pseudo_channels or 0) // self.hbm_slices
 
     @property
@@ -178,15 +187,25 @@ class CubeSpec(Record):
 
     @property
     def hbm_pseudo_channels(self) -> int:
+        if self._stacks is not None:
+            return round(self._stacks.stacks * self._stacks.channels)
         return self.memory_map.hbm_pseudo_channels or self.hbm_slices * self.hbm_channels_per_pe
 
     @property
     def hbm_bytes(self) -> int:
+        if self._stacks is not None:
+            return self._stacks.nbytes
         return self.memory_map.hbm_total_gb_per_cube * GIB
 
     @property
+    def hbm_gb(self) -> float:
+        return self.hbm_bytes / GIB
+
+    @property
     def hbm_slice_bytes(self) -> int:
-        """The HBM of one PE, in whole MiB so that slices start on a page; the remainder at the top is unused."""
+        """The HBM of one PE, its slice or its range of shared stacks, in whole MiB so that it starts on a page; the
+        remainder at the top is unused.
+        """
         return self.hbm_bytes // self.hbm_slices // MIB * MIB
 
     @property
@@ -206,11 +225,19 @@ class CubeSpec(Record):
     @property
     def hbm_channel_bw_gbs(self) -> float:
         """The sustained bandwidth of one pseudo channel: peak times efficiency."""
-        return self.memory_map.hbm_channel_bw_gbs * self.hbm_efficiency
+        return self.hbm_channel_peak_gbs * self.hbm_efficiency
+
+    @property
+    def hbm_channel_peak_gbs(self) -> float:
+        return self.memory_map.hbm_channel_bw_gbs if self._stacks is None else self._stacks.channel_bw_gbs
 
     @property
     def hbm_link_bw_gbs(self) -> float:
-        """All channels of one PE together: the link from router to hbm_ctrl, or those of its channels."""
+        """All channels of one PE together: the link from router to hbm_ctrl, or those of its channels; of shared
+        stacks, its part of them.
+        """
+        if self._stacks is not None:
+            return self._stacks.stacks * self._stacks.channels * self.hbm_channel_bw_gbs / self.n_pes
         return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
 
     @property

@@ -24,6 +24,9 @@ def tensors(view: RunView, scope: str | None) -> Json:
         full = occupancy(view.run, t0, t1, BINS)
         cube = view.run.graph.spec.cube
         capacity = {"tcm": cube.tcm_bytes, "sram": cube.sram_bytes, "hbm": cube.hbm_bytes}
+        stacks = view.run.graph.spec.sip.hbm_stacks
+        if stacks is not None:  # those of a SIP are counted together
+            capacity["hbm"] = view.run.graph.spec.sip.n_cubes * cube.hbm_bytes
         return {
             "schema": 1,
             "scope": name,

@@ -26,6 +26,7 @@ from kernbench.common.messages import (
 )
 from kernbench.components.base import Context, Packet, Process
 from kernbench.components.builtin.fan_out import CommandProcessor, cube_dispatch_ns
+from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.topology.graph import Node
 
 
@@ -95,5 +96,7 @@ class MCpuComponent(CommandProcessor):
         with (self._write_channel if request.is_write else self._read_channel).request() as channel:
             yield channel
             move = self.write if request.is_write else self.read
-            address = pe * self.ctx.graph.cube_at(self.node.id).hbm_slice_bytes + request.offset
+            spec, slice_bytes = self.ctx.graph.spec, self.ctx.graph.cube_at(self.node.id).hbm_slice_bytes
+            pa = PhysAddr.pe_hbm_addr(place.sip, place.cube, pe, request.offset, slice_bytes, spec.address_layout)
+            address = self.ctx.resolver.local_address(pa)
             yield move(request, path, address, request.nbytes, packet.legs)

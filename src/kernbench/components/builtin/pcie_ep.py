@@ -23,9 +23,11 @@ class PcieEpComponent(ActiveComponent):
         if isinstance(request, MemoryWriteMsg):
             path, address = self._memory_path(request.dst_pa)
             yield self.write(request, path, address, request.nbytes, legs)
+            path = list(self.path_of(path, address, request.nbytes))
         elif isinstance(request, MemoryReadMsg):
             path, address = self._memory_path(request.src_pa)
             yield self.read(request, path, address, request.nbytes, legs)
+            path = list(self.path_of(path, address, request.nbytes))
         else:
             assert isinstance(request, CubeCommand)
             path = self._command_path()

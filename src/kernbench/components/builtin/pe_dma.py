@@ -411,4 +411,4 @@ class PeDmaComponent(PeEngine):
         move = self.write if request.is_write else self.read
         yield move(request, port.path, local, request.nbytes, legs)
         self._leave_place(channel, NO_REF)
-        return Served(port.path)
+        return Served(self.path_of(port.path, local, request.nbytes))

@@ -18,8 +18,11 @@ class AddressResolver:
 
     def __init__(self, graph: TopologyGraph) -> None:
         self._nodes = graph.nodes
+        stacks = graph.spec.sip.hbm_stacks
+        self._shares = stacks is not None and stacks.shared_by == "sip"  # the cubes of a SIP have one range
         self._sizes = AddressConfig.from_spec(graph.spec)
         self._io_names = tuple(chiplet.id for chiplet in graph.spec.sip.io_chiplets)  # in the order of their dies
+        self._graph = graph
         self._parts: dict[tuple[int, int, int, str], str] = {}  # cache: (sip, cube, pe, kind) -> node
 
     def address(self, raw: int) -> PhysAddr:
@@ -42,9 +45,12 @@ class AddressResolver:
             return self._there(PeId(addr.sip_id, addr.die_id, addr.pe_id).part("pe_tcm"))
         raise RoutingError(f"no node serves {addr}", hint="use an address in HBM, TCM, SRAM, an M_CPU or an IO_CPU")
 
-    @staticmethod
-    def local_address(addr: PhysAddr) -> int:
-        """The address local to the memory that serves it: the offset in the HBM window, or in its unit."""
+    def local_address(self, addr: PhysAddr) -> int:
+        """The address local to the memory that serves it: the offset in the HBM window, or in its unit; in the range of
+        all stacks, where cubes share them.
+        """
+        if addr.hbm_offset is not None and self._shares:
+            return addr.die_id * self._graph.spec.cube.hbm_bytes + addr.hbm_offset
         offset = addr.hbm_offset if addr.hbm_offset is not None else addr.sub_offset
         return offset if offset is not None else 0
 
@@ -55,7 +61,9 @@ class AddressResolver:
         return self._there(CubeId(sip, cube).sram())
 
     def find_hbm_ctrl(self, sip: int, cube: int, pe: int) -> str:
-        return self._there(CubeId(sip, cube).hbm_ctrl(pe))
+        """The HBM slice of a PE, or the first of the stacks that its HBM is interleaved over."""
+        self._there(PeId(sip, cube, pe).part("pe_dma"))
+        return self._there(self._graph.hbm_node(sip, cube, pe))
 
     def find_pe_dma(self, sip: int, cube: int, pe: int) -> str:
         return self.find_pe_part(sip, cube, pe, "pe_dma")

@@ -49,7 +49,6 @@ def cube_view(machine: str, cube: CubeSpec, mesh: Mesh) -> MachineView:
     """Routers, PEs, HBM, m_cpu, sram, UCIe ports and connections of one cube."""
     me, geometry = CubeId(0, 0), cube.geometry
     side_mm = _router_mm(mesh, geometry.margin_mm)
-    gb = cube.memory_map.hbm_total_gb_per_cube
     middle = (mesh.w_mm / 2, mesh.h_mm / 2)
     nodes = [
         ViewNode(
@@ -61,8 +60,10 @@ def cube_view(machine: str, cube: CubeSpec, mesh: Mesh) -> MachineView:
             mesh.w_mm,
             mesh.h_mm,
         ),
-        ViewNode(f"{me}.hbm", HBM_ZONE, "HBM", f"{gb} GB", *middle, geometry.hbm_mm.w, geometry.hbm_mm.h),
     ]
+    if not cube.has_stacks:
+        size, gb = geometry.hbm_mm, f"{cube.hbm_gb:g} GB"
+        nodes.append(ViewNode(f"{me}.hbm", HBM_ZONE, "HBM", gb, *middle, size.w, size.h))
     for row, col in mesh.routers:
         x, y = mesh.position((row, col))
         nodes.append(ViewNode(me.router(row, col), "noc_router", f"r{row}c{col}", "", x, y, side_mm, side_mm))
@@ -94,6 +95,9 @@ def _tenants(cube: CubeSpec, mesh: Mesh) -> list[_Tenant]:
         boxes = [(str(name), "pe", f"PE{pe}", tcm, _PE_BOX)]
         if cube.has_channel_routers:
             boxes.append((name.channel_routers(), "channel_router", "ch", "", _CHANNELS_BOX))
+        if cube.has_stacks:
+            found.append(_Tenant(slot, tuple(boxes)))
+            continue
         box = _HBM_BEHIND_BOX if cube.has_channel_routers else _HBM_BOX
         boxes.append((me.hbm_ctrl(pe), "hbm_ctrl", f"HBM{pe}", hbm, box))
         found.append(_Tenant(slot, tuple(boxes)))
@@ -112,7 +116,8 @@ def _cell_boxes(tenants: list[_Tenant], mesh: Mesh, side_mm: float, geometry: Ge
         across = min(col, max(len(mesh.xs) - 2, 0)) if 2 * col < len(mesh.xs) else max(col - 1, 0)
         near = [(r, across) for r in (row - 1, row) if 0 <= r < len(mesh.ys) - 1]
         for cell in near:
-            rects.setdefault(cell, _beside_hbm(_cell_rect(mesh, *cell, side_mm, geometry.margin_mm), mesh, geometry))
+            rect = _cell_rect(mesh, *cell, side_mm, geometry.margin_mm)
+            rects.setdefault(cell, _beside_hbm(rect, mesh, geometry) if mesh.hole else rect)
         room = {cell: (rects[cell][3] - rects[cell][1]) / (len(cells.get(cell, ())) + 1) for cell in near}
         best = max(near, key=lambda cell: (room[cell], -cell[0]))
         cells.setdefault(best, []).append(tenant)
@@ -241,6 +246,8 @@ def _cube_edges(cube: CubeSpec, mesh: Mesh, me: CubeId) -> list[ViewEdge]:
             n, routers = cube.hbm_channels_per_pe, PeId(0, 0, pe).channel_routers()
             edges.append(edge(router, routers, EdgeKind.ROUTER_TO_CHANNEL, n * links.router_bw_gbs))
             router = routers
+        if cube.has_stacks:
+            continue
         edges.append(edge(router, me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, cube.hbm_link_bw_gbs))
     edges.append(edge(me.m_cpu(), me.router(*mesh.m_cpu), EdgeKind.COMMAND, links.m_cpu_to_router_bw_gbs))
     edges.append(edge(me.router(*mesh.sram), me.sram(), EdgeKind.ROUTER_TO_SRAM, links.sram_to_router_bw_gbs))

@@ -77,6 +77,8 @@ def _channel_boxes(cube: CubeSpec) -> list[str]:
 def _grid_of(spec: MachineSpec) -> dict[str, _Cells]:
     """Where everything stands: without an MMU if the machine has none, with channel routers if it has them."""
     grid = _grid(list(spec.cube.pe_template.components.further))
+    if spec.cube.has_stacks:
+        grid = {name: cells for name, cells in grid.items() if name != _HBM}
     if not spec.system.has_mmu:
         grid = {name: cells for name, cells in grid.items() if name != MMU}
     channels = _channel_boxes(spec.cube)
@@ -148,7 +150,7 @@ def _edges(spec: MachineSpec, ids: dict[str, str]) -> list[ViewEdge]:
         label, own = bandwidth_label(inner_bw), bandwidth_label(own_bw)
         edges.append(ViewEdge(ids[_ROUTER], ids[name], EdgeKind.ROUTER_TO_CHANNEL, label, inner_bw))
         edges.append(ViewEdge(ids[name], ids[_HBM], EdgeKind.ROUTER_TO_HBM, own, own_bw))
-    if not channels:
+    if not channels and _HBM in ids:
         edges.append(ViewEdge(ids[_ROUTER], ids[_HBM], EdgeKind.ROUTER_TO_HBM, bandwidth_label(hbm_bw), hbm_bw))
     edges.append(ViewEdge(ids[_ROUTER], ids["pe_dma"], EdgeKind.PE_TO_ROUTER, bandwidth_label(dma_bw), dma_bw))
     commanded = ("pe_cpu", "pe_mmu") if spec.system.has_mmu else ("pe_cpu",)

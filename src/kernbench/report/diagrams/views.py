@@ -128,6 +128,7 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...], sip: int = 0) -> 
         for x in range(mesh.w)
     ]
     cubes = tuple(boxes)
+    boxes += _stack_boxes(spec, cubes)
     boxes += _chiplet_boxes(spec, chiplets, cubes, grid_w, grid_h) + _phy_boxes(spec, chiplets, cubes)
     margin = 2.0
     left = min(box.x_mm - box.w_mm / 2 for box in boxes) - margin
@@ -145,7 +146,9 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...], sip: int = 0) -> 
 
 def _about_cube(spec: MachineSpec, sip: int, number: int) -> str:
     name, cube = spec.cube_type(sip, number), spec.cube_of(sip, number)
-    about = f"{counted(cube.n_pes, 'PE')}, {cube.memory_map.hbm_total_gb_per_cube} GB HBM"
+    if cube.has_stacks:
+        return f"{name}: {counted(cube.n_pes, 'PE')}" if name else counted(cube.n_pes, "PE")
+    about = f"{counted(cube.n_pes, 'PE')}, {cube.hbm_gb:g} GB HBM"
     return f"{name}: {about}" if name else about
 
 
@@ -164,6 +167,12 @@ def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdg
         last, first = (str(CubeId(0, spec.sip.cube_at(*at))) for at in (closed.last, closed.first))
         gbs = spec.wrap_link(closed.axis)[0]
         edges.append(ViewEdge(last, first, EdgeKind.UCIE_MESH, f"{bandwidth_label(gbs)}, wrap", gbs))
+    stacks = spec.sip.hbm_stacks
+    if stacks is not None:
+        label = f"{stacks.links} x {bandwidth_label(stacks.link_bw_gbs)}"
+        for place in stacks.places:
+            ends = SipId(0).hbm_stack(place.id), str(CubeId(0, place.cube))
+            edges.append(ViewEdge(*ends, EdgeKind.ROUTER_TO_HBM, label, stacks.links * stacks.link_bw_gbs))
     bw_gbs = spec.io_chiplet.phy_bw_gbs
     inside = spec.io_chiplet.n_connections * spec.io_chiplet.links.per_connection_bw_gbs
     for chiplet in chiplets:
@@ -174,6 +183,29 @@ def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdg
             edges.append(ViewEdge(str(me), phy, EdgeKind.IO_INTERNAL, bandwidth_label(inside), inside))
             edges.append(ViewEdge(phy, cube, EdgeKind.IO_TO_CUBE, bandwidth_label(bw_gbs), bw_gbs))
     return edges
+
+
+def _stack_boxes(spec: MachineSpec, cubes: tuple[ViewNode, ...]) -> list[ViewNode]:
+    """HBM stacks that PEs share, beside the sides of their cubes; as large as an HBM of the geometry, or less."""
+    stacks, size = spec.sip.hbm_stacks, spec.cube.geometry.hbm_mm
+    boxes = []
+    for place in stacks.places if stacks is not None else ():
+        assert stacks is not None
+        cube, distance = cubes[place.cube], max(stacks.distance_mm, 0.5)
+        beside = sum((each.cube, each.side) == (place.cube, place.side) for each in stacks.places)
+        if place.side in ("W", "E"):
+            w, h = size.w, min(size.h, 0.8 * cube.h_mm / beside)
+            out = cube.w_mm / 2 + distance + w / 2
+            x = cube.x_mm + (out if place.side == "E" else -out)
+            y = cube.y_mm + min(max((place.at - 0.5) * cube.h_mm, (h - cube.h_mm) / 2), (cube.h_mm - h) / 2)
+        else:
+            w, h = min(size.w, 0.8 * cube.w_mm / beside), size.h
+            out = cube.h_mm / 2 + distance + h / 2
+            y = cube.y_mm + (out if place.side == "S" else -out)
+            x = cube.x_mm + min(max((place.at - 0.5) * cube.w_mm, (w - cube.w_mm) / 2), (cube.w_mm - w) / 2)
+        detail = f"{stacks.gb} GB, {stacks.channels * stacks.channel_bw_gbs:g} GB/s"
+        boxes.append(ViewNode(SipId(0).hbm_stack(place.id), "hbm_ctrl", f"HBM {place.id}", detail, x, y, w, h))
+    return boxes
 
 
 def _chiplet_boxes(

@@ -230,7 +230,7 @@ def _delays_ns(run: SavedRun, hops: Sequence[_Hop], nbytes: int, target: Target,
     first = sum(first_bytes / hop.gbs for hop in hops if hop.link_class in target.links and hop.gbs)
     ports = [hop for hop in hops if hop.link_class == "hbm port"]
     if "hbm channel" in target.links and ports:
-        first += spec.system.flit_bytes / run.graph.cube_at(ports[0].dst).memory_map.hbm_channel_bw_gbs
+        first += spec.system.flit_bytes / run.graph.cube_at(ports[0].dst).hbm_channel_peak_gbs
     return directions * delays + first
 
 
@@ -257,8 +257,8 @@ def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> floa
 def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: Target) -> float:
     at_once = channels_at_once(run.graph)
     rates = [(_port_class(run, link), link.gbs * (at_once if link.link_class == "hbm port" else 1)) for link in links]
-    for memory in (run.graph.cube_at(link.src).memory_map for link in links if link.link_class == "hbm port"):
-        rates.append(("hbm channel", (memory.hbm_channels_per_pe or 1) * memory.hbm_channel_bw_gbs))
+    for memory in (run.graph.cube_at(link.src) for link in links if link.link_class == "hbm port"):
+        rates.append(("hbm channel", memory.hbm_channels_per_pe * memory.hbm_channel_peak_gbs))
     others = [gbs for link_class, gbs in rates if link_class not in target.links]
     if not rates:
         return 0.0

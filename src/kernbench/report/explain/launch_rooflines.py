@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernbench.report.explain.tensor_use import tensor_uses
-from kernbench.report.roofline import cubes_of_memories, cubes_of_pes, peak_of
+from kernbench.report.roofline import cubes_of_pes, memories_gbs, peak_of
 from kernbench.report.runs.saved_run import SavedRun
 
 
@@ -37,7 +37,7 @@ def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
         cubes = cubes_of_pes(launch.pes)
         peak = peak_of(graph.spec, cubes)
         ports_gbs = graph.spec.sum_at(cubes, lambda cube: cube.links.pe_dma_to_router_bw_gbs)
-        slices_gbs = graph.spec.sum_at(cubes_of_memories(graph, sorted(slices)), lambda cube: cube.hbm_link_bw_gbs)
+        slices_gbs = memories_gbs(graph, slices)
         memory_ns = max(
             launch.bytes_hbm / slices_gbs if slices else 0.0,
             read / ports_gbs,

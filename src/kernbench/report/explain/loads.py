@@ -95,7 +95,7 @@ class Loads:
         if found.kind == "link":
             return float(self._of_place[place])
         places = self._run.places
-        channels = self._run.graph.cube_at(found.src).memory_map.hbm_channels_per_pe or 1
+        channels = self._run.graph.cube_at(found.src).hbm_channels_per_pe
         nbytes = [
             self._of_place[int(link)] * places[int(link)].gbs
             for link in route

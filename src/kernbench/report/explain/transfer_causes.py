@@ -245,7 +245,7 @@ class TransferCauses:
         cls = QUEUE if sum(one.ns for one in segments if one.cls == QUEUE) * 2 > gain else LATENCY
         what = (
             f"Few channels: the runs of bytes of {len(slow):,} transfers on the critical path lie in few of the "
-            f"{spec.memory_map.hbm_channels_per_pe or 1} channels of their memory, and take {format_ns(gain)} longer "
+            f"{spec.hbm_channels_per_pe} channels of their memory, and take {format_ns(gain)} longer "
             f"than over all of them{lines_of(self._explanation, segments)}."
         )
         burst = format_bytes(spec.hbm_burst_bytes)

@@ -46,6 +46,7 @@ SIP_LINK: Final = "sip_link"
 _PE = "cube.pe_template.components"
 
 
+HBM_KEY = "cube.memory_map.hbm_channel_bw_gbs"
 TARGETS: Mapping[str, Target] = {
     "pe_dma": Target(
         {
@@ -95,9 +96,7 @@ TARGETS: Mapping[str, Target] = {
         {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": FAST_GHZ},
         nodes=("pe_cpu",),
     ),
-    "hbm": Target(
-        {"cube.memory_map.hbm_channel_bw_gbs": FAST_GBS}, links=("hbm channel", "hbm port"), nodes=("hbm_ctrl",)
-    ),
+    "hbm": Target({HBM_KEY: FAST_GBS}, links=("hbm channel", "hbm port"), nodes=("hbm_ctrl",)),
     "router": Target(
         {"cube.links.router_bw_gbs": FAST_GBS, "cube.components.router.attrs.overhead_ns": 0.0},
         links=("router", "channel router"),
@@ -203,6 +202,8 @@ def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -
             )
         chosen = [TARGETS[name] for name in names]
         settings = {key: value for target in chosen for key, value in target.settings.items()}
+        if run.graph.spec.sip.hbm_stacks is not None and settings.pop(HBM_KEY, None) is not None:
+            settings |= {f"sip.hbm_stacks.{key}": FAST_GBS for key in ("channel_bw_gbs", "link_bw_gbs")}
         settings |= _systolic_peak(run.graph.spec, settings)
         found.append(WhatIf(" and ".join(names), settings, gains.of(chosen), explanation.scope.total_ns))
     return found

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from kernbench.common.errors import RoutingError
 from kernbench.common.frozen import frozen
+from kernbench.common.ids import Place
 from kernbench.policy.routing.router import PathRouter
 from kernbench.topology.graph import EdgeKind, TopologyGraph
 
@@ -18,7 +19,7 @@ from kernbench.topology.graph import EdgeKind, TopologyGraph
 def channels_at_once(graph: TopologyGraph) -> int:
     """The HBM channels that an access uses together, each with a link of its own; 1 if they share the slice's link."""
     cube = graph.spec.cube
-    return (cube.memory_map.hbm_channels_per_pe or 1) if cube.has_channel_routers else 1
+    return cube.hbm_channels_per_pe if cube.has_channel_routers else 1
 
 
 def is_of_channel(kind: EdgeKind) -> bool:
@@ -33,7 +34,7 @@ def burst_ns(graph: TopologyGraph, memory: str, nbytes: int, runs: int) -> float
         return 0.0
     each = -(-nbytes // runs)  # bytes per run
     bursts = runs * -(-each // spec.hbm_burst_bytes)
-    rate = (spec.memory_map.hbm_channels_per_pe or 1) * spec.memory_map.hbm_channel_bw_gbs
+    rate = spec.hbm_channels_per_pe * spec.hbm_channel_peak_gbs
     return bursts * spec.hbm_burst_bytes / rate
 
 
@@ -58,9 +59,11 @@ class AccessTimes:
         self._found: dict[tuple[str, str], AccessTime] = {}
 
     def own_slice(self, pe: str) -> AccessTime | None:
-        """The access of a PE to its own HBM slice; None where it has none."""
-        cube, _, name = pe.rpartition(".")
-        memory = f"{cube}.hbm_ctrl.{name}"
+        """The access of a PE to its own HBM slice, or to the first of the stacks that it shares; None where it has
+        none.
+        """
+        place = Place.of(pe)
+        memory = self._graph.hbm_node(place.sip, place.cube, place.pe)
         return self.of(pe, memory) if memory in self._graph.nodes else None
 
     def of(self, pe: str, memory: str) -> AccessTime | None:
@@ -92,8 +95,8 @@ class AccessTimes:
             request_ns += parts.pe_mmu.number_attr("tlb_overhead_ns")
         latency_ns = request_ns + 2 * wires_ns + sum(nodes_ns[1:]) + sum(nodes_ns[:-1]) + flits_ns
         if graph.nodes[path[-1]].kind == "hbm_ctrl":
-            memory = graph.cube_at(path[-1]).memory_map
-            channels = memory.hbm_channels_per_pe or 1
-            latency_ns += spec.cube.hbm_burst_bytes / memory.hbm_channel_bw_gbs
-            narrowest = min(narrowest, channels * memory.hbm_channel_bw_gbs)
+            memory = graph.cube_at(path[-1])
+            channels = memory.hbm_channels_per_pe
+            latency_ns += spec.cube.hbm_burst_bytes / memory.hbm_channel_peak_gbs
+            narrowest = min(narrowest, channels * memory.hbm_channel_peak_gbs)
         return AccessTime(tuple(path[::-1]), latency_ns, narrowest)

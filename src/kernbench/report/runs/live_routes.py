@@ -21,6 +21,7 @@ from kernbench.report.runs.op_table import LaunchIndex, Split, lane_of
 from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.place_table import HBM_CHANNEL
 from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.topology.graph import TopologyGraph
 
 ROUNDING_NS = 1.0  # a difference below this is rounding: a short last flit, a burst
 
@@ -145,17 +146,17 @@ def _homes(result: BenchResult) -> dict[tuple[int, str], _Homes]:
                 homes = found.setdefault((index, f"sip{request.sip}"), {})
                 for arg in (*request.args, *request.named_args.values()):
                     if isinstance(arg, TensorArg) and arg.space != "tcm":
-                        homes.update(_shards(arg))
+                        homes.update(_shards(arg, result.engine.graph))
     return {key: _Homes(tuple(sorted(homes)), homes) for key, homes in found.items()}
 
 
-def _shards(arg: TensorArg) -> dict[int, tuple[int, str]]:
+def _shards(arg: TensorArg, graph: TopologyGraph) -> dict[int, tuple[int, str]]:
     """Begin of each shard, as kernels address it -> its end and its memory."""
     found = {}
     for shard in arg.shards:
         begin = shard.pa if arg.va_base is None else arg.va_base + shard.offset_bytes
         cube = CubeId(shard.sip, shard.cube)
-        found[begin] = (begin + shard.nbytes, cube.sram() if arg.space == "sram" else cube.hbm_ctrl(shard.pe))
+        found[begin] = (begin + shard.nbytes, cube.sram() if arg.space == "sram" else graph.hbm_node(*shard.key))
     return found
 
 

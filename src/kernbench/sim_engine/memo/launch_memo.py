@@ -263,6 +263,8 @@ def why_all_are_simulated(machine: Machine) -> str:
         return machine.why_not_ahead
     if not machine.fast_paths.launches and not machine.fast_paths.collectives:
         return OFF
+    if machine.graph.spec.sip.hbm_stacks is not None:
+        return "HBM is interleaved over stacks"
     if machine.graph.spec.cube_types:
         return "cubes are of several types"
     if machine.races is not None:
