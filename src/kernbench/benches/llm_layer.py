@@ -165,6 +165,12 @@ def _alone(torch: RuntimeContext, request: LayerRequest, kept: dict[str, int]) -
 def _sip(torch: RuntimeContext, kept_bytes: int) -> SipShape:
     """A SIP whose collectives keep some TCM; too little for kernels is refused when tensors are made."""
     spec = torch.spec
+    if not spec.cube.has_hbm:
+        raise UsageError(
+            f"llm-layer streams weights from HBM, and machine '{spec.system.name}' has none",
+            where="cube.memory_map.hbm_total_gb_per_cube",
+            hint="give the machine HBM; kernels of your own may keep weights in SRAM, where tensors lie by default",
+        )
     tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
     return SipShape(spec.sip.cube_mesh.w, spec.sip.cube_mesh.h, spec.cube.n_pes, tcm_bytes - kept_bytes)
 

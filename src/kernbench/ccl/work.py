@@ -258,7 +258,8 @@ def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> 
     shape = (w, h) if is_rectangle else (len(at.cubes), 1)
     replicas = (at.pe_replicas, False) if "replicas" in takes else (False, False)
     in_order = all(offset == n * nbytes for n, (_, _, offset, _) in enumerate(at.shards))
-    is_reachable = tensor.space == "sram" or (tensor.va_base is not None and in_order)
+    is_in_order = tensor.va_base is not None and in_order
+    is_reachable = not tensor.is_per_pe if tensor.space == "sram" else is_in_order
     if "spread" in takes and is_reachable and len(at.pes) == 1 and nbytes >= SPREAD_CUBE_FROM_BYTES:
         pes = tuple(range(spec.cube.n_pes))
         return Assignment(tensor, at.cubes, pes, n_elem, *shape, is_rectangle, spread=(True, False))

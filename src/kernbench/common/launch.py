@@ -81,6 +81,7 @@ class TensorArg:
     space: Space = "hbm"
     split_by: tuple[Cut, Cut] = (None, None)
     is_logical: bool = False  # `va_base` is a logical address: an access lies in one part
+    is_per_pe: bool = True  # each part belongs to one PE; else all PEs of its cube share it
     # Derived once, since every PE asks: from the first byte of its address range to the last, where parts end that an
     # access must not cross, shards by place, and where others than rows are split how many shards each cube has.
     span_bytes: int = field(init=False, repr=False)
@@ -107,12 +108,12 @@ class TensorArg:
         )
 
     def shard_of(self, key: PeKey) -> TensorShard | None:
-        """The part that lies in a PE's own memory, if any does; in SRAM, that of its cube."""
+        """The part that belongs to a PE, or to all PEs of its cube, if any does."""
         return self.shards_by_place.get(self._place(key))
 
     def _place(self, key: PeKey) -> tuple[int, ...]:
-        """The key of a shard: the PE, or in SRAM the cube."""
-        return key[:2] if self.space == "sram" else key
+        """The key of a shard: the PE, or the cube whose PEs share it."""
+        return key if self.is_per_pe else key[:2]
 
     def address_for(self, key: PeKey) -> int:
         """What a kernel on that PE gets as its pointer: the tensor's virtual base, or where the PE's own part lies.
@@ -130,7 +131,7 @@ class TensorArg:
 
     def local_shape_for(self, key: PeKey) -> Shape:
         """The shape of a PE's own part; for a PE that holds none, of nothing or of the whole, as it is split or not."""
-        own = self.local_shapes.get((*key[:2], 0) if self.space == "sram" else key)
+        own = self.local_shapes.get(key if self.is_per_pe else (*key[:2], 0))
         if own is None:
             own = tuple(0 if axis in self.split_axes else size for axis, size in enumerate(self.shape))
         return own

@@ -51,6 +51,8 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
     """
     if graph.spec.sip.hbm_stacks is not None:
         return tuple(stack_cases(graph, nbytes))
+    if not graph.spec.cube.has_hbm:
+        return tuple(sram_cases(graph, nbytes))
     return (
         *_host_cases(graph, nbytes),
         *_pe_cases(graph, nbytes),
@@ -62,7 +64,7 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
 
 def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
     """A case with another size; None if its memory is too small."""
-    if case.category == "pe-sram" and nbytes > graph.spec.cube_of(0, 0).sram_bytes:
+    if (case.category == "pe-sram" or not graph.spec.cube.has_hbm) and nbytes > graph.spec.cube_of(0, 0).sram_bytes:
         return None
     stacks = graph.spec.sip.hbm_stacks
     if stacks is not None and case.category != "pe-sram" and nbytes > stacks.interleave_bytes:
@@ -169,6 +171,33 @@ def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
         for family, cubes in groups:
             requests = tuple(_host(graph, cube, pe, nbytes, direction) for cube in cubes for pe in pes)
             yield Case(_named(f"contention-{family}", direction), "contention", direction, requests, family)
+
+
+def sram_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+    """Without HBM: the host and the first PE, and the SRAM of cubes; all PEs of a cube and its SRAM."""
+    spec = graph.spec
+    size = min(nbytes, spec.least_of_cubes(lambda cube: cube.sram_bytes) // spec.cube.n_pes)
+
+    def sram(sip: int, cube: int, offset: int = 0) -> int:
+        return PhysAddr.cube_sram_addr(sip, cube, offset, spec.address_layout).encode()
+
+    for hops, cube in enumerate(hop_cubes(graph), 1):
+        write = MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=0, dst_pa=sram(0, cube), nbytes=size)
+        yield Case(f"h2d-{hops}hop", "h2d", "write", (write,))
+    for hops, cube in enumerate(hop_cubes(graph), 1):
+        read = MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=0, src_pa=sram(0, cube), nbytes=size)
+        yield Case(f"d2h-{hops}hop", "d2h", "read", (read,))
+    targets: list[tuple[str, Category, int]] = [("pe-sram", "pe-sram", sram(0, 0))]
+    if spec.sip.n_cubes > 1:
+        targets.append(("pe-cross-cube-sram", "pe-dma", sram(0, 1)))
+    if spec.n_sips > 1:
+        targets.append(("pe-cross-sip-sram", "pe-dma", sram(1, 0)))
+    for direction in _DIRECTIONS:
+        for name, category, address in targets:
+            yield Case(_named(name, direction), category, direction, (_dma(0, 0, address, size, direction),))
+        requests = tuple(_dma(0, pe, sram(0, 0, pe * size), size, direction) for pe in range(spec.cube.n_pes))
+        if len(requests) > 1:
+            yield Case(_named("contention-all-to-sram", direction), "contention", direction, requests, "to-sram")
 
 
 def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:

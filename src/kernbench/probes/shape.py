@@ -48,7 +48,7 @@ def _line(graph: TopologyGraph, chiplet: str, port: PhyPort) -> tuple[int, ...]:
 def _host_path(graph: TopologyGraph, cube: int) -> tuple[float, list[str]]:
     """Distance and path of a host request to PE 0's slice in a cube, from the endpoint that is nearest to it."""
     wiring = wiring_of(graph)
-    memory = wiring.resolver.find_hbm_ctrl(0, cube, 0)
+    memory = graph.home_node(0, cube, 0)
     paths = []
     for chiplet in graph.spec.sip.io_chiplets:
         path = wiring.router.find_memory_path(wiring.resolver.find_pcie_ep(0, chiplet.id), memory)

@@ -6,6 +6,7 @@ peak flops over peak bytes of HBM that the PEs' ports can take.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
         "PEs": float(spec.n_pes),
         "peak TFLOP/s, f16": peak.gflops / 1e3,
         "HBM TB/s": peak.gbs / 1e3,
-        "ridge, flop/byte": peak.gflops / peak.gbs,
+        "ridge, flop/byte": peak_ridge(spec),
         "HBM GB": float(spec.sum_over_cubes(lambda cube: cube.hbm_gb)),
         "SRAM MB": spec.sum_over_cubes(lambda cube: cube.memory_map.sram_mb_per_cube),
         "TCM MB": spec.sum_over_cubes(lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe),
@@ -94,7 +95,7 @@ def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
     flops_per_byte = 2 * parts.pe_gemm.number_attr("macs_per_ns") / spec.cube.pe_template.links.tcm_read_bw_gbs
     elements = spec.cube.tcm_allocatable_bytes / 2
     reach = (elements / 3) ** 0.5 / 2  # of t x t tiles, three of which fit: 2 t**3 flops for 2 t**2 elements of 2 bytes
-    if peak_ridge(spec) > reach:
+    if spec.cube.has_hbm and peak_ridge(spec) > reach:
         yield (
             f"the ridge is {peak_ridge(spec):,.0f} flop/byte, and square tiles of f16 in TCM reach {reach:,.0f}: "
             "products are bound by HBM unless PEs share what they read"
@@ -109,7 +110,7 @@ def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
 def peak_ridge(spec: MachineSpec) -> float:
     """Flops per byte of HBM at which a machine is balanced."""
     peak = peak_of(spec)
-    return peak.gflops / peak.gbs
+    return peak.gflops / peak.gbs if peak.gbs else math.inf
 
 
 def differences(columns: Sequence[MachineColumn]) -> dict[str, list[object]]:

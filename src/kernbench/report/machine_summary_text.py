@@ -35,6 +35,8 @@ def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
 
 def _channels(spec: MachineSpec) -> str:
     stacks = spec.sip.hbm_stacks
+    if not spec.cube.has_hbm:
+        return "no HBM: tensors lie in SRAM"
     if stacks is None:
         return f"{spec.cube.hbm_channels_per_pe} per PE"
     shared = "all PEs of a SIP" if stacks.shared_by == "sip" else "the PEs of a cube"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernbench.common.ids import HOST, SWITCH, CubeId, PeId, SipId
+from kernbench.common.ids import HOST, SWITCH, PeId, SipId
 from kernbench.common.units import on_grid
 from kernbench.policy.routing.router import PathRouter
 from kernbench.topology.graph import TopologyGraph
@@ -43,19 +43,20 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
     """The farthest pairs, near ones first; kinds that the machine does not have are left out."""
     router, spec = PathRouter(graph), graph.spec
     pes = range(spec.cube.n_pes)
+    memory = "HBM" if spec.cube.has_hbm else "SRAM"
     if spec.sip.hbm_stacks is not None:
         return _worst_to_stacks(graph, router)
-    found = [_worst("PE to HBM, same cube", graph, _between(router, (0, 0), pes))]
+    found = [_worst(f"PE to {memory}, same cube", graph, _between(graph, router, (0, 0), pes))]
     corners = _opposite_corners(graph)
     if corners:
-        paths = (path for pair in corners for path in _between(router, pair, pes))
-        found.append(_worst("PE to HBM, same SIP", graph, paths))
+        paths = (path for pair in corners for path in _between(graph, router, pair, pes))
+        found.append(_worst(f"PE to {memory}, same SIP", graph, paths))
     far = _farthest_from_switch(graph, router)
     if spec.n_sips > 1:
-        slice_there = CubeId(1, far.cube).hbm_ctrl(far.pe)
-        found.append(_worst("PE to HBM, other SIP", graph, [router.find_path(str(far), slice_there)]))
-    slice_here = CubeId(0, far.cube).hbm_ctrl(far.pe)
-    found.append(_worst("host to HBM", graph, [router.find_memory_path(HOST, slice_here)]))
+        slice_there = graph.home_node(1, far.cube, far.pe)
+        found.append(_worst(f"PE to {memory}, other SIP", graph, [router.find_path(str(far), slice_there)]))
+    slice_here = graph.home_node(0, far.cube, far.pe)
+    found.append(_worst(f"host to {memory}", graph, [router.find_memory_path(HOST, slice_here)]))
     return tuple(found)
 
 
@@ -75,11 +76,13 @@ def _worst_to_stacks(graph: TopologyGraph, router: PathRouter) -> tuple[WorstPat
     return tuple(found)
 
 
-def _between(router: PathRouter, cubes: tuple[int, int], pes: Sequence[int]) -> Iterator[list[str]]:
+def _between(
+    graph: TopologyGraph, router: PathRouter, cubes: tuple[int, int], pes: Sequence[int]
+) -> Iterator[list[str]]:
     """From every PE of one cube of SIP 0 to every slice of another."""
     for slice_ in pes:
         for pe in pes:
-            yield router.find_path(str(PeId(0, cubes[0], pe)), CubeId(0, cubes[1]).hbm_ctrl(slice_))
+            yield router.find_path(str(PeId(0, cubes[0], pe)), graph.home_node(0, cubes[1], slice_))
 
 
 def _opposite_corners(graph: TopologyGraph) -> list[tuple[int, int]]:

@@ -34,6 +34,7 @@ class Allocation:
     shards: tuple[TensorShard, ...]
     space: Space = "hbm"
     is_logical: bool = False  # the range is of logical addresses
+    is_per_pe: bool = True  # each part belongs to one PE; else all PEs of a cube share it
 
     @property
     def sip(self) -> int:
@@ -59,13 +60,14 @@ class DeviceMemory:
     ) -> None:
         self._pe = pe_memory
         self._cube = cube_memory
+        self.home: Space = "hbm" if spec.cube.has_hbm else "sram"  # where tensors lie unless the host says otherwise
         self._align = spec.cube.hbm_burst_bytes
         self._layout = spec.address_layout
         self._ranges: VirtualAllocator | LogicalAllocator | None = logical_ranges
         if spec.system.address_model == "va":
             self._ranges = VirtualAllocator(page_size=spec.cube.page_bytes)
 
-    def alloc(self, specs: Sequence[ShardSpec], space: Space = "hbm") -> Allocation:
+    def alloc(self, specs: Sequence[ShardSpec], space: Space = "hbm", *, is_per_pe: bool = True) -> Allocation:
         """Allocate blocks for all shards of a tensor; raises AllocationError, and allocates nothing, if they do not
         fit.
         """
@@ -79,7 +81,9 @@ class DeviceMemory:
         except Exception:
             self._free_shards(shards, space)
             raise
-        return Allocation(va_base, va_bytes, tuple(shards), space, isinstance(self._ranges, LogicalAllocator))
+        return Allocation(
+            va_base, va_bytes, tuple(shards), space, isinstance(self._ranges, LogicalAllocator), is_per_pe
+        )
 
     def _block(self, spec: ShardSpec, space: Space) -> PhysAddr:
         if space == "sram":

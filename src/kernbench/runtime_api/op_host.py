@@ -31,7 +31,7 @@ class OpHost(Protocol):
     def get_default_dtype(self) -> DType:
         """The dtype of float tensors that are made without one."""
 
-    def unwritten(self, shape: Shape, dtype: DType, dp: DPPolicy, name: str, space: Space) -> Tensor:
+    def unwritten(self, shape: Shape, dtype: DType, dp: DPPolicy, name: str, space: Space | None) -> Tensor:
         """The output of an operation, on the current device; nothing waits for its mapping."""
 
     def full(self, size: Shape, fill_value: float, **where: Any) -> Tensor:

@@ -106,10 +106,12 @@ class OpLauncher:
         wanted = dp or model.dp
         if wanted.starts is not None and shape != model.shape:
             wanted = replace(wanted, starts=None)  # they are rows of another shape
-        space = model.space if model.space == "sram" else "hbm"
+        space = model.space if model.space == "sram" else None
         return self._empty(shape, dtype, wanted, name, sip, space)
 
-    def _empty(self, shape: Shape, dtype: DType, dp: DPPolicy, name: str, sip: int, space: Space = "hbm") -> Tensor:
+    def _empty(
+        self, shape: Shape, dtype: DType, dp: DPPolicy, name: str, sip: int, space: Space | None = None
+    ) -> Tensor:
         """A new tensor; one that is too small for tiles is placed by rows."""
         with self._torch.ahbm.device(sip):
             try:

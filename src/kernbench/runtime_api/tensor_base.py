@@ -219,6 +219,7 @@ class TensorBase:
             self.space,
             split_by,
             self.allocation.is_logical,
+            self.allocation.is_per_pe,
         )
 
     def over(self, layout: Layout) -> Self:

@@ -202,7 +202,7 @@ class TensorFactory:
 
     # ---- inside
 
-    def unwritten(self, shape: Shape, dtype: DType, dp: DPPolicy, name: str, space: Space) -> Tensor:
+    def unwritten(self, shape: Shape, dtype: DType, dp: DPPolicy, name: str, space: Space | None) -> Tensor:
         """The output of an operation, on the current device."""
         return self._store.create(shape, dtype, dp, self.ahbm.current_device(), name, None, space, wait=False)
 
@@ -224,7 +224,7 @@ class TensorFactory:
         *,
         dp: DPPolicy | None = None,
         name: str | None = None,
-        space: Space = "hbm",
+        space: Space | None = None,
         device: object = None,
         requires_grad: bool = False,
         pin_memory: bool = False,
@@ -241,7 +241,7 @@ class TensorFactory:
 
 def _like(input: Tensor, where: dict[str, Any]) -> dict[str, Any]:
     """Where a tensor like another lies."""
-    space = input.space if input.space == "sram" else "hbm"
+    space = input.space if input.space == "sram" else None
     return {"dp": input.dp, "device": input.device, "space": space, **where}
 
 

@@ -39,7 +39,7 @@ def flat(torch: OpHost, x: TensorViews) -> TensorViews:
     if not x.storage.is_row_major:
         ways: Any = {name: "row_wise" for name in ("cube", "pe") if getattr(x.dp, name) == "column_wise"}
         with torch.ahbm.device(x.allocation.sip):
-            copy = torch.unwritten(x.shape, x.element, replace(x.dp, **ways), "flat", "hbm")
+            copy = torch.unwritten(x.shape, x.element, replace(x.dp, **ways), "flat", None)
         x = copy.copy_(x)
     return x.contiguous().view(-1)
 

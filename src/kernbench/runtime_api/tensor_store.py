@@ -79,7 +79,7 @@ class TensorStore:
         sip: int,
         name: str | None,
         contents: Contents | None,
-        space: Space = "hbm",
+        given_space: Space | None = None,
         *,
         wait: bool = True,
     ) -> Tensor:
@@ -89,9 +89,11 @@ class TensorStore:
         """
         self.tidy()
         placed = shape if shape and 0 not in shape else (1,)
-        _check_space(space, policy, written=contents is not None)
+        space = given_space or self.memory.home
+        _check_space(space, policy, self.memory.home, written=contents is not None)
+        is_per_pe = space != "sram" or not (policy.pe == "replicate" or policy.num_pes == 1)
         placement = resolve_dp_policy(
-            replace(policy, num_pes=1) if space == "sram" else policy,  # all PEs of a cube share its SRAM
+            policy if is_per_pe else replace(policy, pe="replicate", num_pes=1),  # all PEs of a cube share its SRAM
             shape=placed,
             itemsize=element.itemsize,
             num_pe=self._spec.cube.n_pes,
@@ -99,7 +101,7 @@ class TensorStore:
             target_sip=sip,
             page_bytes=self._spec.cube.page_bytes,
         )
-        allocation = self.memory.alloc(placement, space)
+        allocation = self.memory.alloc(placement, space, is_per_pe=is_per_pe)
         number, self._count = self._count, self._count + 1
         name = name or f"t{number}"
         self._resources[number] = _Resources(name, allocation)
@@ -287,10 +289,12 @@ class TensorStore:
         return handles
 
 
-def _check_space(space: Space, policy: DPPolicy, *, written: bool) -> None:
+def _check_space(space: Space, policy: DPPolicy, home: Space, *, written: bool) -> None:
     if space not in ("hbm", "sram", "tcm"):
         raise UsageError(f"space is {space!r}", hint="use 'hbm', 'sram' or 'tcm'")
-    if space == "sram" and policy.pe != "replicate":
+    if space == "hbm" and home != "hbm":
+        raise UsageError("a tensor in HBM, and this machine has none", hint="leave space out for SRAM, or use 'tcm'")
+    if space == "sram" and policy.pe != "replicate" and home == "hbm":
         raise UsageError(
             f"a tensor in SRAM with DPPolicy(pe={policy.pe!r})",
             hint="all PEs of a cube share its SRAM: split over cubes only, DPPolicy(cube=...)",

@@ -35,7 +35,7 @@ def cube_template(cube: CubeSpec, mesh: Mesh, *, has_mmu: bool) -> Template:
     parts = pe_parts(cube, has_mmu=has_mmu)
     for pe, slot in enumerate(mesh.pes):
         add_pe(template, PeId(0, 0, pe), me.router(*slot), mesh.position(slot), parts, cube)
-    if not cube.has_stacks:
+    if cube.has_slices:
         _add_hbm(template, me, cube, mesh)
     _add_m_cpu_and_sram(template, me, cube, mesh)
     _add_ucie(template, me, cube, mesh)

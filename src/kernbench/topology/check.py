@@ -237,7 +237,7 @@ def _check_hbm(spec: MachineSpec) -> Iterator[Finding]:
     slices_key, pseudo_key = f"{_MEMORY}.hbm_slices_per_cube", f"{_MEMORY}.hbm_pseudo_channels"
     channels_key = f"{_MEMORY}.hbm_channels_per_pe"
     uses = (_LAYOUT, slices_key, pseudo_key, channels_key)
-    if cube.n_pes == 0 or cube.has_stacks:
+    if cube.n_pes == 0 or not cube.has_slices:
         return
     if cube.hbm_slices != cube.n_pes:
         what = f"{cube.hbm_slices} HBM slices for {cube.n_pes} PEs: each PE has one"

@@ -86,6 +86,7 @@ def _check_structure(name: str, cube: CubeSpec, base: CubeSpec) -> Iterator[Find
         ("placement", cube.placement, base.placement),
         ("ucie.n_connections", cube.ucie.n_connections, base.ucie.n_connections),
         ("memory_map.hbm_mapping_mode", cube.memory_map.hbm_mapping_mode, base.memory_map.hbm_mapping_mode),
+        ("memory_map.hbm_total_gb_per_cube", cube.has_hbm, base.has_hbm),
         ("pe_template.components", set(cube.pe_template.components.parts), set(base.pe_template.components.parts)),
         (_PAGE, _page_size(cube), _page_size(base)),
     )

@@ -68,7 +68,7 @@ def _check_rows(cube: CubeSpec) -> Iterator[Finding]:
         what = f"{2 * per_half} PE rows and the HBM rows do not fit on a die {g.cube_mm.h:g} mm high"
         yield Finding(f"{_KEY}.cube_mm.h", what, f"make it {need:g} mm or more", _USES)
     for side, hbm, die in (("w", g.hbm_mm.w, g.cube_mm.w), ("h", g.hbm_mm.h, g.cube_mm.h)):
-        if hbm > die and not cube.has_stacks:
+        if hbm > die and cube.has_slices:
             what = f"an HBM of {hbm:g} mm does not fit on a die of {die:g} mm"
             yield Finding(f"{_KEY}.hbm_mm.{side}", what, f"make it {die:g} mm or less", _USES)
 
@@ -99,7 +99,7 @@ def _check_overlaps(cube: CubeSpec) -> Iterator[Finding]:
                 hint = "make the die larger, the PEs smaller, or put fewer in a corner"
                 yield Finding("cube.pe_layout", what, hint, _USES)
                 return
-    if cube.has_stacks:
+    if not cube.has_slices:
         return
     hbm: _Box = (g.cube_mm.w / 2, g.cube_mm.h / 2, g.hbm_mm.w, g.hbm_mm.h)
     for pe, box in enumerate(boxes):

@@ -104,11 +104,13 @@ class TopologyGraph:
         place = self.node(node_id).place
         return self.spec.cube_of(place.sip, place.cube)
 
-    def hbm_node(self, sip: int, cube: int, pe: int) -> str:
-        """The memory that a PE's HBM lies in: its slice, or the first of the stacks that it is interleaved over."""
+    def home_node(self, sip: int, cube: int, pe: int) -> str:
+        """The memory of a PE that tensors lie in by default: its HBM slice, the first of the stacks that its HBM is
+        interleaved over, or without HBM the SRAM of its cube.
+        """
         stacks = self.spec.sip.hbm_stacks
         if stacks is None:
-            return CubeId(sip, cube).hbm_ctrl(pe)
+            return CubeId(sip, cube).hbm_ctrl(pe) if self.spec.cube.has_hbm else CubeId(sip, cube).sram()
         return SipId(sip).hbm_stack(stacks.group_of(cube)[0])
 
     def access_gbs(self, edge: Edge) -> float | None:

@@ -86,7 +86,7 @@ def build_mesh(cube: CubeSpec) -> Mesh:
     per_half = rows_per_half(cube)
     ys = row_positions(geometry, per_half)
     xs = column_positions(geometry, layout)
-    hole = () if cube.has_stacks else _hole(per_half, len(xs))  # stacks are beside the die
+    hole = _hole(per_half, len(xs)) if cube.has_slices else ()  # stacks are beside the die
     m_cpu, sram = cube.placement.m_cpu.pos_mm, cube.placement.sram.pos_mm
     return Mesh(
         w_mm=snap_mm(geometry.cube_mm.w),

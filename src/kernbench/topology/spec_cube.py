@@ -65,7 +65,7 @@ class PlacementSpec(Record):
 
 class MemoryMapSpec(Record):
     hbm_mapping_mode: Annotated[Literal["n_to_one", "one_to_one"], choice("n_to_one", "one_to_one")]
-    hbm_total_gb_per_cube: Annotated[int, whole(1, MAX_HBM_GB)]
+    hbm_total_gb_per_cube: Annotated[int, whole(0, MAX_HBM_GB)]
     hbm_slices_per_cube: Annotated[int, whole(1, MAX_PES_PER_CUBE)] | None = None
     hbm_pseudo_channels: Annotated[int, whole(1, 16384)] | None = None
     hbm_channels_per_pe: Annotated[int, power_of_two(1, 1024)] | None = None
@@ -166,6 +166,16 @@ class CubeSpec(Record):
         return self._stacks is not None
 
     @property
+    def has_slices(self) -> bool:
+        """Whether each PE has an HBM slice at its router."""
+        return self._stacks is None and self.memory_map.hbm_total_gb_per_cube > 0
+
+    @property
+    def has_hbm(self) -> bool:
+        """Whether there is HBM, of one kind or the other; else tensors lie in SRAM."""
+        return self.has_stacks or self.has_slices
+
+    @property
     def n_pes(self) -> int:
         return self.pe_layout.n_pes
 
@@ -189,6 +199,8 @@ class CubeSpec(Record):
     def hbm_pseudo_channels(self) -> int:
         if self._stacks is not None:
             return round(self._stacks.stacks * self._stacks.channels)
+        if not self.has_slices:
+            return 0
         return self.memory_map.hbm_pseudo_channels or self.hbm_slices * self.hbm_channels_per_pe
 
     @property
@@ -238,6 +250,8 @@ class CubeSpec(Record):
         """
         if self._stacks is not None:
             return self._stacks.stacks * self._stacks.channels * self.hbm_channel_bw_gbs / self.n_pes
+        if not self.has_slices:
+            return 0.0
         return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
 
     @property

@@ -95,7 +95,7 @@ class MachineMap:
             if node.kind == "noc_router":
                 name = cube.router(*self._mesh.pes[at.pe])
             elif node.kind == "hbm_ctrl":
-                name = self.graph.hbm_node(at.sip, at.cube, at.pe)
+                name = self.graph.home_node(at.sip, at.cube, at.pe)
             else:
                 name = str(PeId(at.sip, at.cube, at.pe)) + name[len(str(PeId(0, 0, 0))) :]
         elif at.cube >= 0:
@@ -234,7 +234,7 @@ class MachineMap:
         cube = CubeId(place.sip, max(place.cube, 0))
         if place.pe >= 0 or is_source:
             return self.graph.node(PeId(place.sip, cube.cube, max(place.pe, 0)).part("pe_dma")).id
-        return self.graph.node(self.graph.hbm_node(place.sip, cube.cube, 0)).id
+        return self.graph.node(self.graph.home_node(place.sip, cube.cube, 0)).id
 
     def _path(self, start: str, end: str) -> tuple[str, list[str]]:
         """The path of data if there is one, else of host traffic, else of commands."""

@@ -14,7 +14,7 @@ from kernbench.common.errors import AllocationError
 from kernbench.common.ids import CubeId, PeId
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.free_list import FreeList
-from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
+from kernbench.policy.address.phyaddr import McpuSubUnit, PeSubUnit, PhysAddr, UnitType
 
 __all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator", "TcmLease", "TcmRingAllocator"]
 
@@ -38,8 +38,9 @@ class PEMemAllocator:
     def __init__(self, sip_id: int, die_id: int, pe_id: int, cfg: AddressConfig) -> None:
         self.sip_id, self.die_id, self.pe_id, self.cfg = sip_id, die_id, pe_id, cfg.of_cube(sip_id, die_id)
         cfg = self.cfg
-        self._hbm_base = PhysAddr.pe_hbm_addr(sip_id, die_id, pe_id, 0, cfg.hbm_slice_bytes, cfg.layout)
-        cfg.check(self._hbm_base, 1)
+        slice_bytes = max(cfg.hbm_slice_bytes, 1)  # without HBM nothing is allocated there
+        self._hbm_base = PhysAddr.pe_hbm_addr(sip_id, die_id, pe_id, 0, slice_bytes, cfg.layout)
+        cfg.check(PhysAddr.pe_tcm_addr(sip_id, die_id, pe_id, 0, cfg.layout), 1)  # the PE exists
         pe = PeId(sip_id, die_id, pe_id)
         self.hbm = FreeList(cfg.hbm_slice_bytes, name=f"{pe} HBM")
         self.tcm = FreeList(cfg.tcm_allocatable_bytes, name=f"{pe} TCM")
@@ -120,7 +121,8 @@ class CubeSramAllocator:
     def __init__(self, sip_id: int, die_id: int, cfg: AddressConfig) -> None:
         self.sip_id, self.die_id, self.cfg = sip_id, die_id, cfg.of_cube(sip_id, die_id)
         cfg = self.cfg
-        cfg.check(PhysAddr.hbm_addr(sip_id, die_id, 0, cfg.layout), 1)  # the cube exists, whatever its SRAM's size
+        there = PhysAddr.mcpu_resource_addr(sip_id, die_id, McpuSubUnit.MCPU_ITCM, 0, cfg.layout)
+        cfg.check(there, 1)  # the cube exists, whatever its SRAM's size
         self.sram = FreeList(cfg.sram_bytes_per_cube, name=f"{CubeId(sip_id, die_id)} SRAM")
 
     def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:

@@ -51,7 +51,7 @@ class AddressConfig:
             ("n_cubes", 1, layout.n_cube_dies),
             ("n_io_chiplets", 0, N_IO_DIES),
             ("n_pes", 1, layout.n_pes),
-            ("hbm_slice_bytes", 1, layout.hbm_bytes // max(self.n_pes, 1)),
+            ("hbm_slice_bytes", 0, layout.hbm_bytes // max(self.n_pes, 1)),
             ("sram_bytes_per_cube", 0, layout.sram_bytes),
             ("tcm_bytes_per_pe", 0, layout.pe_budget_bytes[PeSubUnit.PE_TCM]),
             ("tcm_scheduler_reserved_bytes", 0, self.tcm_bytes_per_pe),
@@ -127,6 +127,8 @@ class AddressConfig:
         if addr.pe_id is not None:
             _in_machine(addr, "PE", addr.pe_id, self.n_pes)
         if addr.hbm_offset is not None:
+            if not self.hbm_slice_bytes:
+                raise AddressError(f"{addr} is in HBM, and this machine has none", hint="use SRAM or TCM")
             _in_machine(addr, "HBM slice", addr.hbm_offset // self.hbm_slice_bytes, self.n_pes)
 
     def _memory_of(self, addr: PhysAddr) -> tuple[int, int, str]:

@@ -33,6 +33,8 @@ class AddressResolver:
         """The node that serves `addr`; raises RoutingError when the machine has none."""
         if addr.hbm_offset is not None:
             sizes = self._sizes.of_cube(addr.sip_id, addr.die_id)
+            if not sizes.hbm_slice_bytes:
+                raise RoutingError(f"no node serves {addr}", hint="this machine has no HBM: use SRAM or TCM")
             return self.find_hbm_ctrl(addr.sip_id, addr.die_id, addr.hbm_offset // sizes.hbm_slice_bytes)
         io = addr.die_id - self._sizes.layout.first_io_die
         if addr.kind == "iocpu" and io < len(self._io_names):
@@ -63,7 +65,9 @@ class AddressResolver:
     def find_hbm_ctrl(self, sip: int, cube: int, pe: int) -> str:
         """The HBM slice of a PE, or the first of the stacks that its HBM is interleaved over."""
         self._there(PeId(sip, cube, pe).part("pe_dma"))
-        return self._there(self._graph.hbm_node(sip, cube, pe))
+        if not self._sizes.hbm_slice_bytes:
+            raise RoutingError("this machine has no HBM", hint="use SRAM or TCM")
+        return self._there(self._graph.home_node(sip, cube, pe))
 
     def find_pe_dma(self, sip: int, cube: int, pe: int) -> str:
         return self.find_pe_part(sip, cube, pe, "pe_dma")

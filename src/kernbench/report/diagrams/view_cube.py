@@ -61,7 +61,7 @@ def cube_view(machine: str, cube: CubeSpec, mesh: Mesh) -> MachineView:
             mesh.h_mm,
         ),
     ]
-    if not cube.has_stacks:
+    if cube.has_slices:
         size, gb = geometry.hbm_mm, f"{cube.hbm_gb:g} GB"
         nodes.append(ViewNode(f"{me}.hbm", HBM_ZONE, "HBM", gb, *middle, size.w, size.h))
     for row, col in mesh.routers:
@@ -95,7 +95,7 @@ def _tenants(cube: CubeSpec, mesh: Mesh) -> list[_Tenant]:
         boxes = [(str(name), "pe", f"PE{pe}", tcm, _PE_BOX)]
         if cube.has_channel_routers:
             boxes.append((name.channel_routers(), "channel_router", "ch", "", _CHANNELS_BOX))
-        if cube.has_stacks:
+        if not cube.has_slices:
             found.append(_Tenant(slot, tuple(boxes)))
             continue
         box = _HBM_BEHIND_BOX if cube.has_channel_routers else _HBM_BOX
@@ -246,7 +246,7 @@ def _cube_edges(cube: CubeSpec, mesh: Mesh, me: CubeId) -> list[ViewEdge]:
             n, routers = cube.hbm_channels_per_pe, PeId(0, 0, pe).channel_routers()
             edges.append(edge(router, routers, EdgeKind.ROUTER_TO_CHANNEL, n * links.router_bw_gbs))
             router = routers
-        if cube.has_stacks:
+        if not cube.has_slices:
             continue
         edges.append(edge(router, me.hbm_ctrl(pe), EdgeKind.ROUTER_TO_HBM, cube.hbm_link_bw_gbs))
     edges.append(edge(me.m_cpu(), me.router(*mesh.m_cpu), EdgeKind.COMMAND, links.m_cpu_to_router_bw_gbs))

@@ -77,7 +77,7 @@ def _channel_boxes(cube: CubeSpec) -> list[str]:
 def _grid_of(spec: MachineSpec) -> dict[str, _Cells]:
     """Where everything stands: without an MMU if the machine has none, with channel routers if it has them."""
     grid = _grid(list(spec.cube.pe_template.components.further))
-    if spec.cube.has_stacks:
+    if not spec.cube.has_slices:
         grid = {name: cells for name, cells in grid.items() if name != _HBM}
     if not spec.system.has_mmu:
         grid = {name: cells for name, cells in grid.items() if name != MMU}

@@ -146,8 +146,9 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...], sip: int = 0) -> 
 
 def _about_cube(spec: MachineSpec, sip: int, number: int) -> str:
     name, cube = spec.cube_type(sip, number), spec.cube_of(sip, number)
-    if cube.has_stacks:
-        return f"{name}: {counted(cube.n_pes, 'PE')}" if name else counted(cube.n_pes, "PE")
+    if not cube.has_slices:
+        sram = "" if cube.has_hbm else f", {cube.memory_map.sram_mb_per_cube:g} MB SRAM"
+        return f"{name + ': ' if name else ''}{counted(cube.n_pes, 'PE')}{sram}"
     about = f"{counted(cube.n_pes, 'PE')}, {cube.hbm_gb:g} GB HBM"
     return f"{name}: {about}" if name else about
 

@@ -63,7 +63,7 @@ class AccessTimes:
         none.
         """
         place = Place.of(pe)
-        memory = self._graph.hbm_node(place.sip, place.cube, place.pe)
+        memory = self._graph.home_node(place.sip, place.cube, place.pe)
         return self.of(pe, memory) if memory in self._graph.nodes else None
 
     def of(self, pe: str, memory: str) -> AccessTime | None:

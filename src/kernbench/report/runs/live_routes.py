@@ -156,7 +156,7 @@ def _shards(arg: TensorArg, graph: TopologyGraph) -> dict[int, tuple[int, str]]:
     for shard in arg.shards:
         begin = shard.pa if arg.va_base is None else arg.va_base + shard.offset_bytes
         cube = CubeId(shard.sip, shard.cube)
-        found[begin] = (begin + shard.nbytes, cube.sram() if arg.space == "sram" else graph.hbm_node(*shard.key))
+        found[begin] = (begin + shard.nbytes, cube.sram() if arg.space == "sram" else graph.home_node(*shard.key))
     return found
 
 
