@@ -40,6 +40,7 @@ def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
     mapper.choose_layer.cache_clear()
 
 
+@pytest.mark.needs("va", reason="a layer of parallel layers")
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small_products")
 @pytest.mark.parametrize(("phase", "sizes"), [("prefill", {"tokens": 96}), ("decode", {"batch": 4, "context": 64})])
