@@ -57,6 +57,7 @@ def test_a_send_that_is_alone_takes_its_flits() -> None:
     assert send.t_end - send.t_start == 4.0  # 1024 / 256
 
 
+@pytest.mark.needs("n_to_one", reason="the requests of a store alternate on the link, and the send goes between them")
 def test_a_send_behind_a_store_waits_for_the_link() -> None:
     """The store has 64 x 128 / 256 = 32 flits, which leave first; the send asks for the link long before they have."""
     (store,), (send,) = of_pe_0(64, 1)
