@@ -320,7 +320,7 @@ def test_autotune_takes_the_fastest_configuration_and_measures_equal_ones_once()
         tuned_copy[lambda meta: (triton.cdiv(8192, meta["B"]),)](x, out, 8192)
     assert torch.equal(out, x)
     (launch,), (table,) = sim.launches, sim.autotuned
-    assert [trial.config["B"] for trial in table.trials] == [1024, 8192]
+    assert [trial.config["B"] for trial in table.trials] == [8192, 1024]  # one program is less work to simulate than 8
     assert launch.config["B"] == table.best.config["B"] == 1024  # 8 PEs work, not one
     assert launch.ns == table.best.ns
     assert "<- best" in table.as_text()

@@ -9,6 +9,7 @@ of every kernel is an event. `kernbench run --check-fast` compares the two.
     trains       an uncontended transfer is scheduled as a whole, as a train
     compiled     a compiled loop (numba) moves flits that meet, in long runs
     workers      processes record launches ahead of the clock
+    programs     programs of a Triton kernel whose calls a recorded one has made are replayed
 
 Replays and composites reserve links, and reservations need trains: without trains there are none of them.
 """
@@ -38,6 +39,7 @@ class FastPaths:
     trains: bool = True
     compiled: bool = True
     workers: bool = True
+    programs: bool = True
 
     def without(self, *names: str) -> FastPaths:
         """The same with some of them off, and what needs those. Raises UsageError for a name that is none of them."""

@@ -94,8 +94,19 @@ class Storages:
         offset, count = (address - nearest.start) // size, (nearest.end - nearest.start) // size
         refuse(
             f"{op} out of bounds in program {program_id}: element {offset} of '{nearest.name}', which has {count}",
-            "mask the lanes beyond the tensor, or check strides and offsets",
+            "mask the lanes beyond the tensor, or check strides and offsets; of a tensor that is no argument, ask for "
+            "data_ptr() inside of the simulation",
         )
+
+
+def covered(addresses: Any, live: Any, low: int, dtype: str) -> tuple[int, int]:
+    """How many bytes a block of pointers touches, from address `low` on, each once, and how many runs they make."""
+    offsets = (addresses - np.uint64(low)).astype(np.int64)
+    whole = bool(live.all())
+    if not whole:
+        offsets[~live] = 0
+    cover = _lanes_of(offsets, None if whole else live, dtype_of(dtype)).cover
+    return sum(nbytes for _, nbytes in cover), len(cover)
 
 
 _patterns: OrderedDict[tuple[object, ...], Lanes] = OrderedDict()

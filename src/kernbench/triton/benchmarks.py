@@ -5,7 +5,9 @@ of an autotuned kernel are tried on a machine of their own, so that the run itse
 one; those that differ in what has no meaning here (`num_warps`) are tried once. Large grids are tried in part: programs
 run in waves, one on each PE, and each wave after the second is taken to last as long as the second. A configuration is
 given up when it has taken longer than the best so far, or when its loads so far show that it would: by half as much at
-first, by less the more of its time has passed.
+first, by less the more of its time has passed. Those that are the least work to simulate are tried first,
+so that the others have a time to be compared with; one that cannot take less than the best so far (`least_time.py`) is
+not simulated.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from contextlib import AbstractContextManager, suppress
 from math import isnan
 from typing import Any, Protocol
 
-from kernbench.common.errors import LaunchError, TimeLimitError
+from kernbench.common.errors import KernBenchError, LaunchError, TimeLimitError
 from kernbench.common.units import format_ns
+from kernbench.triton.internals import autotuner
 
 SLOWER = "slower than the best so far"
 OUTLOOK_FROM = 1 / 8  # of the best time so far that a trial has taken before its pace is judged
+LIKELY_FROM, LIKELY_MARGIN = 1 / 32, 0.1  # the same for a trial that is likely to lose
 MARGIN = 0.5  # of the best so far, that a trial may be slower at its pace when it begins; less of it as time goes by
 WAVES = 2  # of a large grid that are simulated when configurations are compared
 
@@ -41,6 +45,17 @@ class Launches(Protocol):
     def trial(self, most_ns: float) -> AbstractContextManager[Sequence[TimedLaunch]]:
         """Launches within are made on a machine of their own; raises TimeLimitError for one that takes longer."""
 
+    def work_of(self, run: Callable[[], object]) -> float:
+        """About how much work it is to simulate the launch that a call makes; no end where that is not known."""
+
+
+class CannotWinError(KernBenchError):
+    """A configuration takes longer than the best so far in any case: at least `ns`."""
+
+    def __init__(self, ns: float) -> None:
+        super().__init__(f"{format_ns(ns)} at least")
+        self.ns = ns
+
 
 class Clock(Protocol):
     """What has a simulated time."""
@@ -55,16 +70,18 @@ class Outlook:
     the pace gets certain. Loads run ahead of work, so that the share of loads is more than that of work.
     """
 
-    def __init__(self, program: Clock, loads: int, most_ns: float) -> None:
+    def __init__(self, program: Clock, loads: int, most_ns: float, is_likely_to_lose: bool) -> None:
         self._program, self._loads, self._most_ns = program, loads, most_ns
+        part, self._margin = (LIKELY_FROM, LIKELY_MARGIN) if is_likely_to_lose else (OUTLOOK_FROM, MARGIN)
+        self._from_ns = part * most_ns
         self._start_ns, self._done = program.now_ns, 0
 
     def at_load(self, limit_time: Callable[[float], object]) -> None:
         """A load is about to be issued: those before it were."""
         now_ns = self._program.now_ns
         took_ns = now_ns - self._start_ns
-        longest_ns = self._most_ns + MARGIN * (self._most_ns - took_ns)
-        if took_ns > OUTLOOK_FROM * self._most_ns and took_ns * self._loads > longest_ns * self._done:
+        longest_ns = self._most_ns + self._margin * (self._most_ns - took_ns)
+        if took_ns > self._from_ns and took_ns * self._loads > longest_ns * self._done:
             limit_time(now_ns)
         self._done += 1
 
@@ -155,6 +172,22 @@ class Benchmarks:
 
         return bench
 
+    def configs_of_tuner(self) -> Callable[..., Any]:
+        """What stands for `Autotuner.prune_configs`: those of little work come first, equal ones in order."""
+        before = autotuner.Autotuner.prune_configs
+
+        def prune_configs(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
+            configs = list(before(tuner, kwargs))
+            return sorted(configs, key=lambda config: self._work_of(tuner, config, kwargs)) if configs[1:] else configs
+
+        return prune_configs
+
+    def _work_of(self, tuner: Any, config: Any, meta: dict[str, Any]) -> float:
+        current = {**meta, **config.all_kwargs()}
+        if config.pre_hook:
+            config.pre_hook({**tuner.nargs, **current})
+        return self._simulation.work_of(lambda: tuner.fn.run(*tuner.nargs.values(), **current))
+
     def _tried(
         self, tuner: Any, args: Sequence[Any], config: Any, meta: Any, shown: dict[str, object], best_ns: float
     ) -> Trial:
@@ -167,7 +200,7 @@ class Benchmarks:
         with suppress(TimeLimitError), self._simulation.trial(best_ns) as launches:
             try:
                 tuner.fn.run(*args, **current)
-            except LaunchError as error:
+            except (LaunchError, CannotWinError) as error:
                 failure = error
             except TimeLimitError as error:
                 failure = error

@@ -17,6 +17,7 @@ from greenlet import getcurrent
 
 from kernbench.triton.handles import DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import Builder, Handle, core, native, np_dtype_of
+from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
 
 # Results that are the same data in another shape, or addresses: no engine.
@@ -286,6 +287,7 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
     def create_print(self, prefix: Any, hex: Any, values: Any, *rest: Any) -> None:
         program = current()
         if not program.has_effects:
+            program.give_up()  # it has to print again
             return
         for value in values:
             program.settle(value)
@@ -305,6 +307,8 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         refuse(f"the library function '{symbol}'", "it is machine code of one vendor; libdevice functions are known")
 
 
-for _method in dir(Builder):
-    if _method.startswith("create_") and _method not in OTHERS and _method not in vars(SimulatedBuilder):
-        setattr(SimulatedBuilder, _method, _wrapped(_method, getattr(Builder, _method)))
+for _method in dir(SimulatedBuilder):
+    if _method.startswith("create_"):
+        is_plain = _method not in OTHERS and _method not in vars(SimulatedBuilder)
+        _function = _wrapped(_method, getattr(Builder, _method)) if is_plain else getattr(SimulatedBuilder, _method)
+        setattr(SimulatedBuilder, _method, recordable(_function))

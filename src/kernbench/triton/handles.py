@@ -53,6 +53,8 @@ class Numbers:
 class DeviceHandle(Handle):  # type: ignore[misc]  # Triton has no types
     """A value on the device. `data` is its numbers."""
 
+    recorded_at = -1  # its place among the results of a recording
+
     def __init__(
         self,
         shape: tuple[int, ...],

@@ -12,7 +12,7 @@ import torch
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.triton.internals import LAUNCH_OPTIONS, Handle, TensorDescriptor, core, interpreter
-from kernbench.triton.placement import Ids
+from kernbench.triton.recording import Ids
 
 DEFAULT_STAGES = 3  # as Triton's own
 
@@ -69,6 +69,14 @@ class KernelCall:
             for name, value in self.arguments.items()
         }
 
+    @property
+    def key(self) -> object:
+        """What the calls of the programs follow from: equal for launches that differ in options only. A launch with
+        arguments that are not known here has a key of its own.
+        """
+        found = [(name, _key_of(_unwrapped(value))) for name, value in self.arguments.items()]
+        return (self.fn, self.grid, *found) if all(key is not None for _, key in found) else object()
+
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The tensors among the arguments, with the names of their parameters."""
         for name, value in self.arguments.items():
@@ -102,6 +110,20 @@ def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield name, value
     elif hasattr(value, "data_ptr") and isinstance(getattr(value, "base", None), torch.Tensor):
         yield name, value.base
+
+
+def _key_of(value: Any) -> object:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return type(value).__name__, repr(value)
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr(), value.dtype, value.untyped_storage().nbytes()
+    if isinstance(value, TensorDescriptor):
+        return (
+            _key_of(value.base),
+            repr((value.shape, value.strides, value.block_shape)),
+            str(vars(value).get("padding")),
+        )
+    return (value.name,) if isinstance(value, core.dtype) else None
 
 
 def _converted(value: Any) -> Any:

@@ -17,6 +17,7 @@ from kernbench.triton import libdevice
 from kernbench.triton.builder import SimulatedBuilder, current
 from kernbench.triton.handles import DeviceHandle, without_room
 from kernbench.triton.internals import Handle, TritonSemantic, core, interpreter, language, np_dtype_of, standard
+from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
 from kernbench.triton.shared_types import block_init, tensor_init
 
@@ -181,6 +182,7 @@ def _scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False, **_: Any
     return found if is_several else found[0]
 
 
+@recordable
 def _collective(name: str, tensors: tuple[Any, ...], compute: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any:
     """An op over an axis of one or several tensors: at once for index data, else a command of MATH."""
     program = current()

@@ -13,6 +13,7 @@ import torch
 from kernbench.triton.builder import current
 from kernbench.triton.handles import DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import Handle, core, interpreter
+from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
 
 
@@ -71,28 +72,34 @@ def _called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         tensors = [semantic.to_tensor(arg) for arg in args]
         for at in range(1, len(tensors)):  # as Triton's extern functions broadcast their arguments
             tensors[0], tensors[at] = semantic.broadcast_impl_value(tensors[0], tensors[at])
-        first = tensors[0]
-        scalar = core.int32 if name in _INTEGERS else core.int64 if name in _LONGS else first.dtype
-        kind = core.block_type(scalar, list(first.shape)) if first.type.is_block() else scalar
-        handles = [each.handle for each in tensors]
-        needed = [without_room(handle) for handle in handles]
-        held = interpreter._get_np_dtype(scalar)
-
-        def compute() -> Any:
-            with np.errstate(all="ignore"):
-                return np.asarray(function(*(handle.data for handle in needed))).astype(held)
-
-        inputs = tuple([handle for handle in handles if isinstance(handle, DeviceHandle)])
-        program = current()
-        if not inputs or program is None:
-            if program is not None:
-                program.index_ops += 1
-            return core.tensor(Handle(compute(), scalar), kind)
-        shape = np.broadcast_shapes(*(shape_of(handle) for handle in handles))
-        return core.tensor(program.math(name, compute, inputs, shape, scalar, scalar), kind)
+        return _applied(name, function, tensors)
 
     call.__name__ = name
     return call
+
+
+@recordable
+def _applied(name: str, function: Callable[..., Any], tensors: list[Any]) -> Any:
+    """A function of numbers on tensors of one shape: at once for index data, else a command of MATH."""
+    first = tensors[0]
+    scalar = core.int32 if name in _INTEGERS else core.int64 if name in _LONGS else first.dtype
+    kind = core.block_type(scalar, list(first.shape)) if first.type.is_block() else scalar
+    handles = [each.handle for each in tensors]
+    needed = [without_room(handle) for handle in handles]
+    held = interpreter._get_np_dtype(scalar)
+
+    def compute() -> Any:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*(handle.data for handle in needed))).astype(held)
+
+    inputs = tuple([handle for handle in handles if isinstance(handle, DeviceHandle)])
+    program = current()
+    if not inputs or program is None:
+        if program is not None:
+            program.index_ops += 1
+        return core.tensor(Handle(compute(), scalar), kind)
+    shape = np.broadcast_shapes(*(shape_of(handle) for handle in handles))
+    return core.tensor(program.math(name, compute, inputs, shape, scalar, scalar), kind)
 
 
 def _refused(name: str) -> Callable[..., Any]:

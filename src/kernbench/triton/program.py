@@ -31,6 +31,7 @@ class PeProgram:
     """
 
     has_effects = True
+    is_recording = False
 
     def __init__(
         self,
@@ -109,15 +110,15 @@ class PeProgram:
 
     def loop(self, items: Iterable[Any], num_stages: int | None) -> Iterator[Any]:
         """Iterations of a loop. One begins when the loads and the work of that `num_stages` before it are done."""
-        stages = self.num_stages if num_stages is None else num_stages
-        ends: deque[tuple[int, int]] = deque()
+        pipeline = self.pipeline(num_stages)
         for item in items:
-            if len(ends) >= stages:
-                first, end = ends.popleft()
-                self.wait_for(tuple(self._issued[first:end]))
-            first = len(self._issued)
+            pipeline.begin()
             yield item
-            ends.append((first, len(self._issued)))
+            pipeline.end()
+
+    def pipeline(self, num_stages: int | None) -> _Pipeline:
+        """The iterations of a loop that begins."""
+        return _Pipeline(self, self.num_stages if num_stages is None else num_stages)
 
     # ---- data
 
@@ -293,6 +294,25 @@ class PeProgram:
 
     def _pointer(self, access: Access) -> int:
         return self._pointers[access.storage.position] + access.offset
+
+
+class _Pipeline:
+    """A loop of which `stages` iterations are under way at a time."""
+
+    def __init__(self, program: PeProgram, stages: int) -> None:
+        self._program, self._stages = program, stages
+        self._ends: deque[tuple[int, int]] = deque()
+        self._first = 0
+
+    def begin(self) -> None:
+        issued = self._program._issued
+        if len(self._ends) >= self._stages:
+            first, end = self._ends.popleft()
+            self._program.wait_for(tuple(issued[first:end]))
+        self._first = len(issued)
+
+    def end(self) -> None:
+        self._ends.append((self._first, len(self._program._issued)))
 
 
 class _Countdown:

@@ -27,13 +27,16 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton.addresses import Storage, Storages
-from kernbench.triton.benchmarks import WAVES, Benchmarks, Outlook
+from kernbench.triton.benchmarks import WAVES, Benchmarks, CannotWinError, Outlook
 from kernbench.triton.driver import SimulatedDriver
 from kernbench.triton.internals import active_driver, autotuner, interpreter, jit, knobs, testing, vendor_blas
 from kernbench.triton.kernel_call import KernelCall
 from kernbench.triton.language import Patches, rewritten
-from kernbench.triton.placement import PLACEMENTS, Ids, Placement, look_ahead, policy_of
+from kernbench.triton.least_time import LIKELY_MARGIN, MARGIN, LeastTimes, Size
+from kernbench.triton.look_ahead import ProgramsAhead
+from kernbench.triton.placement import PLACEMENTS, Placement, policy_of
 from kernbench.triton.program import PeProgram
+from kernbench.triton.recording import Ids
 from kernbench.triton.refusals import TritonKernelError
 from kernbench.triton.torch_front import BlasLibrary, DeviceFront, cuda_names, device_properties
 
@@ -61,6 +64,13 @@ class TritonLaunch:
     def ns(self) -> float:
         second_ns = self.launch.exec_span[1] - self.wave_ns
         return self.launch.exec_ns + self.waves_left * max(second_ns, 0.0)
+
+
+class _Estimate(Exception):
+    """The work of simulating a launch that is not to be made."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
 
 
 @dataclass(eq=False)
@@ -98,7 +108,11 @@ class Simulation:
         self._copies: dict[int, _Copy] = {}  # by first address
         self._is_trial = False  # launches are only timed
         self._most_ns = float("inf")  # that they may take
+        self._is_estimate = False  # launches are not even simulated
+        self._least = LeastTimes(context.engine.graph)
+        self._least_ns = self._likely_ns = 0.0  # of the latest launch
         self._is_independent = False  # programs that were run ahead need no other program's effects
+        self._ahead: dict[object, ProgramsAhead] = {}  # of the configurations that are being tried
         self._loads: int | None = None  # of each program, where those that were run ahead have equally many
         self._addressed: dict[int, StorageWeakRef] = {}  # storages whose address a program has asked for
         self._patches = Patches()
@@ -137,6 +151,7 @@ class Simulation:
         self._change(testing, "do_bench_cudagraph", self.benchmarks.do_bench)
         self._change(testing, "perf_report", self.benchmarks.perf_report)
         self._change(autotuner.Autotuner, "_bench", self.benchmarks.bench_of_tuner())
+        self._change(autotuner.Autotuner, "prune_configs", self.benchmarks.configs_of_tuner())
         self._front.__enter__()
         return self
 
@@ -191,6 +206,20 @@ class Simulation:
             self.context, self._copies, self._launches = before
             self._is_trial = False
 
+    def work_of(self, run: Callable[[], object]) -> float:
+        """About how much work it is to simulate the launch that a call makes; no end where that is not known."""
+        self._is_estimate = True
+        try:
+            with self.trial(float("inf")):
+                run()
+        except _Estimate as found:
+            return found.steps
+        except Exception:  # the launch itself reports what is wrong
+            return float("inf")
+        finally:
+            self._is_estimate = False
+        return float("inf")
+
     # ---- launching
 
     def launch(self, kernel: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> TritonLaunch:
@@ -213,9 +242,16 @@ class Simulation:
         with self._patches:
             bound = call.converted()
             body = rewritten(call.fn)
-            copies = self._placed(call, placement, lambda: body(**bound))
+            ahead = self._programs_ahead(call, lambda: body(**bound))
+            copies = self._placed(call, placement, ahead)
+            if self._is_estimate and self._is_independent:
+                raise _Estimate(prod(call.grid) * max((each.steps for each in ahead.samples), default=0))
+            if self._is_estimate:
+                raise UsageError("the work of simulating a launch is not known")
+            if self._is_trial and self._least_ns > (1 + MARGIN) * self._most_ns:
+                raise CannotWinError(self._least_ns)
             launched = TritonLaunch(call.name, call.grid, call.config, None)  # type: ignore[arg-type]  # set below
-            kernel_of_pes = self._kernel_of_pes(call, body, bound, copies, schedule, launched)
+            kernel_of_pes = self._kernel_of_pes(call, lambda: body(**bound), ahead, copies, schedule, launched)
             cubes = _targets(prod(call.grid), self.context.spec)
             if self._is_trial and self._most_ns < float("inf"):
                 self.context.engine.limit_time(self.context.now_ns + _LAUNCHING_NS + self._trial_ns(call, schedule))
@@ -231,6 +267,21 @@ class Simulation:
         self._launches.append(launched)
         return launched
 
+    def _programs_ahead(self, call: KernelCall, run: Callable[[], object]) -> ProgramsAhead:
+        """What is known of the programs of a launch: kept from trial to trial, and for the launch that follows."""
+        key = call.key
+        found = self._ahead.get(key)
+        if not self._is_trial:
+            self._ahead.clear()
+        if found is None:
+            programs = prod(call.grid)
+            samples = sorted({0, min(1, programs - 1), programs - 1}) if programs else []
+            spans = [(start, start + nbytes) for start, (nbytes, *_) in self._wanted(call).items()]
+            found = ProgramsAhead(run, call.grid, [_ids(number, call.grid) for number in samples], spans)
+        if self._is_trial:
+            self._ahead[key] = found
+        return found
+
     def _trial_ns(self, call: KernelCall, schedule: str) -> float:
         """How long the part of a launch that a trial simulates may take."""
         waves = -(-prod(call.grid) // self.pes)
@@ -240,8 +291,8 @@ class Simulation:
     def _kernel_of_pes(
         self,
         call: KernelCall,
-        body: Callable[..., object],
-        bound: Mapping[str, Any],
+        run: Callable[[], object],
+        ahead: ProgramsAhead,
         copies: Sequence[_Copy],
         schedule: str,
         launched: TritonLaunch,
@@ -255,6 +306,7 @@ class Simulation:
         queue = deque(range(programs))
         places = [Storage(copy.start, copy.end, copy.name, at, copy.itemsize) for at, copy in enumerate(copies)]
         storages, stages, cycles = Storages(places), call.num_stages, self._cycles_per_op
+        is_replayed = self.context.engine.fast_paths.programs
 
         def pe_programs(*pointers: Any, tl: Any) -> None:
             computes = not (self._is_trial and self._is_independent)
@@ -266,7 +318,8 @@ class Simulation:
                 mine = iter(range(first, end))
                 if self._is_trial and self._loads and self._most_ns < float("inf"):
                     part = min(end - first, WAVES if is_partial else end - first)
-                    outlook = Outlook(program, part * self._loads, self._trial_ns(call, schedule))
+                    is_late = self._likely_ns > (1 + LIKELY_MARGIN) * self._most_ns
+                    outlook = Outlook(program, part * self._loads, self._trial_ns(call, schedule), is_late)
                     program.on_load = lambda: outlook.at_load(self.context.engine.limit_time)
             with np.errstate(all="ignore"):
                 for at, number in enumerate(mine):
@@ -275,7 +328,11 @@ class Simulation:
                         launched.wave_ns = max(launched.wave_ns, program.now_ns)
                     elif is_partial and at == WAVES:
                         break
-                    body(**bound)
+                    recording = ahead.recording_of(program.program_id) if is_replayed else None
+                    if recording is None:
+                        run()
+                    else:
+                        recording.replay(program)
                 program.finish()
             launched.waves_left = waves - WAVES if is_partial else 0
             launched.index_ops += program.index_ops
@@ -303,10 +360,8 @@ class Simulation:
     def _sizes(self) -> dict[int, tuple[int, int]]:
         return self.__dict__.setdefault("_sizes_by_start", {})  # type: ignore[no-any-return]
 
-    def _placed(self, call: KernelCall, placement: Placement, run: Callable[[], object]) -> list[_Copy]:
-        """The copies of all storages that a launch may touch; those that are new get a place now."""
-        for start in [start for start, copy in self._copies.items() if copy.alive.expired()]:
-            del self._copies[start]
+    def _wanted(self, call: KernelCall) -> dict[int, tuple[int, StorageWeakRef, str, int]]:
+        """All storages that a launch may touch, by their first address."""
         wanted: dict[int, tuple[int, StorageWeakRef, str, int]] = {}
         for name, tensor in call.tensors():
             storage = tensor.untyped_storage()
@@ -319,6 +374,13 @@ class Simulation:
             elif start not in wanted:
                 nbytes, itemsize = self._sizes[start]
                 wanted[start] = (nbytes, alive, f"tensor at {start:#x}", itemsize)
+        return wanted
+
+    def _placed(self, call: KernelCall, placement: Placement, ahead: ProgramsAhead) -> list[_Copy]:
+        """The copies of all storages that a launch may touch; those that are new get a place now."""
+        for start in [start for start, copy in self._copies.items() if copy.alive.expired()]:
+            del self._copies[start]
+        wanted = self._wanted(call)
         override = "placement" in call.options
         for start, (nbytes, *_) in wanted.items():
             held = self._copies.get(start)
@@ -326,31 +388,32 @@ class Simulation:
                 del self._copies[start]
         missing = [start for start in wanted if start not in self._copies]
         if missing:
-            self._place(call, placement, run, wanted, missing)
+            self._place(call, placement, ahead, wanted, missing)
         return [self._copies[start] for start in wanted]
 
     def _place(
         self,
         call: KernelCall,
         placement: Placement,
-        run: Callable[[], object],
+        ahead: ProgramsAhead,
         wanted: Mapping[int, tuple[int, StorageWeakRef, str, int]],
         missing: Sequence[int],
     ) -> None:
         programs = prod(call.grid)
         order = list(wanted)
-        spans = [(start, start + wanted[start][0]) for start in order]
-        samples = sorted({0, min(1, programs - 1), programs - 1}) if programs else []
-        ids = [_ids(number, call.grid) for number in samples]
-        seen = look_ahead(run, call.grid, ids, spans) if placement in ("auto", "slabs") else []
+        seen = ahead.samples if placement in ("auto", "slabs") else []
         self._is_independent = bool(seen) and all(each.is_complete for each in seen)
         self._loads = seen[0].loads if self._is_independent and len({each.loads for each in seen}) == 1 else None
         page = self.context.spec.cube.page_bytes
+        sizes: dict[int, Size] = {}
         for start in missing:
             nbytes, alive, name, itemsize = wanted[start]
             policy = policy_of(placement, order.index(start), nbytes, seen, start, programs, self.pes, page)
+            sizes[order.index(start)] = nbytes, policy.cube == "interleave"
             tensor = self.context.empty(nbytes, dtype="u8", dp=policy, name=name)
             self._copies[start] = _Copy(start, start + nbytes, alive, tensor, placement, name, itemsize)
+        if self._is_trial:  # which places all its tensors
+            self._least_ns, self._likely_ns = self._least.of(seen, programs, -(-programs // self.pes), sizes)
 
 
 class WarmKernel:

@@ -24,14 +24,15 @@ _MOST_CALLS = 8  # of a chain, of which the first and the last are shown in any 
 _TL_METHOD = re.compile(r"\bT[lL][A-Z]\w*\.([a-z]\w*)\(\)")  # as Python names a method of `tl` in a TypeError
 
 
-def _is_ours(frame: FrameType) -> bool:
+def is_own_code(frame: FrameType) -> bool:
+    """Whether a frame is one of KernBench or of Triton, not of the user."""
     return str(frame.f_globals.get("__name__", "")).startswith(_OURS)
 
 
 def kernel_place() -> tuple[str, int]:
     """File and line of the call that led here."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame):
+    while frame is not None and is_own_code(frame):
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<kernel>", 0)
 
@@ -44,7 +45,7 @@ def kernel_line() -> str:
 
 def line_of(frame: FrameType | None) -> tuple[str, int, str] | None:
     """File, line and source of the call that led to a frame; None when only KernBench's own code did."""
-    while frame is not None and _is_ours(frame):
+    while frame is not None and is_own_code(frame):
         frame = frame.f_back
     if frame is None:
         return None
@@ -75,7 +76,7 @@ def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[in
     a line of a library only where there is no other.
     """
     file, line, _ = definition_of(kernel)
-    frames = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not _is_ours(frame)]
+    frames = [(frame.f_code.co_filename, at) for frame, at in walk_tb(error.__traceback__) if not is_own_code(frame)]
     own = [place for place in frames if place[0] == file or not place[0].startswith(_LIBRARIES)] or frames[-1:]
     if own:
         file, line = own[-1]

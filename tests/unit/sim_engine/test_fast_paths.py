@@ -26,7 +26,7 @@ def engine(fast: bool | FastPaths | None = None, **options) -> GraphEngine:
 
 
 def test_the_set_is_declared_once() -> None:
-    assert NAMES == ("launches", "collectives", "composites", "trains", "compiled", "workers")
+    assert NAMES == ("launches", "collectives", "composites", "trains", "compiled", "workers", "programs")
     assert FastPaths() == ALL
     assert not any(getattr(NONE, name) for name in NAMES)
 
