@@ -67,48 +67,118 @@ def attend_decode(
     block by block; queries are multiplied by the scale of the keys, and results by that of the values.
     """
     d, shared = head_dim, heads // plan.kv_heads
-    width = qkv.shape[1]
-    row_bytes = d * key_cache.itemsize
-    for at, unit in enumerate(units_here(plan, tl)):
+    units = units_here(plan, tl)
+    rows = _UnitRows(qkv, [x for x in (key_scales, value_scales) if x is not None], units, heads, d, plan, tl)
+    cache = _CacheBlocks((key_cache, value_cache), units, d, plan, tl)
+    if plan.batch < tl.num_programs(1):
+        cache.ask()  # else queries come first: a slice has those of several PEs, and its stream would delay them
+    for at, unit in enumerate(units):
         sequence, kv_head, split = plan.unit(unit)
-        row = sequence * width
-        queries = tl.load(qkv + (row + kv_head * shared * d) * qkv.itemsize, (shared, d))
-        scales = [tl.load(x.local + at * x.itemsize, (1, 1)) for x in (key_scales, value_scales) if x is not None]
+        queries, scales = rows.take()
         if scales:
             queries = tl.cast(queries * scales[0], qkv.dtype)
         running = OnlineSoftmax(queries, tl, d**-0.5)
-        own = at * plan.room * row_bytes
-        count = plan.keys_of(split)
-        spans = [(first, min(plan.block_keys, count - first)) for first in range(0, count, plan.block_keys)]
-        coming = _ask(key_cache, value_cache, own, spans, 0, d, tl)
-        for number in range(len(spans)):
-            here = coming
-            if number + 1 < len(spans):
-                coming = _ask(key_cache, value_cache, own, spans, number + 1, d, tl)
-            keys, values = (tl.wait(handle) for handle in here)
-            assert keys is not None
-            assert values is not None
+        for _ in range(0, plan.keys_of(split), plan.block_keys):
+            keys, values = cache.take()
             if form is not None:
                 keys, values = tl.cast(keys, qkv.dtype), tl.cast(values, qkv.dtype)
             running.take(keys, values)
-            del here, keys, values
+            del keys, values
         if split == plan.splits - 1:
-            at_new = row + (heads + kv_head) * d
-            new = [tl.load(qkv + (at_new + more * d) * qkv.itemsize, (1, d)) for more in (0, plan.kv_heads)]
+            new = rows.new(unit)
             new = [x / scale for x, scale in zip(new, scales, strict=True)] if scales else new
             running.take(*(tl.cast(x, qkv.dtype) if scales else x for x in new))
-            for cache, x in zip((key_cache, value_cache), new, strict=True):
+            place = (at * plan.room + plan.keys_of(split)) * d * key_cache.itemsize
+            for pointer, x in zip((key_cache, value_cache), new, strict=True):
                 kept = x if form is None else _narrowed(x, form, tl)
-                tl.store_async(cache.local + own + count * row_bytes, kept)
+                tl.store_async(pointer.local + place, kept)
         if scales:
             running.result = running.result * scales[1]
         if parts is None:
             result = tl.cast(running.result / running.total, out.dtype)
-            tl.store_async(out + (sequence * out.shape[1] + kv_head * shared * d) * out.itemsize, result)
+            tl.store_async(out + (sequence * heads + kv_head * shared) * d * out.itemsize, result)
         else:
             joined = tl.cat([running.result, running.total, running.best], axis=1)
             tl.store_async(parts + unit * shared * (d + 2) * parts.itemsize, joined)
     tl.wait()
+
+
+class _UnitRows:
+    """What a unit needs beside its cache: its queries and the scales of its cache, which are asked for one unit ahead,
+    and the new token's key and value.
+    """
+
+    def __init__(
+        self, qkv: TensorPtr, scales: list[TensorPtr], units: range, heads: int, d: int, plan: DecodeAttention,
+        tl: TLContext,
+    ) -> None:  # fmt: skip
+        self._qkv, self._scales, self._units, self._heads = qkv, scales, units, heads
+        self._d, self._plan, self._tl = d, plan, tl
+        self._next = 0
+        self._coming = self._ask()
+
+    def take(self) -> tuple[TensorHandle, list[TensorHandle]]:
+        """Queries and scales of the next unit."""
+        here, self._coming = self._coming, self._ask()
+        queries, *scales = _arrived(here, self._tl)
+        return queries, scales
+
+    def new(self, unit: int) -> list[TensorHandle]:
+        """The new token's key and value."""
+        first = self._heads + self._plan.unit(unit)[1]
+        asked = [self._load(unit, head, 1) for head in (first, first + self._plan.kv_heads)]
+        return _arrived(asked, self._tl)
+
+    def _load(self, unit: int, head: int, count: int) -> TransferHandle:
+        """Some heads of the unit's row."""
+        width = (self._heads + 2 * self._plan.kv_heads) * self._d
+        at = self._plan.unit(unit)[0] * width + head * self._d
+        return self._tl.load_async(self._qkv + at * self._qkv.itemsize, (count, self._d))
+
+    def _ask(self) -> list[TransferHandle]:
+        at, tl = self._next, self._tl
+        if at == len(self._units):
+            return []
+        self._next += 1
+        unit, shared = self._units[at], self._heads // self._plan.kv_heads
+        asked = [self._load(unit, self._plan.unit(unit)[1] * shared, shared)]
+        return asked + [tl.load_async(x.local + at * x.itemsize, (1, 1)) for x in self._scales]
+
+
+class _CacheBlocks:
+    """Keys and values of the units' caches in this PE's slice, block after block, each asked for one block ahead."""
+
+    def __init__(
+        self, caches: tuple[TensorPtr, TensorPtr], units: range, d: int, plan: DecodeAttention, tl: TLContext
+    ) -> None:
+        self._caches, self._d, self._tl = caches, d, tl
+        self._left: list[tuple[int, int]] = []  # first row and rows of each block, last one first
+        for at, unit in enumerate(units):
+            keys = plan.keys_of(plan.unit(unit)[2])
+            for first in range(0, keys, plan.block_keys):
+                self._left.insert(0, (at * plan.room + first, min(plan.block_keys, keys - first)))
+        self._coming: list[TransferHandle] = []
+
+    def ask(self) -> None:
+        """Ask for the next block, if there is one."""
+        if self._left:
+            first, count = self._left.pop()
+            at = first * self._d * self._caches[0].itemsize
+            self._coming = [self._tl.load_async(cache.local + at, (count, self._d)) for cache in self._caches]
+
+    def take(self) -> tuple[TensorHandle, TensorHandle]:
+        """Keys and values of the next block."""
+        if not self._coming:
+            self.ask()
+        here, self._coming = self._coming, []
+        self.ask()
+        keys, values = _arrived(here, self._tl)
+        return keys, values
+
+
+def _arrived(handles: list[TransferHandle], tl: TLContext) -> list[TensorHandle]:
+    found = [tl.wait(handle) for handle in handles]
+    return [x for x in found if x is not None]
 
 
 def _narrowed(x: TensorHandle, form: QuantisedForm, tl: TLContext) -> TensorHandle:
@@ -126,34 +196,22 @@ def units_here(plan: DecodeAttention, tl: TLContext) -> range:
     return range(first + a, first + b)
 
 
-def _ask(
-    key_cache: TensorPtr,
-    value_cache: TensorPtr,
-    own: int,
-    spans: list[tuple[int, int]],
-    number: int,
-    d: int,
-    tl: TLContext,
-) -> tuple[TransferHandle, ...]:
-    first, count = spans[number]
-    at = own + first * d * key_cache.itemsize
-    return tuple(tl.load_async(cache.local + at, (count, d)) for cache in (key_cache, value_cache))
-
-
 @repeatable
 def merge_parts(
     parts: TensorPtr, out: TensorPtr, *, heads: int, head_dim: int, plan: DecodeAttention, tl: TLContext
 ) -> None:
     """Merge the partial results of each cache's parts into one softmax."""
     d, shared = head_dim, heads // plan.kv_heads
-    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    size = shared * (d + 2)
-    for pair in range(me, plan.batch * plan.kv_heads, tl.num_programs(0) * tl.num_programs(1)):
-        found = tl.load(parts + pair * plan.splits * size * parts.itemsize, (plan.splits, shared, d + 2))
+    me, pes = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0), tl.num_programs(0) * tl.num_programs(1)
+    counts = [count for count in range(shared, 0, -1) if shared % count == 0]
+    at_once = next((count for count in counts if plan.batch * heads // count >= pes), 1)  # heads: few leave PEs idle
+    strides = shared * (d + 2), d + 2, 1
+    for first in range(me * at_once, plan.batch * heads, pes * at_once):
+        pair, head = divmod(first, shared)
+        place = parts + (pair * plan.splits * shared + head) * (d + 2) * parts.itemsize
+        found = tl.load(place, (plan.splits, at_once, d + 2), strides=strides)
         values, totals, bests = found[:, :, :d], found[:, :, d : d + 1], found[:, :, d + 1 :]
         scale = tl.exp(bests - tl.max(bests, axis=0))
         result = tl.sum(values * scale, axis=0) / tl.sum(totals * scale, axis=0)
-        sequence, kv_head = divmod(pair, plan.kv_heads)
-        at = out + (sequence * out.shape[1] + kv_head * shared * d) * out.itemsize
-        tl.store_async(at, tl.reshape(tl.cast(result, out.dtype), (shared * d,)))
+        tl.store_async(out + first * d * out.itemsize, tl.reshape(tl.cast(result, out.dtype), (at_once * d,)))
     tl.wait()

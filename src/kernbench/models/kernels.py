@@ -70,12 +70,13 @@ def _add(y: TensorPtr, residual: TensorPtr, tl: TLContext) -> None:
 
 
 @repeatable
-def rope(qkv: TensorPtr, angles: TensorPtr, heads: int, head_dim: int, block_rows: int, tl: TLContext) -> None:
-    """Rotary embedding: rotate the pairs (i, i + d / 2) of the first `heads` heads of every row, in place; a row of
-    `angles` has the cosines and then the sines of its position.
+def rope(
+    qkv: TensorPtr, angles: TensorPtr, width: int, heads: int, head_dim: int, block_rows: int, tl: TLContext
+) -> None:
+    """Rotary embedding: rotate the pairs (i, i + d / 2) of the first `heads` heads of every row, in place. Rows have
+    `width` elements; a row of `angles`, on the PE that does this, has the cosines and then the sines of its position.
     """
-    width = qkv.shape[1]
-    for first, count in rows_here(qkv, block_rows):
+    for first, count in rows_here(angles, block_rows):
         table = tl.load(angles + first * head_dim * angles.itemsize, (count, 1, head_dim))
         place, strides = qkv + first * width * qkv.itemsize, (width, head_dim, 1)
         x = tl.load(place, (count, heads, head_dim), strides=strides)

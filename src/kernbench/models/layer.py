@@ -141,7 +141,7 @@ class DecoderLayer:
             scatter = partial(dist.reduce_scatter_tensor, *tensors, group=handle, async_op=True)
             self._collective("reduce_scatter", 1.0, scatter)
         else:
-            reduce = partial(dist.all_reduce, self.t.projected, group=handle, async_op=True)
+            reduce = partial(dist.all_reduce, self.t.projected, group=handle, async_op=True, per="sip")
             self._collective("all_reduce", 2.0, reduce)
 
     def _at_once(self, width: int, copies: int = 8) -> int:
@@ -173,7 +173,8 @@ class DecoderLayer:
             self._launch(rope, *t.by_head[:2], angles, t.head_layout.width, at_once)
         else:
             at_once = self._at_once(heads * m.head_dim)
-            self._launch(kernels.rope, t.qkv, angles, heads, m.head_dim, at_once)
+            width = (t.heads + 2 * t.kv_heads) * m.head_dim
+            self._launch(kernels.rope, t.qkv, angles, width, heads, m.head_dim, at_once)
 
     # ---- products
 

@@ -90,7 +90,7 @@ def _store(
             place = parts + run[0] * shared * width * parts.itemsize
         else:
             sequence, kv_head, _ = plan.unit(run[0])
-            place = out + (sequence * out.shape[1] + kv_head * shared * width) * out.itemsize
+            place = out + (sequence * plan.kv_heads + kv_head) * shared * width * out.itemsize
         tl.store_async(place, joined, strides=(width, shared * width, 1))
 
 
@@ -111,7 +111,7 @@ def _join_caches(
     asked: list[tuple[list[int], list[TransferHandle]]] = []
     for run in _runs(units, plan):
         sequence, kv_head, split = plan.unit(run[0])
-        row, n = qkv + sequence * qkv.shape[1] * item, len(run)
+        row, n = qkv + sequence * (heads + 2 * plan.kv_heads) * d * item, len(run)
         handles = [tl.load_async(row + kv_head * shared * d * item, (shared, n, d), strides=(d, shared * d, 1))]
         if split == plan.splits - 1:
             new = (heads + kv_head) * d

@@ -41,6 +41,7 @@ from kernbench.values.bytes_of import Patch
 from kernbench.values.graph import Value
 
 AT_ONCE = 16  # tensors of a launch
+PIECE_BYTES = 1024  # of a row that is spread over slices, at least
 
 
 def sip_shape(torch: RuntimeContext) -> SipShape:
@@ -76,7 +77,8 @@ class LayerTensors:
         rows, own = job.rows, self.own_rows
         self._preset: list[tuple[Tensor, Contents]] = []
         self.x = self._held("x", self._parts(x), (own, m.hidden))
-        self.normal = self._rows("normal", own, m.hidden)
+        is_spread = job.phase == "decode" and not (self.is_split or m.has_experts)
+        self.normal = (self._shared_rows if is_spread else self._rows)("normal", own, m.hidden)
         self.gathered = self._rows("gathered", rows, m.hidden) if self.is_split else self.normal
         self.gains = {name: self._norm_weights(name) for name in ("norm1", "norm2")}
         self.projected = self._rows("projected", rows, m.hidden)
@@ -138,6 +140,22 @@ class LayerTensors:
 
     def _rows(self, name: str, rows: int, columns: int) -> Tensor:
         return self._empty(name, (rows, columns))
+
+    def _shared_rows(self, name: str, rows: int, columns: int) -> Tensor:
+        """A row-major matrix that all PEs read. Fewer rows than cubes would lie in so few slices that PEs wait for each
+        other: such rows are spread over slices piece by piece, and kernels know them by address and width.
+        """
+        pieces = 1
+        if rows < self.sip.cubes:
+            most = min(self.sip.size // rows, columns * self.item // PIECE_BYTES)
+            pieces = next(count for count in range(max(most, 1), 0, -1) if columns % count == 0)
+        return self._empty(name, (rows * pieces, columns // pieces))
+
+    def _input_of(self, product: Product, name: str) -> Tensor:
+        """The row-major input of a product; shared, if every PE reads it from where it is."""
+        plan = product.plan
+        make = self._shared_rows if isinstance(plan, SplitKPlan) and not plan.is_relayed else self._rows
+        return make(name, plan.rows, plan.k)
 
     def _norm_weights(self, name: str) -> list[Tensor]:
         """The gain, and of a layernorm the shift, on every PE."""
@@ -273,7 +291,8 @@ class LayerTensors:
             if not isinstance(self.qkv_product.plan, SplitKPlan):
                 self._lead_to(self.qkv_product, self.by_head, self.head_layout)
                 return
-        self.qkv = self._rows("qkv", job.rows, width)
+        make = self._rows if self.by_head else self._shared_rows
+        self.qkv = make("qkv", job.rows, width)
         self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
 
     def _result_of_heads(self) -> tuple[Tensor, Layout]:
@@ -283,7 +302,7 @@ class LayerTensors:
             assert product.copies is not None
             return product.copies, parts
         width = self.heads * self.job.model.head_dim
-        product.x = self._rows("attended", self.job.rows, width)
+        product.x = self._input_of(product, "attended")
         return product.x, RowMajor(width)
 
     def _allocate_attention(self) -> None:
@@ -370,7 +389,7 @@ class LayerTensors:
             assert down.copies is not None
             self._lead_to(up, [down.copies], parts)
         else:
-            down.x = self._rows("ffn", rows, self.ffn)
+            down.x = self._input_of(down, "ffn")
             self._lead_to(up, [down.x], RowMajor(self.ffn))
         self._lead_to(down, [self.projected if out is None else out], RowMajor(m.hidden))
 

@@ -46,6 +46,7 @@ class PathRouter:
         self._has_direct_links = any(edge.kind is EdgeKind.SIP_LINK for edge in graph.edges)
         self._trees: dict[_Search, NextHops] = {}  # towards a destination
         self._costs: dict[_Search, SourceCosts] = {}  # from a source
+        self._paths: dict[tuple[int, int, Traffic], list[list[int]]] = {}  # those that shifted ones are made of
         self._dma: _Routes = {}
         self._host: _Routes = {}
         self._control: _Routes = {}
@@ -124,6 +125,12 @@ class PathRouter:
         if by:
             start, end = self._routing.shifted((start, end), -by)
             return [self._routing.shifted(path, by) for path in self._vertex_paths(start, end, traffic)]
+        paths = self._paths.get((start, end, traffic))
+        if paths is None:
+            paths = self._paths[start, end, traffic] = self._searched_paths(start, end, traffic)
+        return paths
+
+    def _searched_paths(self, start: int, end: int, traffic: Traffic) -> list[list[int]]:
         tree, last = self._next_hops(start, end, traffic), self._routing.halves(end)
         paths = []
         for vertex in self._routing.halves(start):

@@ -226,6 +226,7 @@ class RoutingGraph:
         self._into = self._incoming(graph.edges, nodes)
         self._out = self._outgoing()
         self._scopes: dict[tuple[int, int], bytes] = {}
+        self._lengths: dict[tuple[int, int], int] = {}  # of links that routes were found over
         self.hub = self._hub()
         # SIPs, and the cubes in them, are instances of one template each (`topology/compile.py`), so a path found in
         # one holds in every other.
@@ -295,8 +296,16 @@ class RoutingGraph:
 
     def length_mm(self, path: Sequence[int]) -> float:
         """The length of a chain of vertices; exact, because it is summed in steps."""
-        edges = (min(cost for u, cost, _, _ in self._into[dst] if u == src) for src, dst in pairwise(path))
-        return sum(cost >> HOP_BITS for cost in edges) / STEPS_PER_MM
+        return sum(map(self._length_of, pairwise(path))) / STEPS_PER_MM
+
+    def _length_of(self, link: tuple[int, int]) -> int:
+        """The steps from a vertex to the next one."""
+        steps = self._lengths.get(link)
+        if steps is None:
+            src, dst = link
+            steps = min(cost for u, cost, _, _ in self._into[dst] if u == src) >> HOP_BITS
+            self._lengths[link] = steps
+        return steps
 
     def passes_phy(self, path: Sequence[int]) -> bool:
         """Whether a chain of vertices leads through a PHY of an IO chiplet."""

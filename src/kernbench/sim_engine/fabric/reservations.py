@@ -66,7 +66,7 @@ class Reservations:
         self._by_link: list[Reservation | None] = [None] * len(links.free)
         self._by_node: dict[int, Reservation] = {}
         self._newcomer: float = INFINITY  # order of the newcomer on whose behalf owners are being called
-        self.held = 0  # claims
+        self.held: dict[Reservation, None] = {}  # all of them, as an ordered set
 
     def reserve(
         self, links: Iterable[int], nodes: Iterable[int], on_interrupt: OnInterrupt, now: float
@@ -90,7 +90,7 @@ class Reservations:
             by_link[link] = reservation
         for node in channels:
             self._by_node[node] = reservation
-        self.held += 1
+        self.held[reservation] = None
         return reservation
 
     def release(self, reservation: Reservation) -> None:
@@ -99,7 +99,7 @@ class Reservations:
         for node in reservation.channels:
             del self._by_node[node]
         reservation.held = False
-        self.held -= 1
+        del self.held[reservation]
 
     def interrupt(self, transfer: Transfer, now: float, order: float) -> None:
         """A transfer sets out as injection `order`: every reservation of what it will use is over, and then
@@ -118,8 +118,8 @@ class Reservations:
 
     def interrupt_all(self, now: float, order: float) -> None:
         """Disturb every claim, as injection `order` would."""
-        for reservation in dict.fromkeys([*self._by_link, *self._by_node.values()]):
-            if reservation is not None and reservation.held:
+        for reservation in sorted(self.held, key=_first_link):
+            if reservation.held:  # an owner that goes back in time may end others
                 self._interrupt(reservation, now, order)
 
     @property
@@ -143,3 +143,8 @@ class Reservations:
             reservation.on_interrupt(now)
         finally:
             self._newcomer = before
+
+
+def _first_link(reservation: Reservation) -> float:
+    """The least of its links; reservations of channels alone come last, in the order in which they were made."""
+    return min(reservation.links, default=INFINITY)
