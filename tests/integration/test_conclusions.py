@@ -424,10 +424,10 @@ def test_products_shrink_most_and_less_than_the_number_of_sips() -> None:
         assert gain(model, phase, 16, "attention_us") < gain(model, phase, 16, "products_us")
     assert all(1.8 < gain(SMALL, "decode", sips, "attention_us") < 2.8 for sips in (4, 8, 16))
     assert all(gain(SMALL, "prefill", sips, "attention_us") < 1.3 for sips in (4, 8, 16))
-    for phase, four in (("prefill", 1.4), ("decode", 1.6)):
+    for phase, four, of_large in (("prefill", 1.4, 1.9), ("decode", 1.6, 2.1)):
         assert gain(SMALL, phase, 4) == pytest.approx(four, rel=0.05)
         assert gain(SMALL, phase, 16) < 1.2 * gain(SMALL, phase, 4)
-        assert gain(LARGE, phase, 4) == pytest.approx(2, rel=0.05)
+        assert gain(LARGE, phase, 4) == pytest.approx(of_large, rel=0.05)
         assert 2.4 < gain(LARGE, phase, 16) < 3
 
 
