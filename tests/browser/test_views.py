@@ -423,4 +423,4 @@ def test_every_pane_says_that_it_loads(page: Opened, served: Served) -> None:
     for route in late or ():
         route.continue_()
     page.settle()
-    assert page.page.locator(".loading:visible").count() == 0
+    page.page.wait_for_function("() => [...document.querySelectorAll('.loading')].every(e => e.offsetParent === null)")
