@@ -26,7 +26,10 @@ _FEWEST = 4  # programs of a grid that are worth a recording
 _TRIES = 16  # recordings before it is judged whether they are worth while
 
 Span = tuple[int, int]  # first byte and end
-_OPAQUE = (interpreter.BlockPointerHandle, interpreter.TensorDescHandle)
+# The newest releases make block pointers of tensors and have no handle for them.
+_OPAQUE = tuple(
+    getattr(interpreter, name) for name in ("BlockPointerHandle", "TensorDescHandle") if hasattr(interpreter, name)
+)
 
 
 class _Stop(BaseException):
