@@ -5,7 +5,7 @@ packed weights, recurrences and losses, with early returns, optional pointers, l
 from __future__ import annotations
 
 import pytest
-from tests.frontends.triton_programs import simulated, tl, torch, triton
+from tests.frontends.triton_programs import NEEDS_BLOCK_POINTERS, simulated, tl, torch, triton
 
 pytestmark = pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
 
@@ -312,6 +312,7 @@ def chunked_linear_attention(q, k, v, o, s_qh, s_qt, s_qd, scale, T, D: tl.const
         tl.store(p_o, b_o.to(p_o.dtype.element_ty), boundary_check=(0, 1))
 
 
+@NEEDS_BLOCK_POINTERS
 def test_linear_attention_in_chunks_with_a_ragged_end():
     heads, t, d = 3, 40, 16
     q, k, v = (torch.randn(heads, t, d) for _ in range(3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.frontends.triton_programs import simulated, tl, torch, triton
+from tests.frontends.triton_programs import NEEDS_BLOCK_POINTERS, simulated, tl, torch, triton
 
 from kernbench.common.errors import LaunchError
 from kernbench.triton.benchmarks import TuningTable
@@ -95,6 +95,7 @@ def test_loops_that_follow_from_the_program_id_are_replayed_where_they_are_alike
     assert replayed["ahead"] <= 8 + 3 + 3  # the second simulation looks ahead for placement only
 
 
+@NEEDS_BLOCK_POINTERS
 @pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
 def test_block_pointers_gathers_and_descriptors_are_replayed(monkeypatch, replayed):
     a, b, index = torch.rand(96, 64) - 0.5, torch.rand(64, 128) - 0.5, torch.randperm(64, dtype=torch.int32)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
+from packaging import version
 
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
@@ -17,6 +18,10 @@ torch = pytest.importorskip("torch", reason=WHY)
 triton = pytest.importorskip("triton", reason=WHY, exc_type=ImportError)
 tl = pytest.importorskip("triton.language", reason=WHY, exc_type=ImportError)
 
+NEEDS_BLOCK_POINTERS = pytest.mark.skipif(
+    version.parse(triton.__version__) >= version.parse("3.9"),
+    reason="Triton 3.9 has removed block pointers in favour of descriptors",
+)
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 ONE_PE = {**SMALL, "cube.pe_layout.pe_per_corner": 1}
 
