@@ -412,10 +412,11 @@ def test_nodes_and_points_are_one_stop_of_tab_each_with_arrows_among_them(page: 
 
 
 def test_every_pane_says_that_it_loads(page: Opened, served: Served) -> None:
-    """What the server has not answered yet is held here until all have said so."""
+    """What the server has not answered yet is held here until all have said so; a new document has nothing loaded."""
     held: list[Any] | None = []
     a_run = re.compile(r"/api/runs/[^/]+/\w+")
     page.page.route(a_run, lambda route: route.continue_() if held is None else held.append(route))
+    page.page.goto("about:blank")
     page.page.goto(f"{page.url}#/run?a={served.ids['flash']}&pane=source")
     for place, what in (("#answer", "verdict"), ("#pane-machine", "machine"), ("#pane-source", "source")):
         page.page.wait_for_selector(f"{place} .loading >> text=Loading the {what} ...")
@@ -423,4 +424,5 @@ def test_every_pane_says_that_it_loads(page: Opened, served: Served) -> None:
     for route in late or ():
         route.continue_()
     page.settle()
-    page.page.wait_for_function("() => [...document.querySelectorAll('.loading')].every(e => e.offsetParent === null)")
+    page.until("[...document.querySelectorAll('.loading')].every(e => e.offsetParent === null)")
+    page.page.unroute(a_run)
