@@ -16,6 +16,10 @@ CAUSES = {
     "causal": "imbalance",
     "reduce-on-one": "imbalance",
     "one-of-eight": "imbalance",
+    "early-return": "imbalance",
+    "two-of-eight": "imbalance",
+    "early-return-far": "distance",
+    "early-return-small": "small_transfers",
     "chain-of-products": "chain",
     "phases": "chain",
     "stream": "overlap",
@@ -23,6 +27,8 @@ CAUSES = {
     "panels": "small_transfers",
     "writes-to-one-slice": "memory",
     "one-channel": "memory",
+    "shared-weights": "memory",
+    "atomics": "memory",
     "across": "link",
     "steps": "launch",
     "ping-pong": "messages",
@@ -54,13 +60,78 @@ def one_of_eight(x, out, tl):
         for _ in range(4):
             tl.store(out.local, tl.exp(tl.load(x.local, shape=(64, 64))))
     else:
-        tl.cycles(1)  # a PE that returns at once has no part in the launch
+        tl.cycles(1)
 
 
 @bench(name="one-of-eight", description="PE 5 does what eight PEs could")
 def bench_one_of_eight(torch):
     x, out = (torch.zeros((512, 64), dtype="f16", name=name, dp=ONE_CUBE) for name in ("x", "out"))
     torch.launch("one_of_eight", one_of_eight, x, out, target_cubes=(0,), target_pes="all")
+
+
+def early_return(x, out, workers, tl):
+    if tl.program_id(0) >= workers:
+        return
+    for at in range(8 // workers):
+        at_byte = (tl.program_id(0) * 8 // workers + at) * 64 * 128 * 2
+        tl.store(out + at_byte, tl.exp(tl.load(x + at_byte, shape=(64, 128))) * 2.0)
+
+
+@bench(name="early-return", description="of eight PEs, all but one return at once")
+def bench_early_return(torch, workers: int = 1):
+    x, out = (ones(torch, (512, 128), name, ONE_CUBE) for name in ("x", "out"))
+    torch.launch("early_return", early_return, x, out, workers)
+
+
+@bench(name="two-of-eight", description="of eight PEs, all but two return at once")
+def bench_two_of_eight(torch):
+    bench_early_return(torch, 2)
+
+
+def early_return_far(x, out, tl):
+    if tl.program_id(1) != 3 or tl.program_id(0):
+        return
+    for at in range(8):
+        tl.store(out + at * 4096, tl.load(x + at * 4096, shape=(16, 128)) + 1)
+
+
+@bench(name="early-return-far", description="of 32 PEs in four cubes, one of cube 3 works on what lies in cube 0")
+def bench_early_return_far(torch):
+    torch.launch("early_return_far", early_return_far, *(ones(torch, (512, 128), name, FOUR_CUBES) for name in "xy"))
+
+
+def early_return_small(x, out, tl):
+    if tl.program_id(0):
+        return
+    for at in range(32):
+        tl.store(out + at * 64, tl.load(x + at * 64, shape=(32,)))
+
+
+@bench(name="early-return-small", description="one of eight PEs copies, 64 bytes at a time")
+def bench_early_return_small(torch):
+    torch.launch("early_return_small", early_return_small, *(ones(torch, (512, 32), name, ONE_CUBE) for name in "xy"))
+
+
+def shared_weights(w, x, out, tl):
+    weights = tl.load(w)
+    tl.store(out.local, tl.dot(tl.load(x.local), weights, out_dtype="f16"))
+
+
+@bench(name="shared-weights", description="the PEs of four cubes load the same weights from one slice")
+def bench_shared_weights(torch):
+    x, out = (ones(torch, (512, 64), name, FOUR_CUBES) for name in ("x", "out"))
+    torch.launch("shared_weights", shared_weights, ones(torch, (64, 64), "w"), x, out)
+
+
+def atomics(x, count, tl):
+    for _ in range(8):
+        tl.atomic_add(count, 1)
+    tl.store(x.local, tl.load(x.local) + 1)
+
+
+@bench(name="atomics", description="eight PEs count in one word")
+def bench_atomics(torch):
+    torch.launch("atomics", atomics, ones(torch, (64, 64), "x", ONE_CUBE), torch.zeros((1,), dtype="i32", name="count"))
 
 
 def whole_tensor(x, out, tl):

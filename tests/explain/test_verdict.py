@@ -17,6 +17,7 @@ from kernbench.report import open_run
 from kernbench.report.explain.causes import HINTS, PathCauses
 from kernbench.report.explain.explanation import explain
 from kernbench.report.explain.finding import CAUSES
+from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import main_scope
 from kernbench.report.explain.transfer_causes import memories_of
 from kernbench.report.explain.verdict import verdict_of
@@ -106,7 +107,10 @@ def test_sentences_of_more_slow_kernels():
     )
     assert "8 writes on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in explained_sentence("far-writes")
     assert "place `out` in sip0.cube0" in explained_sentence("far-writes")
-    assert "Imbalance: sip0.cube0.pe5 does all of the work; it ends" in explained_sentence("one-of-eight")
+    assert "Imbalance: 7 of 8 PEs have no work; sip0.cube0.pe5 does all of it." in explained_sentence("one-of-eight")
+    assert "Imbalance: 7 of 8 PEs have no work; sip0.cube0.pe0 does all of it." in explained_sentence("early-return")
+    assert "Try: divide the work over all 8 PEs: by tl.program_id" in explained_sentence("early-return")
+    assert "Imbalance: 6 of 8 PEs have no work; 2 PEs do all of it." in explained_sentence("two-of-eight")
     assert "through barriers" in explained_sentence("phases")
     assert "8 PEs run one after another through messages" in explained_sentence("chain-of-products")
     assert "16 on the critical path gather 2,048 runs of 2 B, each of which takes a burst of 256 B" in (
@@ -116,6 +120,23 @@ def test_sentences_of_more_slow_kernels():
     assert "20 messages of 32 B follow each other" in explained_sentence("ping-pong")
     assert "Barriers: the path waits in 12 of them" in explained_sentence("barriers")
     assert "8 launches take" in explained_sentence("steps")
+
+
+@pytest.mark.needs("va", reason="kernels read the parts of other PEs")
+def test_what_pes_without_work_cost_is_what_dividing_the_work_gains():
+    """One PE does eight blocks, or eight PEs do one each."""
+    alone = explained("early-return")
+    spec = resolve(f"{MORE_SLOW}:early-return")
+    options = RunOptions(device="sip:0", op_log=OpLog())
+    divided = live_run(run_bench(spec.run, load_topology(None, SMALL), options, name=spec.name, params={"workers": 8}))
+    assert divided is not None
+    assert [len(run.launches[0].pes) + run.launches[0].idle_pes for run in (alone.run, divided)] == [8, 8]
+    measured = 1 - divided.launches[0].total_ns / alone.run.launches[0].total_ns
+    assert verdict_of(alone).gain == pytest.approx(measured, abs=0.10)
+    assert "imbalance" not in {one.cause for one in PathCauses(main_scope(divided)).findings()}
+    finish = finish_of(alone)
+    assert finish is not None
+    assert finish.sentence == "It is the path of sip0.cube0.pe0, the only PE of 8 that has work."
 
 
 def test_what_few_channels_cost_is_the_time_over_one_channel_less_that_over_all():

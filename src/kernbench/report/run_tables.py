@@ -80,6 +80,7 @@ def _launches(run: SavedRun) -> dict[str, Column]:
         "ns": ("float64", [launch.total_ns for launch in run.launches]),
         **_attributes(run.launches, {"flops": "int64", "bytes_hbm": "int64"}),
         "pes": ("int32", [len(launch.pes) for launch in run.launches]),
+        **_attributes(run.launches, {"idle_pes": "int32"}),
         "sips": ("list<int32>", [list(launch.sips) for launch in run.launches]),
         **_attributes(run.launches, {"called_at": "string"}),
     }

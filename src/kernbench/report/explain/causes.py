@@ -5,8 +5,8 @@ of work, PEs that run one after the other, loads that are not overlapped with co
 memory or a link where requests meet, launches, messages. The gain is the part of the path that the cause owns:
 
 - distance: what transfers across dies took longer than the same bytes from the PE's own HBM slice;
-- imbalance: how much more work than the average PE the last PE did, as far as it ended later than the average; the
-  latency of a transfer counts as the average one, so that a PE that is far from its data has no more work;
+- imbalance: how much more work than the average PE the last PE did, and what PEs without work could take over
+  (`shares.py`);
 - chain: work of other PEs on the path of a launch whose PEs wait for each other's messages;
 - overlap: the lesser of compute and of DMA between the first and the last compute op on the path of a PE;
 - small transfers: the latency of transfers whose bytes take less than half as long, if they were merged into one;
@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
-
-import numpy as np
 
 from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import (
@@ -49,8 +47,8 @@ from kernbench.report.explain.finding import (
 )
 from kernbench.report.explain.path import PathSegment
 from kernbench.report.explain.path_text import lines_of, queueing_at, sizes_of
+from kernbench.report.explain.shares import Shares
 from kernbench.report.explain.transfer_causes import TransferCauses
-from kernbench.report.runs.parts import SavedLaunch
 
 BARRIER: Final = "barrier"  # names of ops
 SEND: Final = "ipcq_send"
@@ -80,43 +78,12 @@ class PathCauses:
     # ---- causes
 
     def _imbalance(self) -> Iterator[Finding]:
-        best: tuple[float, str] | None = None
-        gain = 0.0
         on_path = dict.fromkeys(segment.launch for segment in self._path if segment.launch >= 0)
-        for launch in on_path:
-            found = self._uneven(self._run.launches[launch])
-            if found is not None:
-                gain += found[0]
-                best = max(best or found, found)
-        if best is not None:
-            hint = "divide the rows evenly over the PEs, or let PEs take blocks from a shared counter"
-            yield Finding(IMBALANCE, gain, best[1], hint, MATH)
-
-    def _uneven(self, launch: SavedLaunch) -> tuple[float, str] | None:
-        """How much sooner a launch would end with even shares, and a sentence."""
-        if len(launch.pes) < 2:
-            return None
-        ops = self._run.ops
-        rows = np.flatnonzero((ops.launch == launch.index) & ops.is_work & ~ops.kind.are("C"))
-        names = {name: at for at, name in enumerate(pe.name for pe in launch.pes)}
-        of_lane = np.array([names.get(pe, -1) for pe in self._pes], np.int64)
-        which = of_lane[ops.lane[rows]]
-        rows, which = rows[which >= 0], which[which >= 0]
-        latency = ops.latency_ns[rows]
-        spent_ns = ops.t_end[rows] - ops.t_start[rows] - ops.queue_ns[rows] - latency
-        spent_ns[latency > 0] += latency[latency > 0].mean() if (latency > 0).any() else 0.0  # near and far alike
-        spent = np.bincount(which, spent_ns, len(launch.pes))
-        work = np.minimum(spent, [pe.end_ns - pe.start_ns for pe in launch.pes])
-        ends = np.array([pe.end_ns for pe in launch.pes])
-        last = int(np.argmax(ends))
-        gain = min(float(work[last] - work.mean()), float(ends[last] - ends.mean()))
-        others = float((work.sum() - work[last]) / (len(work) - 1))
-        if gain <= 0.0:
-            return None
-        slack = float(ends[last] - np.delete(ends, last).max())
-        has = f"has {work[last] / others:.1f} times the work of the others" if others else "does all of the work"
-        after = f"; it ends {format_ns(slack)} after the others" if slack > 0 else ""
-        return gain, f"Imbalance: {launch.pes[last].name} {has}{after}."
+        shares = [Shares(self._run, self._run.launches[launch], self._transfers) for launch in on_path]
+        uneven = [one for one in shares if one.gain_ns > 0.0]
+        if uneven:
+            worst = max(uneven, key=lambda one: one.gain_ns)
+            yield Finding(IMBALANCE, sum(one.gain_ns for one in uneven), worst.what, worst.hint, MATH)
 
     def _chain(self) -> Iterator[Finding]:
         work: dict[int, dict[str, float]] = {}

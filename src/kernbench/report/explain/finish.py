@@ -20,10 +20,11 @@ class Finish:
     """The end of a launch. Equal paths have the same segments at the same times."""
 
     pe: str  # the PE whose path is shown
-    pes: int  # of the launch
+    pes: int  # of the launch that took time
     together: int  # PEs that ended last, at the same time
     equal: int | None  # equal paths among these; None if they are too long to compare
     slack_ns: float | None  # how much earlier the next PE ended; None if there is none
+    idle: int = 0  # further PEs of the launch, whose kernel returned at once
 
     @property
     def sentence(self) -> str:
@@ -33,7 +34,8 @@ class Finish:
             )
             return f"{self.together} of {self.pes} PEs end last, at the same time{equal}; shown is that of {self.pe}."
         if self.slack_ns is None:
-            return f"It is the path of {self.pe}, the only PE."
+            only = f"the only PE of {self.idle + 1:,} that has work" if self.idle else "the only PE"
+            return f"It is the path of {self.pe}, {only}."
         return f"Only {self.pe} ends last; the next of {self.pes} PEs ends {format_ns(self.slack_ns)} earlier."
 
     def as_json(self) -> dict[str, object]:
@@ -62,7 +64,7 @@ def finish_of(explanation: Explanation) -> Finish | None:
     if len(explanation.path) * len(last) <= MOST_SEGMENTS:
         ours = _shape(explanation.path)
         equal = 1 + sum(_shape(critical_path(run, scope, pe)) == ours for pe in last[1:])
-    return Finish(last[0].name, len(launch.pes), len(last), equal, slack)
+    return Finish(last[0].name, len(launch.pes), len(last), equal, slack, launch.idle_pes)
 
 
 def _shape(path: list[PathSegment]) -> list[tuple[str, float]]:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.units import format_bytes, format_ns
 from kernbench.report.explain.classes import ISSUE, LATENCY, QUEUE, TRANSFER
@@ -91,6 +92,17 @@ class TransferCauses:
 
     def memory_of(self, row: int) -> str:
         return memory_of(self._run, row)
+
+    @cached_property
+    def leave_cube(self) -> NDArray[np.bool_]:
+        """A mask: whether the transfer of each row leaves its die."""
+        route = self._run.ops.route
+        remote = np.array([place.link_class in REMOTE for place in self._run.places], bool)
+        rows = np.repeat(np.arange(len(self._run.ops)), np.diff(route.starts))
+        return np.bincount(rows, remote[route.values.astype(np.int64)], len(self._run.ops)) > 0
+
+    def own_slice(self, pe: str) -> AccessTime | None:
+        return self._times.own_slice(pe)
 
     def longer_than_own_ns(self, moved: MovedOnPath) -> float:
         """How much longer the bytes of a transfer take than over the path to the PE's own slice."""

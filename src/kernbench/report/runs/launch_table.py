@@ -26,6 +26,7 @@ def launch_row(launch: Launch) -> dict[str, object]:
         "bytes_hbm": launch.bytes_hbm,
         "called_at": launch.called_at,
         "pes": [asdict(pe) for pe in pes],
+        "idle_pes": len(launch.pes) - len(pes),
     }
 
 

@@ -156,7 +156,7 @@ class PeRun:
 
 @dataclass(frozen=True, slots=True)
 class SavedLaunch:
-    """A launch: from the host's request to its completion, and each PE's part."""
+    """A launch: from the host's request to its completion, and the part of each PE that took time."""
 
     index: int
     name: str
@@ -168,6 +168,7 @@ class SavedLaunch:
     flops: int
     bytes_hbm: int
     pes: tuple[PeRun, ...]
+    idle_pes: int = 0  # PEs whose kernel returned at once; runs that are saved by older versions do not have it
     called_at: str = ""  # of a tensor operation or a collective: `file:line  source` of the program
 
     @property
