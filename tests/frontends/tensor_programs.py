@@ -283,6 +283,15 @@ def moe_routing_on_one_device(torch: Any, put: Any) -> Any:
     return [weights, experts, order, dispatched, counts, out]
 
 
+def repeats_and_triangles(torch: Any, put: Any) -> Any:
+    x = put(array(4, 6))
+    out = [x.repeat(2, 3), x.repeat(3, 1, 2), x.t().repeat(1, 2), x[0].repeat(4, 1), x.tile(2), torch.tile(x, (2, 2))]
+    out += [x.repeat_interleave(3, 1), x.repeat_interleave(2), torch.repeat_interleave(x, 2, dim=0), x.repeat(0, 2)]
+    out += [x.roll(1, 0), torch.roll(x, (1, -2), (0, 1)), x.roll(5), x.t().roll(-7, 1)]
+    out += [x.tril(), x.triu(1), torch.tril(x, -1), x[0].outer(x[1]), x.swapdims(0, 1)]
+    return [*out, x.multiply(2), x.divide(4), x.subtract(x, alpha=0.5), x.negative(), x.double()]
+
+
 def numpy_code(torch: Any, put: Any) -> Any:
     """Tensors where numpy expects arrays."""
     x = put(array(3, 4))

@@ -130,6 +130,10 @@ class DeviceOps(AxisOps):
             return self._empty(tuple(size), element, x.dp, "new", x.allocation.sip)
         return self._torch.full(tuple(size), value, dtype=element, dp=x.dp, device=x.device)
 
+    def masked(self, x: TensorViews, mask: Any) -> Tensor:
+        """A copy with zeros where a mask of numpy holds, which the host writes to the device."""
+        return self.pointwise("masked_fill", x, self._torch.from_numpy(mask, device=x.device), 0)
+
     def next_seed(self, generator: Generator | None) -> int:
         return (generator or self._torch.random_state.current()).next_seed()
 

@@ -50,6 +50,11 @@ _WRITE_A_KERNEL = (
 )
 _FLOAT32 = "use torch.float32, one for the real parts and one for the imaginary ones"
 TORCH_NAMES = {
+    **dict.fromkeys(("autocast", "amp"), "dtypes are as they are given: x.to(torch.float16)"),
+    "meshgrid": "use x.unsqueeze(1).expand(len(x), len(y)) and y.expand(len(x), len(y))",
+    "bernoulli": "use torch.rand_like(x) < x",
+    "multinomial": "draw on the host with numpy, and give the numbers with torch.from_numpy",
+    "set_printoptions": "tensors are printed as numpy's arrays: numpy.set_printoptions",
     **dict.fromkeys(("save", "load"), "tensors come from numpy (torch.from_numpy) and go there (x.numpy())"),
     **dict.fromkeys(("enable_grad", "autograd", "optim", "func"), NO_AUTOGRAD),
     **dict.fromkeys(("einsum", "tensordot", "conv1d", "conv2d", "fft", "sparse"), _WRITE_A_KERNEL),
@@ -71,6 +76,10 @@ FUNCTIONAL_NAMES = {
 }
 
 
+_KEEPS_SHAPE = "a tensor keeps its shape: write x = x.squeeze(), x = x.t(), ..., which are views"
+_SORTED = "use x.sort(dim).values"
+_SCATTERED = "use index_copy_ or index_add_ along axis 0, or a kernel with tl.store(rows=...)"
+_SIZE_BY_NUMBERS = "the size of the result depends on numbers: use numpy with x.cpu(), or a mask: torch.where"
 TENSOR_NAMES = {
     **dict.fromkeys(("backward", "grad", "grad_fn", "retain_grad", "register_hook"), NO_AUTOGRAD),
     "is_leaf": NO_AUTOGRAD,
@@ -79,10 +88,34 @@ TENSOR_NAMES = {
     "pin_memory": "host memory is not modelled: leave it out",
     "share_memory_": "ranks share Python's memory: leave it out",
     "to_sparse": "tensors are dense",
-    "repeat": "torch.cat([x] * n, dim) repeats an axis, x.expand(...) one of size 1",
-    "scatter_": "use index_copy_ or index_add_ along axis 0, or a kernel with tl.store(rows=...)",
     "prod": "use x.log().sum().exp() for positive numbers, or a kernel with tl.reduce",
+    "cumprod": "use x.log().cumsum(dim).exp() for positive numbers",
     "unfold": "write a kernel: tl.load takes strides",
+    **dict.fromkeys(("squeeze_", "unsqueeze_", "transpose_", "t_", "resize_", "set_"), _KEEPS_SHAPE),
+    **dict.fromkeys(("nonzero", "unique"), _SIZE_BY_NUMBERS),
+    **dict.fromkeys(("median", "kthvalue", "quantile"), _SORTED),
+    **dict.fromkeys(("scatter", "scatter_", "scatter_add_", "scatter_reduce_", "index_fill_"), _SCATTERED),
+    **dict.fromkeys(("index_put_", "put_"), "use x[index] = values"),
+    **dict.fromkeys(
+        ("std_mean", "var_mean", "aminmax"), "call both: x.std(dim) and x.mean(dim), x.amin() and x.amax()"
+    ),
+    "masked_select": "use x[mask]",
+    "baddbmm": "use x + a @ b",
+    "lerp_": "use x.copy_(x.lerp(end, weight))",
+    "diag": "use x.diagonal() of a matrix, and torch.eye(len(x)) * x for one with x on its diagonal",
+    "trace": "use x.diagonal().sum()",
+    "inner": "use (x * y).sum(-1)",
+    "count_nonzero": "use (x != 0).sum()",
+    "nan_to_num": "use x.masked_fill(x.isnan(), 0)",
+    "diff": "use x[1:] - x[:-1]",
+    "trunc": "use x.sign() * x.abs().floor()",
+    "erfc": "use 1 - x.erf()",
+    "expm1": "use x.exp() - 1",
+    "log1p": "use (1 + x).log()",
+    "log10": "use x.log() / 2.302585",
+    "tan": "use x.sin() / x.cos()",
+    "bernoulli_": "use x.copy_(torch.rand_like(x) < p)",
+    "new_tensor": "use torch.tensor(data, dtype=x.dtype, device=x.device)",
 }
 
 

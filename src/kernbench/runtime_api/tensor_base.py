@@ -53,6 +53,9 @@ class Ops(Protocol):
     def new(self, x: T, size: Sequence[int], value: float | None, dtype: object) -> T:
         """A tensor as `x.new_zeros` makes it: with the dtype, placement and device of x."""
 
+    def masked(self, x: T, mask: Any) -> T:
+        """A copy with zeros where a mask of numpy holds, which the host writes to the device."""
+
     def next_seed(self, generator: Any) -> int:
         """The seed of the next random numbers."""
 

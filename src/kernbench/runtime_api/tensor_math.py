@@ -118,6 +118,7 @@ class TensorMath(TensorViews):
     eq, ne, lt, le, gt, ge = map(_binary, ("eq", "ne", "lt", "le", "gt", "ge"))
     logical_and, logical_or = _binary("logical_and"), _binary("logical_or")
     bitwise_and, bitwise_or, bitwise_xor = map(_binary, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+    multiply, divide, negative = mul, div, neg
     mul_, div_, pow_, remainder_ = map(_binary_, ("mul", "div", "pow", "remainder"))
 
     def add(self, other: Other, *, alpha: float = 1) -> Self:
@@ -130,6 +131,8 @@ class TensorMath(TensorViews):
     def sub(self, other: Other, *, alpha: float = 1) -> Self:
         """The difference with a tensor or a number, times alpha."""
         return self._ops.pointwise("sub", self, other, **_scaled(alpha))
+
+    subtract = sub
 
     def sub_(self, other: Other, *, alpha: float = 1) -> Self:
         return self._ops.pointwise("sub", self, other, out=self, **_scaled(alpha))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
-from kernbench.common.dtypes import BF16, BOOL, F16, F32, I8, I16, I32, I64, U8, DType, dtype_of
+from kernbench.common.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, dtype_of
 from kernbench.common.errors import TensorError, UsageError
 from kernbench.runtime_api.layout import axis_of
 from kernbench.runtime_api.tensor_base import T
 from kernbench.runtime_api.tensor_math import TensorMath, named
+from kernbench.runtime_api.tensor_repeats import TensorRepeats
 from kernbench.runtime_api.tensor_views import Sizes, TensorViews, sizes_of
 
 
@@ -29,7 +30,7 @@ def _reduced(name: str) -> Callable[..., Any]:
     return named(method, name, f"{name} along axes, or of all elements.")
 
 
-class TensorRows(TensorMath):
+class TensorRows(TensorRepeats):
     """Along axes."""
 
     # ---- reductions
@@ -205,6 +206,6 @@ def _cast(dtype: DType) -> Callable[[T], T]:
 class TensorCasts(TensorRows):
     """Methods with the names of types, apart: they would hide the types in annotations."""
 
-    half, bfloat16, float = _cast(F16), _cast(BF16), _cast(F32)
+    half, bfloat16, float, double = _cast(F16), _cast(BF16), _cast(F32), _cast(F64)
     long, int, short, char, byte, bool = _cast(I64), _cast(I32), _cast(I16), _cast(I8), _cast(U8), _cast(BOOL)
     type = TensorMath.to

@@ -23,7 +23,8 @@ def sizes_of(size: Sequence[Sizes]) -> tuple[int, ...]:
     return tuple(sizes)  # type: ignore[arg-type]  # checked where they are used
 
 
-def _are_whole(numbers: Sequence[object]) -> bool:
+def are_whole(numbers: Sequence[object]) -> bool:
+    """Whether all are whole numbers, Python's or numpy's."""
     return all(isinstance(each, Integral) and not isinstance(each, bool) for each in numbers)
 
 
@@ -161,7 +162,7 @@ class TensorViews(TensorBase):
             axes[a], axes[b] = b, a
         return self.over(self.layout.permuted(axes))
 
-    swapaxes = transpose
+    swapaxes = swapdims = transpose
 
     def t(self) -> Self:
         """A matrix with rows and columns exchanged."""
@@ -203,7 +204,7 @@ class TensorViews(TensorBase):
     def narrow(self, dim: int, start: int, length: int) -> Self:
         """`length` elements along one axis, from `start` on."""
         axis = axis_of(dim, self.ndim)
-        if not _are_whole((start, length)):
+        if not are_whole((start, length)):
             raise TensorError(f"narrow to {length!r} elements from {start!r} on", hint="give whole numbers")
         size = self.shape[axis] if self.shape else 0
         first = start + size if start < 0 else start
@@ -230,7 +231,7 @@ class TensorViews(TensorBase):
 
     def tensor_split(self, sections: int, dim: int = 0) -> tuple[Self, ...]:
         """Exactly `sections` parts along an axis, of sizes that differ by 1 at most."""
-        if not _are_whole((sections,)) or sections < 1:
+        if not are_whole((sections,)) or sections < 1:
             raise TensorError(f"tensor_split into {sections!r}", hint="give a whole number of 1 or more; or use split")
         size, more = divmod(self.shape[axis_of(dim, self.ndim)], sections)
         return self.split([size + (at < more) for at in range(sections)], dim)
@@ -244,7 +245,7 @@ class TensorViews(TensorBase):
                 raise TensorError(f"split into parts of {split_size}", hint="give a whole number of 1 or more")
             sizes = [min(split_size, size - at) for at in range(0, size, split_size)] or [0]
         else:
-            if not isinstance(split_size, Sequence) or not _are_whole(split_size):
+            if not isinstance(split_size, Sequence) or not are_whole(split_size):
                 raise TensorError(f"split into parts of {split_size!r}", hint="give a whole number, or a list of them")
             sizes = list(split_size)
             if sum(sizes) != size or any(n < 0 for n in sizes):

@@ -59,11 +59,13 @@ class TorchMethods(TensorFactory):
     max, maximum, mean, min, minimum, mm = map(_method, ("max", "maximum", "mean", "min", "minimum", "mm"))
     movedim, mul, mv, narrow, ne, neg, norm = map(_method, ("movedim", "mul", "mv", "narrow", "ne", "neg", "norm"))
     numel, permute, pow, ravel, reciprocal = map(_method, ("numel", "permute", "pow", "ravel", "reciprocal"))
+    outer, repeat_interleave, roll, tile = map(_method, ("outer", "repeat_interleave", "roll", "tile"))
     relu, remainder, reshape, round, rsqrt = map(_method, ("relu", "remainder", "reshape", "round", "rsqrt"))
     select, sigmoid, sign, sin, softmax, sort = map(_method, ("select", "sigmoid", "sign", "sin", "softmax", "sort"))
     split, sqrt, square, squeeze, std, sub = map(_method, ("split", "sqrt", "square", "squeeze", "std", "sub"))
-    sum, swapaxes, t, tanh, tensor_split = map(_method, ("sum", "swapaxes", "t", "tanh", "tensor_split"))
-    topk, transpose, true_divide, unbind = map(_method, ("topk", "transpose", "true_divide", "unbind"))
+    sum, swapaxes, swapdims, t, tanh = map(_method, ("sum", "swapaxes", "swapdims", "t", "tanh"))
+    tensor_split, topk, transpose, tril, triu = map(_method, ("tensor_split", "topk", "transpose", "tril", "triu"))
+    true_divide, unbind = map(_method, ("true_divide", "unbind"))
     unflatten, unsqueeze, var = map(_method, ("unflatten", "unsqueeze", "var"))
 
 
@@ -129,9 +131,6 @@ class TorchFunctions(TorchMethods):
         product: Tensor = input @ other
         return product
 
-    def outer(self, input: Tensor, vec2: Tensor) -> Tensor:
-        return self.ops.pointwise("mul", input.unsqueeze(1), vec2.unsqueeze(0))
-
     def cat(self, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         """Tensors one after the other along an axis, copied by kernels; placed as the first one is."""
         some = _tensors("cat", tensors)
@@ -172,30 +171,12 @@ class TorchFunctions(TorchMethods):
     def hstack(self, tensors: Sequence[Tensor]) -> Tensor:
         return self.cat(tensors, 0 if tensors[0].ndim < 2 else 1)
 
-    def tril(self, input: Tensor, diagonal: int = 0) -> Tensor:
-        """A matrix with zeros above a diagonal."""
-        _check_matrix(input)
-        return self._banded(input, np.tri(input.shape[-2], input.shape[-1], k=diagonal, dtype=bool))
-
-    def triu(self, input: Tensor, diagonal: int = 0) -> Tensor:
-        """A matrix with zeros below a diagonal."""
-        _check_matrix(input)
-        return self._banded(input, ~np.tri(input.shape[-2], input.shape[-1], k=diagonal - 1, dtype=bool))
-
-    def _banded(self, input: Tensor, kept: Any) -> Tensor:
-        return input.masked_fill(self.from_numpy(~kept, device=input.device), 0)
-
     def isclose(self, input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
         return input.isclose(other, rtol, atol)
 
     def bincount(self, input: Tensor, minlength: int = 0) -> Tensor:
         """How often each whole number is there, counted on the host."""
         return self.from_numpy(np.bincount(input.cpu().numpy(), minlength=minlength), device=input.device)
-
-
-def _check_matrix(x: Tensor) -> None:
-    if x.ndim < 2:
-        raise TensorError(f"{x.title} is no matrix", hint="give two axes or more")
 
 
 def _tensors(name: str, given: Any) -> list[Tensor]:

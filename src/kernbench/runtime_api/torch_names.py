@@ -27,7 +27,7 @@ from kernbench.common.dtypes import (
     DType,
 )
 from kernbench.runtime_api.device import Device
-from kernbench.runtime_api.not_modelled import TORCH_NAMES, refuse_name
+from kernbench.runtime_api.not_modelled import TENSOR_NAMES, TORCH_NAMES, refuse_name
 from kernbench.runtime_api.random_state import Generator
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.torch_functions import METHODS, NoGrad
@@ -39,7 +39,7 @@ PUBLIC = (
     *("install_ipcq", "ahbm", "accelerator", "cuda", "device", "distributed", "multiprocessing", "nn"),
     *("no_grad", "inference_mode", "manual_seed", "Generator", "set_default_dtype", "get_default_dtype"),
     *("finfo", "iinfo", "Tensor", "Size", "dtype", "cat", "concat", "stack", "vstack", "hstack", "where"),
-    *("matmul", "outer", "tril", "triu", "isclose", "bincount", "is_tensor", "is_floating_point"),
+    *("matmul", "isclose", "bincount", "is_tensor", "is_floating_point"),
     *("result_type", "set_grad_enabled", "is_grad_enabled", "inf", "nan", "pi", "float64", "float32"),
     *("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "uint64"),
     *("uint32", "uint16", "uint8", "bool"),
@@ -54,10 +54,10 @@ class TorchNames:
 
         def __getattr__(self, name: str) -> object:
             """Called for missing names."""
-            if name.startswith("_"):  # Python's own protocols
+            if name.startswith("__"):  # Python's own protocols
                 raise AttributeError(name)
             if not hasattr(type(self), name):
-                refuse_name("torch", name, TORCH_NAMES.get(name), PUBLIC)
+                refuse_name("torch", name, TORCH_NAMES.get(name) or TENSOR_NAMES.get(name), PUBLIC)
             return object.__getattribute__(self, name)  # the attribute exists and raised AttributeError: repeat that
 
     Tensor, Generator, device, dtype, Size = Tensor, Generator, Device, DType, tuple

@@ -209,11 +209,47 @@ def test_devices_and_dtypes_go_by_pytorchs_names_and_ours(torch: RuntimeContext)
         (lambda torch: torch.cuda.Stream(), "torch.now_ns"),
         (lambda torch: torch.nn.functional.max_pool2d, "there are: "),
         (lambda torch: torch.distributed.allreduce, "did you mean 'all_reduce'"),
+        (lambda torch: torch._C, "torch has no '_C'"),
+        (lambda torch: torch.nonzero, "depends on numbers"),
     ],
 )
 def test_a_name_that_is_not_there_says_what_to_use(torch: RuntimeContext, ask, says: str) -> None:
     with pytest.raises(NotModelledError, match=says):
         ask(torch)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "wanted"),
+    [
+        ("prod", "x.log().sum().exp()", np.prod),
+        ("cumprod", "x.log().cumsum(dim).exp()", lambda x: np.cumprod(x, 1)),
+        ("median", "x.sort(dim).values", lambda x: np.sort(x, 1)),
+        ("masked_select", "x[mask]", lambda x: x[x > 2]),
+        ("lerp_", "x.copy_(x.lerp(end, weight))", lambda x: x + 0.25 * (1 - x)),
+        ("trace", "x.diagonal().sum()", np.trace),
+        ("inner", "(x * y).sum(-1)", lambda x: (x * x).sum(-1)),
+        ("count_nonzero", "(x != 0).sum()", np.count_nonzero),
+        ("nan_to_num", "x.masked_fill(x.isnan(), 0)", np.nan_to_num),
+        ("diff", "x[1:] - x[:-1]", lambda x: np.diff(x, axis=0)),
+        ("trunc", "x.sign() * x.abs().floor()", np.trunc),
+        ("expm1", "x.exp() - 1", np.expm1),
+        ("log1p", "(1 + x).log()", np.log1p),
+        ("log10", "x.log() / 2.302585", np.log10),
+        ("tan", "x.sin() / x.cos()", np.tan),
+        ("new_tensor", "torch.tensor(data, dtype=x.dtype, device=x.device)", lambda x: [1, 2]),
+        ("diag", "torch.eye(len(x)) * x", lambda x: np.eye(3) * x),
+    ],
+)
+def test_what_an_error_says_to_use_instead_gives_the_numbers(
+    torch: RuntimeContext, name: str, code: str, wanted: Callable[[np.ndarray], object]
+) -> None:
+    numbers = counting(3, 3).astype(np.float32) / 4 + 0.5
+    x = torch.from_numpy(numbers, dtype="f32")
+    names = {"x": x, "y": x, "dim": 1, "mask": x > 2, "end": 1.0, "weight": 0.25, "torch": torch, "data": [1, 2]}
+    with pytest.raises(NotModelledError) as caught:
+        getattr(x, name)
+    assert code in str(caught.value.hint)
+    np.testing.assert_allclose(eval(code, names).numpy(), wanted(numbers), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +260,13 @@ def test_a_name_that_is_not_there_says_what_to_use(torch: RuntimeContext, ask, s
         lambda x: x.expand(-2),
         lambda x: x.narrow(0, 1.5, 2),
         lambda x: x.gather(0, x.new_zeros(1, 2, dtype="i64")),
+        lambda x: x.view(2, 2).repeat(2),
+        lambda x: x.repeat(-1),
+        lambda x: x.repeat(1.5),
+        lambda x: x.repeat_interleave(-1),
+        lambda x: x.roll((1, 2), 0),
+        lambda x: x.tril(),
+        lambda x: x.outer(x.view(2, 2)),
     ],
 )
 def test_arguments_that_make_no_view_are_refused(torch: RuntimeContext, wrong: Callable[[Tensor], object]) -> None:

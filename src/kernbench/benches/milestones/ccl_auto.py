@@ -149,7 +149,8 @@ def _settings(mesh: int, collective: str, count: int, nbytes: int) -> list[Setti
     if not is_long(mesh, count, nbytes):
         names = [name for name in names if can_be_fastest(collective, name, count, nbytes)]
     else:
-        names.sort(key=lambda name: (least_ns(collective, name, count, nbytes), name != _likely(collective, nbytes)))
+        likely = _likely(collective, count, nbytes)
+        names.sort(key=lambda name: (least_ns(collective, name, count, nbytes), name != likely))
     for name in names:
         row: Setting = {"collective": collective, "sips": count, "size_bytes": nbytes, "algorithm": name}
         chunks = [LONG_CHUNK] if name == "chain" else [0]
@@ -163,11 +164,13 @@ def is_long(mesh: int, sips: int, nbytes: int) -> bool:
     return sips > LONG_SIPS or sips * nbytes > LONG_BYTES[mesh]
 
 
-def _likely(collective: str, nbytes: int) -> str:
+def _likely(collective: str, sips: int, nbytes: int) -> str:
     """Of algorithms with equal bounds, the one that is measured first."""
     if collective == "all_reduce":
         return "hierarchical_all_pes"
-    if nbytes < 256 * KIB:
+    if collective in ("broadcast", "reduce") and sips > LONG_SIPS:
+        return "two_rounds"
+    if nbytes < 20 * KIB * sips:
         return "direct"
     return "ring_reduce_scatter" if collective == "reduce_scatter" else "long_messages_direct"
 
