@@ -60,16 +60,20 @@ MORE = {
 }
 
 
-# With a request for each channel the queue of a link between cubes is not where the forecast expects it.
-ONE_REQUEST = pytest.mark.needs("n_to_one", reason="the requests of an access queue for one link of UCIe")
-
-
-@pytest.mark.parametrize("cause", [pytest.param(c, marks=ONE_REQUEST if c == "link" else ()) for c in SLOW_FOR])
+@pytest.mark.parametrize("cause", SLOW_FOR)
 def test_a_forecast_is_within_ten_points_of_its_measurement(cause: str, tmp_path: Path) -> None:
     """For the three components with the largest forecasts, and for the DMA engine, whose latency others cause."""
     run, explanation, forecasts = forecast([f"{SLOW}:{cause.replace('_', '-')}"], tmp_path)
     chosen = sorted(forecasts, key=lambda name: -forecasts[name].gain_ns)[:3]
     compare(run, explanation, [forecasts[name] for name in dict.fromkeys((*chosen, "pe_dma"))])
+
+
+def test_where_channels_have_links_each_of_them_carries_its_share_of_an_access(tmp_path: Path) -> None:
+    """Eight links of 32 GB/s with an eighth of the bytes are as loaded as one of 256: the queue is UCIe's."""
+    words = [f"{SLOW}:link", "--set", "cube.memory_map.hbm_mapping_mode=one_to_one"]
+    run, explanation, forecasts = forecast(words, tmp_path)
+    compare(run, explanation, [forecasts["ucie"]])
+    assert forecasts["ucie"].share > 0.5
 
 
 @pytest.mark.parametrize("bench", FURTHER)

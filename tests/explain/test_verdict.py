@@ -42,11 +42,12 @@ SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
 
 
 @cache
-def explained(cause: str):
+def explained(cause: str, mode: str | None = None):
     file = MORE_SLOW if cause in MORE_SLOW_FOR else SLOW
     spec = resolve(f"{file}:{cause.replace('_', '-')}")
     options = RunOptions(device="sip:0", op_log=OpLog())
-    run = live_run(run_bench(spec.run, load_topology(None, SMALL), options, name=spec.name, params={}))
+    graph = load_topology(None, SMALL if mode is None else {**SMALL, MODE: mode})
+    run = live_run(run_bench(spec.run, graph, options, name=spec.name, params={}))
     assert run is not None
     return main_scope(run)
 
@@ -236,6 +237,13 @@ def test_where_channels_have_links_of_their_own_an_access_has_the_rate_of_all_of
     )
     assert (shared.gbs, own.gbs) == (256.0, 256.0)
     assert (shared.latency_ns, own.latency_ns) == (13.0, 21.0)  # 8 ns: a flit on the link of one channel, 256 B at 32
+
+
+@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.parametrize("mode", ["n_to_one", "one_to_one"])
+def test_what_a_narrow_link_costs_does_not_depend_on_the_links_of_channels(mode):
+    """32 KiB over UCIe at 128 GB/s instead of 256 from the own slice: 128 ns, also if that has eight links of 32."""
+    assert ", and being narrow costs 128" in verdict_of(explained("link", mode)).sentence
 
 
 def test_small_transfers_count_their_whole_latency_within_a_cube():

@@ -49,6 +49,7 @@ from kernbench.report.explain.path import PathSegment
 from kernbench.report.explain.path_text import lines_of, queueing_at, sizes_of
 from kernbench.report.explain.shares import Shares
 from kernbench.report.explain.transfer_causes import TransferCauses
+from kernbench.report.runs.access_times import access_gbs
 
 BARRIER: Final = "barrier"  # names of ops
 SEND: Final = "ipcq_send"
@@ -192,7 +193,7 @@ class PathCauses:
         for row in dict.fromkeys(int(run.ops.row_of[segment.op]) for segment in segments):
             moved = self._transfers.moved.get(row)
             links = [run.places[int(place)] for place in run.ops.route.of(row)]
-            narrowest = min(links, key=lambda link: link.gbs or float("inf"), default=None)
+            narrowest = min(links, key=lambda link: access_gbs(run.graph, link) or float("inf"), default=None)
             if moved is not None and narrowest is not None and narrowest.link_class == link_class:
                 total += self._transfers.longer_than_own_ns(moved)
         return total

@@ -13,16 +13,15 @@ from typing import NamedTuple
 
 from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER, WORK
 from kernbench.report.explain.launch_delays import LaunchDelays
-from kernbench.report.explain.loads import Loads
+from kernbench.report.explain.loads import CHANNEL_LINKS, Loads
 from kernbench.report.explain.path import PathSegment, Scope
 from kernbench.report.explain.transfer_causes import ROUNDING_NS, Pieces, memories_of, memory_of
 from kernbench.report.link_classes import link_class
-from kernbench.report.runs.access_times import AccessTimes, channels_at_once
+from kernbench.report.runs.access_times import AccessTimes, access_gbs, channels_at_once
 from kernbench.report.runs.parts import TILE, SavedPlace
 from kernbench.report.runs.saved_run import SavedRun
 
 BARRIER, SEND = "barrier", "ipcq_send"  # names of ops
-CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its own, where channels have routers
 LANE = "lane"  # the release of an op that waited for its engine
 
 
@@ -255,8 +254,7 @@ def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> floa
 
 
 def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: Target) -> float:
-    at_once = channels_at_once(run.graph)
-    rates = [(_port_class(run, link), link.gbs * (at_once if link.link_class == "hbm port" else 1)) for link in links]
+    rates = [(_port_class(run, link), access_gbs(run.graph, link)) for link in links]
     for memory in (run.graph.cube_at(link.src) for link in links if link.link_class == "hbm port"):
         rates.append(("hbm channel", memory.hbm_channels_per_pe * memory.hbm_channel_peak_gbs))
     others = [gbs for link_class, gbs in rates if link_class not in target.links]

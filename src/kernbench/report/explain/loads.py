@@ -13,8 +13,11 @@ from functools import cached_property
 import numpy as np
 
 from kernbench.report.explain.path import PathSegment, Scope
-from kernbench.report.runs.parts import TILE, Floats
+from kernbench.report.runs.access_times import channels_at_once
+from kernbench.report.runs.parts import TILE, Floats, Ints
 from kernbench.report.runs.saved_run import SavedRun
+
+CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its own, where channels have routers
 
 
 class Loads:
@@ -83,11 +86,24 @@ class Loads:
         in_scope = np.zeros(len(ops), bool)
         in_scope[self._rows] = True
         links = ops.route.values[np.repeat(in_scope, counts)]
-        moved = np.repeat(ops.nbytes[self._rows], counts[self._rows]).astype(np.float64)
+        moved = np.repeat(ops.nbytes[self._rows], counts[self._rows]) / self._channels_of(links, counts[self._rows])
         nbytes = np.bincount(links, moved, len(self._run.places))
         gbs = np.array([place.gbs or np.inf for place in self._run.places])
         loads: Floats = nbytes / gbs
         return loads
+
+    def _channels_of(self, links: Ints, counts: Ints) -> Ints:
+        """For each link of some routes, one after the other: among how many links of its route the bytes are divided.
+        Where channels have routers, an access sends each channel's bytes over links of their own.
+        """
+        shares = np.ones(len(links), np.int64)
+        if channels_at_once(self._run.graph) == 1:
+            return shares
+        route_of = np.repeat(np.arange(len(counts)), counts)
+        for cls in CHANNEL_LINKS:
+            chosen = np.array([place.link_class == cls for place in self._run.places])[links]
+            shares[chosen] = np.bincount(route_of[chosen], minlength=len(counts))[route_of[chosen]]
+        return shares
 
     def _load_at(self, place: int, route: Sequence[int] | np.ndarray) -> float:
         """The load of a place: of a memory channel, that of its memory, over all its channels."""
@@ -101,4 +117,4 @@ class Loads:
             for link in route
             if found.src in (places[int(link)].src, places[int(link)].dst)
         ]
-        return float(max(nbytes, default=0.0) / (channels * found.gbs)) if found.gbs else 0.0
+        return float(sum(nbytes) / (channels * found.gbs)) if found.gbs else 0.0

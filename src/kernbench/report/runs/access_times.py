@@ -13,6 +13,7 @@ from kernbench.common.errors import RoutingError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import Place
 from kernbench.policy.routing.router import PathRouter
+from kernbench.report.runs.parts import SavedPlace
 from kernbench.topology.graph import EdgeKind, TopologyGraph
 
 
@@ -20,6 +21,11 @@ def channels_at_once(graph: TopologyGraph) -> int:
     """The HBM channels that an access uses together, each with a link of its own; 1 if they share the slice's link."""
     cube = graph.spec.cube
     return cube.hbm_channels_per_pe if cube.has_channel_routers else 1
+
+
+def access_gbs(graph: TopologyGraph, link: SavedPlace) -> float:
+    """The bandwidth of a link for an access; of a channel's own link, that of all channels together."""
+    return link.gbs * (channels_at_once(graph) if link.link_class == "hbm port" else 1)
 
 
 def is_of_channel(kind: EdgeKind) -> bool:

@@ -16,7 +16,7 @@ from kernbench.common.ids import CubeId
 from kernbench.common.messages import KernelLaunchMsg, TensorArg
 from kernbench.common.units import on_grid
 from kernbench.report.link_classes import link_class
-from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
+from kernbench.report.runs.access_times import AccessTime, AccessTimes, access_gbs, burst_ns
 from kernbench.report.runs.op_table import LaunchIndex, Split, lane_of
 from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.place_table import HBM_CHANNEL
@@ -92,7 +92,7 @@ class LiveRoutes:
         places = links if channels is None else (*links, channels)
         for place in places:
             if self.places[place].gbs:
-                self._loads[place] += int(params.get("nbytes", 0)) / self.places[place].gbs
+                self._loads[place] += int(params.get("nbytes", 0)) / access_gbs(self._graph, self.places[place])
         return _Transfer(access, links, places)
 
     def _channels(self, memory: str) -> int | None:
