@@ -137,7 +137,7 @@ def bench_atomics(torch):
 def whole_tensor(x, out, tl):
     total = tl.zeros((512, 4), "f16")
     for _ in range(4):
-        total = total + tl.load(x, shape=(512, 4))
+        total = total + tl.load(x.across, shape=(512, 4))
     tl.store(out, total)
 
 

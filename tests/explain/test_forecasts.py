@@ -19,7 +19,9 @@ from kernbench.report.explain.headline import main_scope
 from kernbench.report.explain.what_if import WhatIf, targets_of, what_ifs
 from kernbench.report.runs.saved_run import SavedRun
 
-pytestmark = pytest.mark.needs("va", reason="kernels read the parts of other PEs, and benches have parallel layers")
+pytestmark = pytest.mark.needs(
+    "addresses", reason="kernels read the parts of other PEs, and benches have parallel layers"
+)
 
 SMALL = [
     "--device",

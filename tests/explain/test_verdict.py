@@ -52,7 +52,7 @@ def explained(cause: str, mode: str | None = None):
     return main_scope(run)
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 @pytest.mark.parametrize("cause", SLOW_FOR)
 def test_the_verdict_names_the_cause_of_a_slow_kernel(cause):
     verdict = verdict_of(explained(cause))
@@ -61,7 +61,7 @@ def test_the_verdict_names_the_cause_of_a_slow_kernel(cause):
     assert " Try: " in verdict.sentence
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 def test_an_access_to_several_memories_is_far_from_those_that_lie_elsewhere(tmp_path):
     """Of a saved run the route begins with the part that ended first, which is the one in the PE's own cube: the bytes
     of that part cross no UCIe. The farthest part is named, saved or not.
@@ -77,14 +77,14 @@ def test_an_access_to_several_memories_is_far_from_those_that_lie_elsewhere(tmp_
     assert sentence in ran(["explain", str(tmp_path / "run")], stats=False)["sentence"]
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 @pytest.mark.parametrize("name", MORE_SLOW_FOR)
 def test_the_verdict_names_the_cause_of_more_slow_kernels(name):
     verdict = verdict_of(explained(name))
     assert verdict.cause == MORE_SLOW_FOR[name], verdict.sentence
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 @pytest.mark.parametrize("name", ["columns", "panels", "one-channel", "across", "writes-to-one-slice", "barriers"])
 def test_a_saved_run_has_the_same_cause_and_names_the_kernel_line(name, tmp_path):
     """A run that was not saved knows neither lines nor places of queueing."""
@@ -100,7 +100,7 @@ def test_a_saved_run_has_the_same_cause_and_names_the_kernel_line(name, tmp_path
     assert CliRunner().invoke(kernbench, [*command[1:2], "--help"]).exit_code == 0
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 def test_sentences_of_more_slow_kernels():
     assert "cross UCIe from sip0.cube3 to sip0.cube0" in explained_sentence("shared-table")
     assert 'keep a copy of `table` in each cube that reads it (DPPolicy(cube="replicate"))' in explained_sentence(
@@ -156,7 +156,7 @@ def test_launches_of_two_sips_at_the_same_time_are_not_advised_away():
     assert "launch" not in {one.cause for one in PathCauses(main_scope(run)).findings()}
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 def test_the_sentence_has_the_facts_that_a_reader_needs():
     assert "6 reads on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in explained_sentence("distance")
     assert "place `x` in sip0.cube0" in explained_sentence("distance")
@@ -174,7 +174,7 @@ def explained_sentence(cause: str) -> str:
     return verdict_of(explained(cause)).sentence
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 def test_what_distance_costs_is_what_the_same_blocks_take_longer_than_local_ones():
     """A block of 8 KiB from the PE's own slice takes 13 + 8192 / 256 = 45 ns; the six reads are all on the path."""
     scope = explained("distance")
@@ -198,7 +198,7 @@ def test_a_wait_that_is_shorter_than_the_largest_work_is_not_named():
     assert verdict_of(scope).cause == "compute"
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 @pytest.mark.parametrize("bench", ADVISED)
 def test_following_the_first_advice_makes_a_bench_faster(bench):
     before = ran(["run", "--bench", *shlex.split(bench)])
@@ -239,7 +239,7 @@ def test_where_channels_have_links_of_their_own_an_access_has_the_rate_of_all_of
     assert (shared.latency_ns, own.latency_ns) == (13.0, 21.0)  # 8 ns: a flit on the link of one channel, 256 B at 32
 
 
-@pytest.mark.needs("va", reason="kernels read several parts at once, and benches have parallel layers")
+@pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 @pytest.mark.parametrize("mode", ["n_to_one", "one_to_one"])
 def test_what_a_narrow_link_costs_does_not_depend_on_the_links_of_channels(mode):
     """32 KiB over UCIe at 128 GB/s instead of 256 from the own slice: 128 ns, also if that has eight links of 32."""

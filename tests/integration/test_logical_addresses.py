@@ -130,13 +130,14 @@ def test_an_access_across_the_end_of_a_segment_is_an_error_at_the_line_of_the_ke
 
 
 def test_an_access_that_spans_parts_by_its_nature_has_a_run_in_each() -> None:
-    """Parts of 128 bytes: what is counted from `storage`, or names rows or lanes, is placed part by part."""
+    """Parts of 128 bytes: what is counted from `storage` or `across`, or names rows or lanes, is placed by part."""
 
     def gathers(x: Any, out: Any, tl: Any) -> None:
         tl.store(out, tl.load(x.storage + 100, (64,)))
         tl.store(out + 64, tl.load(x, rows=[1, 2]))
         tl.store(out + 192, tl.load(x + 100, (64,), mask=tl.arange(0, 64) < 40, other=0))
-        tl.store(x.storage + 60, tl.load(x.storage + 220, (200,)))
+        tl.store(x.storage + 60, tl.load(x.across + 220, (200,)))
+        tl.store(x.across.local, tl.load(x.local, (8,)))  # the pointer is the same in all else
 
     def column(x: Any, out: Any, tl: Any) -> None:
         tl.store(out, tl.load(x, (1, 64)))  # its columns are split: 16 on each PE

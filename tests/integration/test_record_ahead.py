@@ -71,7 +71,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_results_are_the_same_with_workers(alone: str, tmp_path: Path) -> None:
     done = run(tmp_path, "3")
     assert done.stdout == alone
@@ -79,7 +79,7 @@ def test_results_are_the_same_with_workers(alone: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_runs_with_contents_have_workers_too(tmp_path: Path) -> None:
     """As `kernbench run` has it: the bench is a program that waits for the ranks that it started."""
     program = (
@@ -103,7 +103,7 @@ print(json.dumps({"taken": sum(taken)}), file=sys.stderr)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize(
     ("when", "change"),
     [
@@ -237,7 +237,7 @@ def test_workers_read_and_write_no_pipes_or_sockets_of_their_process(tmp_path: P
     assert json.loads(done.stderr) == {"taken": 0, "workers": 2}  # they have ended at the first read
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_other_threads_are_not_copied(alone: str, tmp_path: Path) -> None:
     """A copy of a process has one thread: where there are several there are no workers."""
     change = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
@@ -260,7 +260,7 @@ llm_layer.DecoderLayer.forward = failing
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_workers_end_when_their_process_is_killed(tmp_path: Path) -> None:
     change = """
 is_recorder_of = record_ahead.RecordAhead.is_recorder_of
@@ -287,7 +287,7 @@ record_ahead.RecordAhead.is_recorder_of = noted
     assert not list(tmp_path.glob("kernbench-*"))
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_folders_of_processes_that_were_killed_with_their_workers_are_removed(alone: str, tmp_path: Path) -> None:
     for name in ("left", "alive"):
         (tmp_path / f"kernbench-{name}").mkdir()

@@ -465,7 +465,7 @@ def test_ranks_and_several_sips() -> None:
 # ---- whole layers
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("options", [{"tokens": 16}, {"phase": "decode", "batch": 4}], ids=["prefill", "decode"])
 def test_a_layer(options: dict[str, object]) -> None:
     def layer(fast: bool) -> Any:

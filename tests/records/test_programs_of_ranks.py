@@ -37,7 +37,7 @@ def test_both_names_of_a_device_bind_a_rank_to_its_sip() -> None:
     assert placed == {0: {0}, 1: {1}}
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_a_two_layer_mlp_without_a_context_in_its_arguments(capsys: Any) -> None:
     """Its worker has a parameter `torch` that `spawn` is given no argument for."""
 

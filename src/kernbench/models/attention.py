@@ -96,10 +96,10 @@ def attend_decode(
             running.result = running.result * scales[1]
         if parts is None:
             result = tl.cast(running.result / running.total, out.dtype)
-            tl.store_async(out + (sequence * heads + kv_head * shared) * d * out.itemsize, result)
+            tl.store_async(out.across + (sequence * heads + kv_head * shared) * d * out.itemsize, result)
         else:
             joined = tl.cat([running.result, running.total, running.best], axis=1)
-            tl.store_async(parts + unit * shared * (d + 2) * parts.itemsize, joined)
+            tl.store_async(parts.across + unit * shared * (d + 2) * parts.itemsize, joined)
     tl.wait()
 
 
@@ -133,7 +133,7 @@ class _UnitRows:
         """Some heads of the unit's row."""
         width = (self._heads + 2 * self._plan.kv_heads) * self._d
         at = self._plan.unit(unit)[0] * width + head * self._d
-        return self._tl.load_async(self._qkv + at * self._qkv.itemsize, (count, self._d))
+        return self._tl.load_async(self._qkv.across + at * self._qkv.itemsize, (count, self._d))
 
     def _ask(self) -> list[TransferHandle]:
         at, tl = self._next, self._tl
@@ -213,5 +213,5 @@ def merge_parts(
         values, totals, bests = found[:, :, :d], found[:, :, d : d + 1], found[:, :, d + 1 :]
         scale = tl.exp(bests - tl.max(bests, axis=0))
         result = tl.sum(values * scale, axis=0) / tl.sum(totals * scale, axis=0)
-        tl.store_async(out + first * d * out.itemsize, tl.reshape(tl.cast(result, out.dtype), (at_once * d,)))
+        tl.store_async(out.across + first * d * out.itemsize, tl.reshape(tl.cast(result, out.dtype), (at_once * d,)))
     tl.wait()

@@ -24,7 +24,7 @@ def deal_rows(x: TensorPtr, chunks: TensorPtr, block_rows: int, *, layout: Chunk
     """Store this PE's rows of a row-major matrix as chunks."""
     width, stored = x.shape[1], list[TransferHandle]()
     for first, count in rows_here(x, block_rows):
-        rows = tl.load(x + first * width * x.itemsize, (count, width))
+        rows = tl.load(x.across + first * width * x.itemsize, (count, width))
         for handle in stored:
             tl.wait(handle)
         stored = put(rows, (first, first + count), (0, width), [chunks], layout, tl)
@@ -134,7 +134,7 @@ class _Product:
         """A chunk from a PE of the cube, or from element `at` of a tensor on."""
         if source is not None:
             return self._tl.recv_async(f"intra_{source}", shape, tensor.dtype)
-        return self._tl.load_async(tensor + at * tensor.itemsize, shape)
+        return self._tl.load_async(tensor.across + at * tensor.itemsize, shape)
 
     def _pass_on(self, chunk: TensorHandle, target: int | None) -> TensorHandle:
         if target is not None:

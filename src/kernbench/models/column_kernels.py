@@ -238,7 +238,7 @@ def take_shares(shares: TensorPtr, out: TensorPtr, *, plan: ColumnsPlan, tl: TLC
                     left, right = plan.columns_of(source, by)
                     at = (source * plan.sip.pes + by) * shares.shape[1] + (first - share[0]) * (right - left)
                     pieces.append(StridedBlock(shares + at * item, (end - first, right - left), right - left))
-                yield out + first * plan.n * item, pieces
+                yield out.across + first * plan.n * item, pieces
 
     join_columns(wanted(), tl)
 

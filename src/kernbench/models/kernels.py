@@ -47,11 +47,11 @@ def add_norm(
         steps.append({"op": "bias", "bias": tl.ref(shift.local, (width,))})
     for first, count in rows_here(y, block_rows):
         at = first * width * y.itemsize
-        rows = tl.cast(tl.load(y + at, (count, width)), "f32")
+        rows = tl.cast(tl.load(y.across + at, (count, width)), "f32")
         if shift is not None:
             rows = rows - tl.mean(rows, axis=1)
         scale = tl.rsqrt(tl.mean(rows * rows, axis=1) + eps)
-        place = out + at
+        place = out.across + at
         tl.wait(tl.composite("math", rows, scale, math_op="mul", epilogue=steps, out_ptr=place, tile_shape="auto"))
         del rows
 
@@ -77,7 +77,7 @@ def rope(
     `width` elements; a row of `angles`, on the PE that does this, has the cosines and then the sines of its position.
     """
     for first, count in rows_here(angles, block_rows):
-        table = tl.load(angles + first * head_dim * angles.itemsize, (count, 1, head_dim))
+        table = tl.load(angles.across + first * head_dim * angles.itemsize, (count, 1, head_dim))
         place, strides = qkv + first * width * qkv.itemsize, (width, head_dim, 1)
         x = tl.load(place, (count, heads, head_dim), strides=strides)
         tl.store_async(place, rotate_heads(x, table, qkv.dtype, tl), strides=strides)
@@ -101,7 +101,7 @@ def split_heads(
     """Store rows of queries, keys and values in the layout by head."""
     width = qkv.shape[1]
     for first, count in rows_here(qkv, block_rows):
-        rows = tl.load(qkv + first * width * qkv.itemsize, (count, width))
+        rows = tl.load(qkv.across + first * width * qkv.itemsize, (count, width))
         put(rows, (first, first + count), (0, width), [queries, keys, values], layout, tl)
         del rows
         tl.wait()
@@ -120,10 +120,10 @@ def route(
         return
     weights = tl.load(router.local)
     for first, count in rows_here(x, block_rows):
-        rows = tl.load(x + first * width * x.itemsize, (count, width))
+        rows = tl.load(x.across + first * width * x.itemsize, (count, width))
         values, places = tl.topk(tl.dot(rows, weights, out_dtype="f32"), chosen)
-        tl.store_async(gates + first * chosen * gates.itemsize, tl.softmax(values, axis=1))
-        tl.store_async(ids + first * chosen * ids.itemsize, tl.cast(places, "i32"))
+        tl.store_async(gates.across + first * chosen * gates.itemsize, tl.softmax(values, axis=1))
+        tl.store_async(ids.across + first * chosen * ids.itemsize, tl.cast(places, "i32"))
     tl.wait()
 
 
@@ -132,7 +132,7 @@ def take_rows(x: TensorPtr, out: TensorPtr, block_rows: int, *, rows: Sequence[i
     """out[i] = x[rows[i]]."""
     width = out.shape[1]
     for first, count in rows_here(out, block_rows):
-        tl.store_async(out + first * width * out.itemsize, tl.load(x, rows=list(rows[first : first + count])))
+        tl.store_async(out.across + first * width * out.itemsize, tl.load(x, rows=list(rows[first : first + count])))
     tl.wait()
 
 
@@ -143,9 +143,9 @@ def combine(
     """out[t] = sum over i of gates[t, i] * x[places[i][t]]."""
     width, chosen = out.shape[1], gates.shape[1]
     for first, count in rows_here(out, block_rows):
-        weights = tl.load(gates + first * chosen * gates.itemsize, (count, chosen))
+        weights = tl.load(gates.across + first * chosen * gates.itemsize, (count, chosen))
         total = tl.zeros((count, width), "f32")
         for at, rows in enumerate(places):
             total = total + tl.load(x, rows=list(rows[first : first + count])) * weights[:, at : at + 1]
-        tl.store_async(out + first * width * out.itemsize, tl.cast(total, out.dtype))
+        tl.store_async(out.across + first * width * out.itemsize, tl.cast(total, out.dtype))
     tl.wait()

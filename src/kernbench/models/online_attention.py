@@ -25,7 +25,7 @@ def attend_online(
     """This PE's blocks. Results overwrite the queries."""
     attention = _Attention(keys, values, width, plan, tl)
     for block, at in plan.blocks_at(number_of(tl)):
-        attention.attend(block, queries + at * width * queries.itemsize)
+        attention.attend(block, queries.across + at * width * queries.itemsize)
     tl.wait()
 
 
@@ -64,7 +64,7 @@ class _Attention:
 
     def _ask(self, block: QueryBlock, span: Range) -> list[TransferHandle]:
         first, count = self._plan.pair_of(block) * self._plan.tokens + span[0], span[1] - span[0]
-        places = (x + first * self._d * x.itemsize for x in (self._keys, self._values))
+        places = (x.across + first * self._d * x.itemsize for x in (self._keys, self._values))
         return [self._tl.load_async(place, (count, self._d)) for place in places]
 
     def _mask(self, block: QueryBlock) -> TensorHandle:

@@ -104,13 +104,13 @@ def _rope_pieces(
     d, item = keys.shape[1], keys.itemsize
     for block, at in plan.blocks_at(number_of(tl)):
         for first, end in cut(0, block.queries, block_elements // width):
-            yield queries + (at + first) * width * item, block.first + first, (end - first, width // d, d)
+            yield queries.across + (at + first) * width * item, block.first + first, (end - first, width // d, d)
     for start, count in rows_here(keys, keys.shape[0]):
         row, last = start, start + count
         while row < last:
             token = row % plan.tokens
             some = min(last - row, plan.tokens - token, max(1, block_elements // d))
-            yield keys + row * d * item, token, (some, 1, d)
+            yield keys.across + row * d * item, token, (some, 1, d)
             row += some
 
 
@@ -121,7 +121,7 @@ def attend_blocks(
 ) -> None:  # fmt: skip
     """This PE's blocks, against the keys and values in its own slice. Results overwrite the queries."""
     for block, at in plan.blocks_at(number_of(tl)):
-        place = queries + at * width * queries.itemsize
+        place = queries.across + at * width * queries.itemsize
         _Block(place, width, keys, values, block, plan, tl).attend(scores, powers, masks)
 
 
@@ -132,7 +132,7 @@ def hand_over(
     """Store the results of this PE's blocks where the next part reads them."""
     stored: list[TransferHandle] = []
     for block, at in plan.blocks_at(number_of(tl)):
-        result = tl.load(results + at * width * results.itemsize, (block.queries, width))
+        result = tl.load(results.across + at * width * results.itemsize, (block.queries, width))
         for handle in stored:
             tl.wait(handle)
         row, column = block.sequence * plan.tokens + block.first, block.kv_head * width
@@ -158,7 +158,7 @@ def take_results(
                 for at, (left, right) in zip(places, spans, strict=True):
                     start = (at + first - row) * width + left % width
                     pieces.append(StridedBlock(results + start * item, (end - first, right - left), width))
-                yield out + layout.place(cube, pe, first) * item, pieces
+                yield out.across + layout.place(cube, pe, first) * item, pieces
 
     join_columns(wanted() if a < b else (), tl)
 

@@ -111,7 +111,7 @@ def _join_caches(
     asked: list[tuple[list[int], list[TransferHandle]]] = []
     for run in _runs(units, plan):
         sequence, kv_head, split = plan.unit(run[0])
-        row, n = qkv + sequence * (heads + 2 * plan.kv_heads) * d * item, len(run)
+        row, n = qkv.across + sequence * (heads + 2 * plan.kv_heads) * d * item, len(run)
         handles = [tl.load_async(row + kv_head * shared * d * item, (shared, n, d), strides=(d, shared * d, 1))]
         if split == plan.splits - 1:
             new = (heads + kv_head) * d

@@ -91,12 +91,7 @@ def _address(x: TensorPtr, site: Site, box: Box, extra: Box) -> tuple[int, tuple
     steps = tuple(stride if end - first > 1 else 0 for (first, end), stride in zip(ranges, site.strides, strict=True))
     start = site.offset + sum(first * stride for (first, _), stride in zip(ranges, site.strides, strict=True))
     shape = tuple(end - first if stride else 1 for (first, end), stride in zip(ranges, steps, strict=True))
-    return _all_of(x) + start * x.itemsize, shape, steps
-
-
-def _all_of(x: TensorPtr) -> TensorPtr:
-    """A pointer to all rows of an operand: blocks may span its shards, in every address model that reaches them."""
-    return x.storage if x.grid is None and len(x.part_ends) > 1 else x
+    return x.across + start * x.itemsize, shape, steps
 
 
 def _is_dense(x: TensorPtr, shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -366,7 +361,7 @@ def take_rows(out: TensorPtr, x: TensorPtr, index: TensorPtr, *, plan: Plan, tl:
     assert site is not None
     for block in blocks_of(box, plan.block):
         first, end = block[0]
-        numbers = tl.load(_all_of(index) + first * index.itemsize, (end - first,))
+        numbers = tl.load(index.across + first * index.itemsize, (end - first,))
         numbers = tl.where(tl.compare("lt", numbers, 0), tl.add(numbers, x.shape[0]), numbers)
         _store(out, site, block, tl.load(x, rows=numbers), tl)
     tl.wait()
@@ -377,7 +372,7 @@ def add_rows(out: TensorPtr, index: TensorPtr, x: TensorPtr, *, plan: Plan, tl: 
     box = plan.share_of(tl)
     if box is None:
         return
-    numbers = tl.load(_all_of(index), index.shape).numpy()
+    numbers = tl.load(index.across, index.shape).numpy()
     row, width = prod(out.shape[1:]), x.itemsize
     for at, number in enumerate(numbers.reshape(-1).tolist()):
         if not 0 <= number < out.shape[0]:

@@ -52,7 +52,7 @@ def linear(
     def start(rows: TensorHandle, block: ProductBlock) -> CompletionHandle:
         steps: Steps = []
         if bias is not None:
-            steps.append({"op": "bias", "bias": tl.load(bias + block.column * bias.itemsize, (block.columns,))})
+            steps.append({"op": "bias", "bias": tl.load(bias.across + block.column * bias.itemsize, (block.columns,))})
         if activation is not None:
             steps.append({"op": activation})
         return _product(rows, w, block, out.dtype, steps, tl)
@@ -104,7 +104,7 @@ def _walk(
     k, rows = x.shape[1], None
     for block in my_blocks(x.shape[0], out.shape[1], row_parts, block_rows, tl):
         if rows is None or before is None or before[1].row != block.row:
-            at = x + block.row * k * x.itemsize
+            at = x.across + block.row * k * x.itemsize
             rows = tl.load(at, (block.rows, k)) if in_tcm else tl.ref(at, (block.rows, k))
         running = start(rows, block)
         if before is not None:
@@ -151,13 +151,13 @@ def rows_here(x: TensorPtr, block_rows: int) -> Iterator[tuple[int, int]]:
 
 def _rows(x: TensorPtr, first: int, count: int, tl: TLContext, dtype: str | None = None) -> TensorHandle:
     """Rows of a row-major matrix, in TCM, cast to `dtype` if given."""
-    loaded = tl.load(x + first * x.shape[1] * x.itemsize, (count, x.shape[1]))
+    loaded = tl.load(x.across + first * x.shape[1] * x.itemsize, (count, x.shape[1]))
     return loaded if dtype is None or dtype == x.dtype else tl.cast(loaded, dtype)
 
 
 def _store_rows(out: TensorPtr, first: int, rows: TensorHandle, tl: TLContext) -> None:
     rows = rows if rows.dtype == out.dtype else tl.cast(rows, out.dtype)
-    tl.store(out + first * out.shape[1] * out.itemsize, rows)
+    tl.store(out.across + first * out.shape[1] * out.itemsize, rows)
 
 
 def add_to_rows(
@@ -231,7 +231,7 @@ def embed_rows(
     total.
     """
     for first, count in rows_here(out, block_rows):
-        wanted = tl.load(ids + first * ids.itemsize, (count,))
+        wanted = tl.load(ids.across + first * ids.itemsize, (count,))
         for at, number in enumerate(wanted.numpy().tolist()):
             if not 0 <= number < n_ids:
                 raise KernelError(f"token {first + at} has id {number}", hint=f"the vocabulary has 0 to {n_ids - 1}")

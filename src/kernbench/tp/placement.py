@@ -35,9 +35,9 @@ class Grid:
     def of(cls, torch: RuntimeContext, cubes: int | None = None, pes: int | None = None) -> Grid:
         """All of a SIP, or part of it; raises UsageError for more than it has and for physical addresses."""
         spec = torch.spec
-        if spec.system.address_model != "va":
+        if spec.system.address_model == "pa":
             raise UsageError(
-                "parallel layers need virtual addresses: their PEs read blocks that span several parts of a tensor",
+                "parallel layers need virtual or logical addresses: their PEs read blocks that span parts of a tensor",
                 where="system.address_model",
                 hint="set system.address_model to va",
             )

@@ -49,8 +49,9 @@ class TensorPtr(Address):
     Element (i, j) of a tensor of shape (m, n) is i * n + j elements behind it, however the tensor is split. `local`
     points to this PE's own part, whatever the address model: `tl.load(x.local)` is all of it. A PE that holds no part
     of a tensor that is split has a `local_shape` with a 0 in it, and what it loads is empty; there is no place there to
-    store to. `storage` points to the tensor as memory has it, one shard after the other; what is counted from it may
-    span shards in every model that reaches them: with logical addresses such an access has a run for each.
+    store to. `storage` points to the tensor as memory has it, one shard after the other; what is counted from it, or
+    from `across`, may span shards in every model that reaches them: with logical addresses such an access has a run for
+    each.
     """
 
     name: str
@@ -61,7 +62,7 @@ class TensorPtr(Address):
     grid: ShardGrid | None  # where its elements lie, if its rows do not lie end to end
     space: str  # the kind of memory that it lies in
     part_ends: tuple[int, ...]  # with logical addresses, where its shards end, in bytes: a run of an access is in one
-    is_storage: bool  # whether it is what `storage` gives
+    may_span: bool  # whether a dense block that is counted from it may span shards
     _local: int | None
 
     def __new__(
@@ -76,12 +77,12 @@ class TensorPtr(Address):
         grid: ShardGrid | None = None,
         space: str = "hbm",
         part_ends: tuple[int, ...] = (),
-        is_storage: bool = False,
+        may_span: bool = False,
     ) -> TensorPtr:
         self = super().__new__(cls, address)
         self.name, self.shape, self.local_shape, self.dtype, self._local = name, shape, local_shape, dtype, local
         self.is_part, self.grid, self.space = is_part, grid, space
-        self.part_ends, self.is_storage = part_ends, is_storage
+        self.part_ends, self.may_span = part_ends, may_span
         return self
 
     @property
@@ -100,8 +101,18 @@ class TensorPtr(Address):
         """
         size, ends = (prod(self.shape),), self.part_ends
         return TensorPtr(
-            int(self), self.name, size, size, self.dtype, None, self.is_part, None, self.space, ends, is_storage=True
+            int(self), self.name, size, size, self.dtype, None, self.is_part, None, self.space, ends, may_span=True
         )
+
+    @property
+    def across(self) -> TensorPtr:
+        """The same pointer for dense blocks that may span shards, where rows of a tensor lie end to end."""
+        if self.grid is not None or len(self.part_ends) < 2 or self.may_span:
+            return self
+        return TensorPtr(
+            int(self), self.name, self.shape, self.local_shape, self.dtype, self._local, self.is_part, None, self.space,
+            self.part_ends, may_span=True,
+        )  # fmt: skip
 
     @property
     def itemsize(self) -> int:

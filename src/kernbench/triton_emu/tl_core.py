@@ -204,9 +204,9 @@ class TlCore:
 
     def _translation(self, ptr: object, is_gather: bool = False) -> Translate:
         """How ranges of an access are translated. Runs are cut where a shard ends if the access spans shards by its
-        nature: its lanes are placed one by one, or it is counted from `storage`.
+        nature: its lanes are placed one by one, or it is counted from `storage` or `across`.
         """
-        if not isinstance(ptr, Address) or len(ptr.base.part_ends) < 2 or not (is_gather or ptr.base.is_storage):
+        if not isinstance(ptr, Address) or len(ptr.base.part_ends) < 2 or not (is_gather or ptr.base.may_span):
             return self._pieces
         return partial(self._pieces_by_part, int(ptr.base), ptr.base.part_ends)
 

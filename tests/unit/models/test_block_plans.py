@@ -150,7 +150,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     mapper.choose_layer.cache_clear()
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.usefixtures("_always")
 @pytest.mark.parametrize(
     ("model", "sips", "sizes"), [("tiny-gpt", 1, {"batch": 3, "tokens": 43}), ("tiny-llama", 2, {"tokens": 144})]
@@ -164,7 +164,7 @@ def test_numbers_are_right_by_blocks(model: str, sips: int, sizes: dict[str, obj
     assert "spread mlp_down" not in names(result)  # mlp_up has stored its results as chunks
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.usefixtures("_always")
 @pytest.mark.parametrize(("model", "sips"), [("tiny-gpt", 1), ("tiny-llama", 2)])
 def test_numbers_are_right_where_chunks_are_passed_on(model: str, sips: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_numbers_are_right_where_chunks_are_passed_on(model: str, sips: int, mon
     assert all(sent[name] for name in ("qkv", "out_proj", "mlp_up", "mlp_down"))
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.usefixtures("_always")
 def test_blocks_of_odd_sizes_keep_to_their_tcm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for where in ("kernbench.models.tensors", "kernbench.tp.launches"):

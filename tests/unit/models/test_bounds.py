@@ -85,7 +85,7 @@ CASES: list[tuple[str, int, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize(("model", "sips", "params"), CASES)
 def test_no_part_of_a_shipped_model_is_faster_than_its_bounds(model: str, sips: int, params: dict[str, object]) -> None:
     found = parts(sips, model=model, **params)
@@ -93,7 +93,7 @@ def test_no_part_of_a_shipped_model_is_faster_than_its_bounds(model: str, sips: 
         assert [name for name, part in found.items() if over(part, column)] == []
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_the_machines_bound_has_weights_once_and_the_mappings_once_for_every_group_with_rows_of_them() -> None:
     """16 tokens of two experts each on four cubes, a group each: 32 rows by expert, 4 of each of eight, 8 a group.
     So a group has rows of two experts, and every expert's weights are read by one group: no copy is read twice.
@@ -113,7 +113,7 @@ def test_the_machines_bound_has_weights_once_and_the_mappings_once_for_every_gro
     assert qkv["mapping_bound_us"] == pytest.approx((once + 3 * 2 * 4096 * columns) / (16 * 256) / 1000)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_copies_of_an_input_have_the_mappings_bound_only() -> None:
     spread = parts(model="tiny-gpt", tokens=48, mapping="columns")["spread qkv"]
     assert spread["bound"] == "-"

@@ -65,7 +65,7 @@ def names(result: BenchResult) -> list[str]:
     return [row["part"] for row in returned if "part" in row]
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("model", MODELS)
@@ -75,14 +75,14 @@ def test_numbers_are_right_by_the_chosen_mapping(model: str, phase: str, tp: int
     assert ("all_reduce" in names(result)) == (tp == 2)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("way", ["columns", "tokens"])
 def test_numbers_are_right_by_the_other_mappings(model: str, way: str) -> None:
     verified(2 if model == "tiny-llama" else 1, model=model, mapping=way, batch=3, tokens=21)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("way", ["columns", "decode"])
 def test_numbers_are_right_with_sequence_parallelism(way: str) -> None:
     found = names(verified(model="tiny-llama", mapping=way, tokens=24, sequence_parallel=True))
@@ -90,14 +90,14 @@ def test_numbers_are_right_with_sequence_parallelism(way: str) -> None:
     assert found.count("all_gather") == found.count("reduce_scatter") == 2
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("model", ["tiny-llama", "tiny-gpt"])  # blocks of the cache, and streams
 def test_a_long_context_is_split_over_pes(model: str) -> None:
     result = verified(model=model, phase="decode", context=300, tp=2)
     assert sum(launch.name == "attention" for launch in result.launches) == 4  # parts, and merged: of two ranks
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_a_cache_is_streamed_in_blocks_where_scores_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = mapping.StudiedMapping.decode_attention
 
@@ -110,7 +110,7 @@ def test_a_cache_is_streamed_in_blocks_where_scores_do_not_fit(monkeypatch: pyte
     verified(model="tiny-gpt", phase="decode", context=50, batch=3)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("model", ["tiny-gpt", "tiny-mixtral"])
 def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = mapping.split_k_plan
@@ -125,7 +125,7 @@ def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: 
     assert "spread mlp_down" in names(result)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("way", ["columns", "tokens"])
 def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of queries, of rows and of sums are all cut by TCM here, and none of their sizes divides another."""
@@ -139,7 +139,7 @@ def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monke
     assert 12 * 1024 < max(peaks) <= 16 * 1024
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_powers_are_added_up_in_stretches_where_ones_for_all_keys_take_too_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -157,7 +157,7 @@ def test_powers_are_added_up_in_stretches_where_ones_for_all_keys_take_too_much(
     assert 16 < max(sizes) <= 32
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize(
     ("model", "kib", "batch", "context", "together"),
     [
@@ -185,7 +185,7 @@ def test_streamed_decode_keeps_to_its_tcm(
     assert max(peaks) <= kib * 1024
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> None:
     result = verified(model="tiny-gpt", mapping="columns", tokens=48)
     (returned,) = result.returned
@@ -204,7 +204,7 @@ def test_parts_and_launching_add_up_to_the_layer_and_none_beats_its_bound() -> N
     assert figures["memory needed per SIP"] == pytest.approx((layer + 2 * 1024 * 256 + 48 * 512) * 2 / 2 / 1e9)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_numbers_do_not_change_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a layer without numbers reads was zero from the beginning; its parts take what they take with numbers."""
     params = {"model": "tiny-llama", "mapping": "columns", "tokens": 24}
@@ -214,7 +214,7 @@ def test_numbers_do_not_change_times(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without == with_numbers
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_more_sips_than_tp_work_on_batches_of_their_own() -> None:
     result = verified(model="tiny-gpt", tp=1, tokens=16)
     (returned,) = result.returned
@@ -223,7 +223,7 @@ def test_more_sips_than_tp_work_on_batches_of_their_own() -> None:
     assert figures["tokens per second in total"] == pytest.approx(2 * figures["tokens per second per user"])
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_a_mapping_of_ones_own_is_taken(tmp_path: object) -> None:
     file = f"{tmp_path}/mine.py"
     with open(file, "w") as out:
@@ -247,7 +247,7 @@ def test_what_makes_no_sense_is_refused(params: dict[str, object], message: str)
         run(llm_layer, machine(), device="whole", params=params)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize(
     ("mb", "message"),
     [
@@ -261,7 +261,7 @@ def test_too_little_tcm_is_said_with_who_has_it(mb: float, message: str) -> None
         run(llm_layer, small, device="whole", params={"model": "tiny-llama"})
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_what_counts_is_the_tcm_that_kernels_have_not_how_much_there_is() -> None:
     """2 MB of which the scheduler has 1, and 1.5 MB of which it has half a MB: kernels have the same."""
     less = {"cube.memory_map.tcm_mb_per_pe": 1.5, "cube.memory_map.tcm_scheduler_reserved_mb": 0.5}
@@ -272,7 +272,7 @@ def test_what_counts_is_the_tcm_that_kernels_have_not_how_much_there_is() -> Non
     assert rows(shipped) == rows(smaller)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_tokens_that_ranks_cannot_share_are_refused() -> None:
     with pytest.raises(SpawnException, match="tokens is 9, which 2 ranks cannot share evenly"):
         run(llm_layer, machine(), device="whole", params={"tokens": 9, "sequence_parallel": True})
@@ -282,7 +282,7 @@ def test_the_shipped_mappings_are_mappings() -> None:
     assert all(isinstance(each, mapping.Mapping) for each in mapping.MAPPINGS.values())
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_a_public_model_has_numbers_where_they_are_verified_and_the_same_times(tmp_path: object) -> None:
     """Numbers of a model that is not marked for validation are there from the beginning: nobody writes them."""
     file = f"{tmp_path}/mine.yaml"
@@ -303,7 +303,7 @@ def figures(result: BenchResult) -> dict[str, Any]:
     return {row["figure"]: row["value"] for row in returned if "figure" in row}
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_static_power_is_charged_once_over_the_layer_however_many_sips_share_it() -> None:
     """By the run's own rule: every block of the tray, over the time; not the tray's for the launch of every SIP."""
     drawn = {"energy.static_w.pe_gemm": 0.5}
@@ -321,7 +321,7 @@ def machine_with(settings: Mapping[str, object]) -> TopologyGraph:
     return load_topology(None, {**small, **TWO_PES, **settings})
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_a_model_that_needs_more_memory_than_there_is_says_so() -> None:
     """8 billion parameters of two bytes on two cubes of 1 GiB."""
     params = {"model": "llama3-8b", "phase": "decode", "context": 64, "tp": 1}

@@ -180,7 +180,7 @@ def test_a_file_that_pins_nothing_is_refused(text: str | None, message: str, tmp
         read_choice(str(file), sip, 2, choose_mapping(sip, 8, 1, 1))
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_a_pinned_layer_has_the_time_of_its_choice(tmp_path: Path) -> None:
     """Two ranks; the report's rows follow those of the parts."""
     file = str(tmp_path / "choice.yaml")

@@ -60,7 +60,7 @@ def test_a_plan_that_does_not_fit_or_is_too_slow_says_so_and_is_never_the_best()
     assert "best" not in [row["verdict"] for row in plan_rows(plans_of(PREFILL, [ONE], 2, 1))]
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_layers_and_transfers_of_a_tray_are_simulated(tmp_path: Path) -> None:
     shape = "{layers: 4, hidden: 128, heads: 2, kv_heads: 2, head_dim: 64, ffn: 256, vocab: 512, norm: rmsnorm, "
     model = tmp_path / "small.yaml"

@@ -85,7 +85,7 @@ def test_a_quantised_cache_is_loaded_in_blocks() -> None:
     assert found.room == found.part + 1
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.parametrize(
     ("model", "sips", "weights", "cache"),
     [("tiny-llama", 2, "int8", "fp8"), ("tiny-mixtral", 1, "int4", "same"), ("tiny-gpt", 1, "fp8", "int8")],
@@ -94,7 +94,7 @@ def test_numbers_are_right_with_quantised_weights_and_caches(model: str, sips: i
     verified(sips, model=model, phase="decode", batch=3, context=40, weight_type=weights, cache_type=cache)
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_fewer_bytes_are_read_and_fewer_are_needed() -> None:
     """mlp_down of tiny-llama, 448 x 256, K over the 2 PEs of a cube: f16 is 229,376 bytes, int4 57,344 and, for groups
     of 32 rows, 14 x 256 scales, 7,168 bytes.
@@ -111,7 +111,7 @@ def test_fewer_bytes_are_read_and_fewer_are_needed() -> None:
     assert found["int4"][2] != found["same"][2]
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -40,7 +40,7 @@ def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
     mapper.choose_layer.cache_clear()
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small_products")
 @pytest.mark.parametrize(("phase", "sizes"), [("prefill", {"tokens": 96}), ("decode", {"batch": 4, "context": 64})])
@@ -66,7 +66,7 @@ def test_twice_the_hardware_is_never_slower_and_follows_the_bound(
             assert more["time_us"] < 0.99 * base["time_us"], name
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.usefixtures("_small_products")
 def test_the_fastest_of_the_simulated_candidates_is_taken(tmp_path: Path) -> None:
     """The report has simulated times of the plan by rules and of one other plan for each product, the chosen one

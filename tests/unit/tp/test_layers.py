@@ -51,7 +51,7 @@ def placed(torch: RuntimeContext, array: NDArray[np.generic]) -> Tensor:
     return torch.from_numpy(array, dp=tp.Grid.of(torch).rows)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("m", [1, 5, 40])
 def test_column_parallel_linear_gives_each_rank_its_columns(world: int, m: int) -> None:
@@ -67,7 +67,7 @@ def test_column_parallel_linear_gives_each_rank_its_columns(world: int, m: int) 
         assert close(found, np.split(wanted, world, axis=1)[rank])
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("world", WORLDS)
 def test_gather_output_gives_every_rank_all_columns(world: int) -> None:
     x, w = numbers(1, 5, 24), numbers(2, 24, 40, scale=0.2)
@@ -80,7 +80,7 @@ def test_gather_output_gives_every_rank_all_columns(world: int) -> None:
     assert all(close(found, gelu(wide(x) @ wide(w))) for found in run_ranks(world, body, check_races=True))
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("input_is_parallel", [True, False])
 def test_row_parallel_linear_adds_the_bias_once(world: int, input_is_parallel: bool) -> None:
@@ -98,7 +98,7 @@ def test_row_parallel_linear_adds_the_bias_once(world: int, input_is_parallel: b
     assert all(close(found, wanted, 6e-3) for found in run_ranks(world, body, check_races=True))
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("kind", ["gelu", "swiglu"])
@@ -121,7 +121,7 @@ def test_mlp_equals_the_unsharded_one(world: int, sequence_parallel: bool, kind:
         assert close(found, np.split(wanted, world)[rank] if sequence_parallel else wanted, 1e-2)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_embedding_looks_up_every_id_in_the_rank_that_has_it(world: int, sequence_parallel: bool) -> None:
@@ -137,7 +137,7 @@ def test_embedding_looks_up_every_id_in_the_rank_that_has_it(world: int, sequenc
         assert close(found, np.split(wanted, world)[rank] if sequence_parallel else wanted, 0)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_an_id_outside_the_vocabulary_is_an_error_that_names_it() -> None:
     def body(rank: int, torch: RuntimeContext) -> object:
         tp.initialize_model_parallel(torch=torch)
@@ -161,7 +161,7 @@ def attention(x: Wide, w: Wide, heads: int, kv_heads: int, batch: int, causal: b
     return (softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(tokens, heads * d)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize(("kv_heads", "batch", "causal"), [(4, 1, True), (4, 2, False), (2, 2, True), (1, 1, True)])
 def test_attention_equals_all_heads_on_one_rank(world: int, kv_heads: int, batch: int, causal: bool) -> None:
@@ -178,7 +178,7 @@ def test_attention_equals_all_heads_on_one_rank(world: int, kv_heads: int, batch
     assert all(close(found, wanted, 8e-3) for found in run_ranks(world, body, check_races=True))
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("bias", [{"bias": True}, {"qkv_bias": True}])
 def test_attention_adds_the_bias_of_its_projections(bias: dict[str, bool]) -> None:
     """A bias is a row of weights for an input of 1: so it can be judged by the same attention."""
@@ -202,7 +202,7 @@ def normal(x: Wide, gain: Wide, *, centred: bool) -> Wide:
     return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * gain
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
@@ -232,7 +232,7 @@ def test_a_transformer_layer_equals_the_unsharded_one(
         assert close(found, np.split(wanted, world)[rank] if sequence_parallel else wanted, 3e-2)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_every_init_names_the_full_weight_and_each_rank_takes_its_part() -> None:
     def body(rank: int, torch: RuntimeContext) -> object:
         tp.initialize_model_parallel(torch=torch)
@@ -250,7 +250,7 @@ def test_every_init_names_the_full_weight_and_each_rank_takes_its_part() -> None
     assert len(np.unique(pattern)) > 40  # of 48
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_weights_lie_over_as_many_cubes_as_there_is_enough_for_and_activations_over_all() -> None:
     """2 cubes of 4 PEs: 8 PEs are worth 256 columns of 32, or 512 KiB of 64 KiB; 32 columns are worth one."""
 
@@ -272,7 +272,7 @@ def test_weights_lie_over_as_many_cubes_as_there_is_enough_for_and_activations_o
     run_ranks(2, body)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize(
     ("make", "match"),
     [
@@ -321,7 +321,7 @@ def test_what_does_not_fit_is_refused_with_a_reason(make: Callable[..., object],
         run_ranks(2, body)
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_large_products_go_through_tcm_in_blocks_and_share_rows_within_a_cube() -> None:
     """600 rows of 1024 f16 are 1.2 MB, more than half of a PE's 1 MB; so there are several blocks."""
     x, w = numbers(1, 600, 1024), numbers(2, 1024, 24, scale=0.03)  # 48 KiB of weights: one cube's
@@ -338,7 +338,7 @@ def test_large_products_go_through_tcm_in_blocks_and_share_rows_within_a_cube() 
     assert machine(1).spec.cube.tcm_allocatable_bytes == 1 << 20
 
 
-@pytest.mark.needs("va", reason="a layer of parallel layers")
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_a_weight_of_many_columns_lies_over_cubes_and_rows_too_long_for_tcm_are_streamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

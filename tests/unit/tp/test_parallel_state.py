@@ -33,7 +33,7 @@ def test_each_rank_knows_its_place_in_both_groups() -> None:
     assert run_ranks(4, body) == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_groups_reduce_apart_from_each_other() -> None:
     """Ranks 0 and 1 sum 1 + 2, ranks 2 and 3 sum 3 + 4."""
 
@@ -89,7 +89,7 @@ def test_several_contexts_in_one_program_keep_their_own_groups() -> None:
         tp.initialize_model_parallel(1)
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_region_functions_take_apart_and_put_together(world: int) -> None:
     x = np.arange(8 * 12, dtype=np.float32).reshape(8, 12)
@@ -121,7 +121,10 @@ def test_an_uneven_scatter_is_refused() -> None:
 
 def test_physical_addresses_are_refused() -> None:
     graph = load_topology(None, {"system.sips.count": 1, "system.address_model": "pa"})
-    with RuntimeContext(GraphEngine(graph)) as torch, pytest.raises(UsageError, match="need virtual addresses"):
+    with (
+        RuntimeContext(GraphEngine(graph)) as torch,
+        pytest.raises(UsageError, match="need virtual or logical addresses"),
+    ):
         tp.Grid.of(torch)
 
 

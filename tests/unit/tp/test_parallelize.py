@@ -30,7 +30,7 @@ class Block:
         return self.down(self.up(self.norm(x)))
 
 
-@pytest.mark.needs("va", reason="parallel layers read blocks that span parts of a tensor")
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.parametrize("by_tokens", [False, True])
 def test_a_parallel_block_gives_the_numbers_of_the_whole_one(by_tokens: bool) -> None:
     found: dict[int, list[Any]] = {}

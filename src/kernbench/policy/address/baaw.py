@@ -80,7 +80,7 @@ class BaawTable:
                 f"{nbytes} bytes at logical address {la:#x} cross the end of their segment at {segment.la_end:#x}",
                 where=f"a segment of {segment.la_size} bytes at {segment.la_base:#x}, in {segment.agg_node_id}",
                 hint="a segment is the part of a tensor in one memory: access each part on its own, for example "
-                "x.local, or set system.address_model to va",
+                "x.local, or count from x.across where a block spans parts",
             )
         return segment
 
