@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.integration.test_replayed_launches import Program, Run, across, machine, same
+from tests.integration.test_replayed_launches import COPY_PER_CUBE, CUBES, SPLIT, Program, Run, across, machine, same
 
 from kernbench import repeatable
 from kernbench.topology import TopologyGraph
@@ -28,6 +28,12 @@ def recorded(x: Any, cycles: int, tl: Any) -> None:
 
 def plain(x: Any, cycles: int, tl: Any) -> None:
     tl.cycles(int(cycles))
+
+
+@repeatable
+def reads_one_part(x: Any, y: Any, tl: Any) -> None:
+    """Its calls are the same on all PEs of a cube, so that only their order tells one recording from another."""
+    tl.load(x, (8, 64))
 
 
 def shared_jobs(first: dict[int, list[tuple[Any, int]]], taken: list[int]) -> Program:
@@ -89,18 +95,21 @@ def test_ranks_whose_launches_began_at_other_instants_and_end_together(sips: tup
 @pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 @pytest.mark.parametrize("cubes", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("pes", [(1, 0), (3, 1, 2, 0)])
+@pytest.mark.parametrize("kernel", [across, reads_one_part])
 def test_pes_that_have_a_launch_at_one_instant_start_in_the_order_of_its_targets(
-    pes: tuple[int, ...], cubes: tuple[int, ...]
+    kernel: Any, pes: tuple[int, ...], cubes: tuple[int, ...]
 ) -> None:
-    """All of them read one part at one instant, and the order of starts says who is first there."""
+    """All of them read one part at one instant, and the order of starts decides which is first there. Four launches are
+    replayed, as a whole where kernels leave their cubes, and else cube by cube.
+    """
 
     def program(run: Run) -> None:
-        x, y = run.tensors()
+        x, y = run.tensors(dp=SPLIT if kernel is across else COPY_PER_CUBE)
         for targets in (pes, tuple(sorted(pes))):
             for _ in range(2):
-                run.launch(across, x, y, target_pes=targets, target_cubes=cubes)
+                run.launch(kernel, x, y, target_pes=targets, target_cubes=cubes)
 
-    assert same(program, without_wires()) == 4
+    assert same(program, without_wires()) == (4 if kernel is across else 4 * CUBES)
 
 
 def test_counters_that_are_read_while_kernels_run() -> None:
