@@ -31,8 +31,8 @@ def by_chance(x: Any, y: Any, tl: Any) -> None:
         tl.store(y.local, tl.load(x.local, (8, 64)))
 
 
-def launched(kernel: Any, change: Any = None, after_ns: float = 0.0) -> Any:
-    """Three launches; the second is asynchronous, and `change` happens so long after it was made."""
+def launched(kernel: Any, change: Any = None, after_ns: float = 0.0, then: Any = None) -> Any:
+    """Three launches; the second is asynchronous, `change` happens so long after it was made, and `then` 1 ns later."""
 
     def program(run: Run) -> None:
         x, y = run.tensors()
@@ -40,6 +40,8 @@ def launched(kernel: Any, change: Any = None, after_ns: float = 0.0) -> Any:
         made = run.launch(kernel, x, y, wait=False)
         if change is not None:
             run.happens(after_ns, change)
+        if then is not None:
+            run.happens(after_ns + 1, lambda: then(run))
         run.torch.wait(made)
         run.launch(kernel, x, y)
 
@@ -86,6 +88,12 @@ def test_one_that_changes_while_the_kernel_runs_is_an_error(more: Any) -> None:
     assert "test_outside_values.py:" in str(caught.value.where)
 
 
+def test_one_that_changes_before_another_access_interrupts_the_replay_is_an_error(more: Any) -> None:
+    """From the interruption on the kernel is simulated from its begin, where it would have seen the former value."""
+    with pytest.raises(KernelError, match="'ROUNDS', which it reads, changed while it ran"):
+        outcome(launched(counts, more, start_ns() + 1, then=lambda run: run.engine.link_counters()), machine())
+
+
 def test_a_kernel_that_changes_a_list_is_an_error() -> None:
     seen: list[int] = []
 
@@ -96,6 +104,23 @@ def test_a_kernel_that_changes_a_list_is_an_error() -> None:
 
     with pytest.raises(KernelError, match="'seen', which it reads, changed while it ran"):
         outcome(launched(kernel), machine())
+
+
+def test_a_kernel_that_changes_a_list_while_it_is_recorded_in_vain_is_an_error() -> None:
+    """It leaves its SIP: nothing is replayed, but it was called to find that out, and its list has changed."""
+    seen: list[int] = []
+
+    @repeatable
+    def kernel(x: Any, y: Any, tl: Any) -> None:
+        seen.append(tl.program_id(0))
+        tl.store(y.local, tl.load(x, (8, 64)))
+
+    def program(run: Run) -> None:
+        x, y = run.tensors()
+        run.launch(kernel, x, y, sips=(0, 1))
+
+    with pytest.raises(KernelError, match="'seen', which it reads, changed while it ran"):
+        outcome(program, machine())
 
 
 def test_a_kernel_that_draws_random_numbers_is_simulated_on_every_pe() -> None:
