@@ -28,6 +28,7 @@ from kernbench import repeatable
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.memo.launch_recordings import LaunchRecordings
+from kernbench.topology import load_topology
 
 
 @pytest.mark.parametrize(
@@ -184,3 +185,27 @@ def test_a_credit_beside_messages_is_not_delayed_by_them_whether_replayed_or_not
 
     far = machine(**{"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 2, "cube.components.ucie.attrs.overhead_ns": 300.0})
     same(ranks(body, n_slots=2, slot_size=32768), far)
+
+
+@repeatable
+def swaps_with_the_other_sip(rank: int, tl: Any) -> None:
+    tl.send(f"rank_{1 - int(rank)}", tl.zeros((8,)))
+    tl.recv(f"rank_{1 - int(rank)}", (8,))
+
+
+def test_a_send_waits_for_a_credit_that_an_earlier_replay_left_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kernels end as they receive. A credit then crosses two ports of 1,000 ns, and the next launch is there before
+    it: with one slot its send waits. The first launch is replayed, the one that finds a credit under way is not.
+    """
+    monkeypatch.setattr(LaunchRecordings, "_is_new", lambda self, launch: False)
+
+    def body(run: Run, number: int) -> None:
+        one_pe = {"target_cubes": 0, "target_pes": 0, "sips": (number,), "stream": "communication"}
+        for _ in range(2):
+            run.launch(swaps_with_the_other_sip, number, **one_pe)
+
+    port = {"kind": "sip_port", "impl": "builtin.sip_port", "attrs": {"overhead_ns": 1000.0}}
+    one_cube = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+    links = {"bw_gbs": 128.0, "distance_mm": 0.0, "port": port}
+    joined = load_topology(None, {**one_cube, "system.sips.links": links})
+    assert same(ranks(body, n_slots=1), joined) == 1
