@@ -67,7 +67,7 @@ def products(torch: Any) -> None:
 
 @pytest.mark.parametrize("model", ["va", "pa", "la"])
 def test_equal_composites_on_unequal_cubes_take_their_own_times_with_and_without_fast_paths(model: str) -> None:
-    kernbench.run(products, overrides=MACHINE | {"system.address_model": model}, check_fast=True)
+    assert kernbench.run(products, overrides=MACHINE | {"system.address_model": model}, check_fast=True).ok
 
 
 def test_launches_on_cubes_of_several_types_are_simulated() -> None:

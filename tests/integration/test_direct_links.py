@@ -52,7 +52,7 @@ def with_port(machine: dict[str, object], port: dict[str, object]) -> dict[str, 
     ids=["ring", "line", "flits are passed on", "one slot", "finite buffers"],
 )
 def test_collectives_are_right_and_the_fast_paths_change_nothing(machine: dict[str, object]) -> None:
-    kernbench.run(collectives, overrides=machine, device="whole", check_fast=True)
+    assert kernbench.run(collectives, overrides=machine, device="whole", check_fast=True).ok
 
 
 def copy_from(rank: int) -> Any:

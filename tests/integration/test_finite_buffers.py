@@ -85,6 +85,7 @@ def test_requests_as_packets_change_times_and_neither_numbers_nor_traffic_of_hbm
     packets = kernbench.run(
         all_reduced, overrides={**overrides, "fabric.control_bytes": 32}, device="whole", check_fast=True
     )
+    assert packets.ok
     assert packets.total_ns > plain.total_ns
     assert [launch.bytes_hbm for launch in packets.launches] == [launch.bytes_hbm for launch in plain.launches]
 

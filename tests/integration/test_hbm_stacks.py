@@ -107,6 +107,7 @@ def add_one(source: Any, target: Any, tl: Any) -> None:
 def test_kernels_and_collectives_are_right_and_fast_paths_change_nothing(model: str) -> None:
     changes = ROW | {"system.address_model": model}
     result = kernbench.run(program, overrides=changes, device="whole", check_fast=True)
+    assert result.ok
     assert "HBM is interleaved over stacks" in result.engine.stats.launches.as_json()["given_up"]  # type: ignore[operator]
     use = result.launches[0].hbm
     assert list(use) == [f"sip{result.launches[0].pes[0].sip}.hbm_ctrl.s{n}" for n in range(3)]
@@ -124,4 +125,4 @@ def test_a_product_streams_its_operands_from_all_stacks() -> None:
         expected = x.astype(np.float32) @ x.T.astype(np.float32)
         np.testing.assert_allclose(out.numpy().astype(np.float32), expected, rtol=2e-3)
 
-    kernbench.run(bench, overrides=ONE_PE, check_fast=True)
+    assert kernbench.run(bench, overrides=ONE_PE, check_fast=True).ok

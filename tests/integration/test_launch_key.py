@@ -194,8 +194,9 @@ def swaps_with_the_other_sip(rank: int, tl: Any) -> None:
 
 
 def test_a_send_waits_for_a_credit_that_an_earlier_replay_left_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both kernels end as they receive. A credit then crosses two ports of 1,000 ns, and the next launch is there before
-    it: with one slot its send waits. The first launch is replayed, the one that finds a credit under way is not.
+    """Both kernels end as they receive. A credit then crosses two ports of 1,000 ns, and the next launch is there
+    before it: with one slot its send waits. The first launch is replayed, and the one that finds a credit under way
+    is not.
     """
     monkeypatch.setattr(LaunchRecordings, "_is_new", lambda self, launch: False)
 

@@ -95,7 +95,8 @@ def program(torch: Any) -> None:
 
 @pytest.mark.parametrize("model", ["va", "pa", "la"])
 def test_kernels_and_collectives_are_right_and_fast_paths_change_nothing(model: str) -> None:
-    kernbench.run(program, overrides=TWO_SIPS | {"system.address_model": model}, device="whole", check_fast=True)
+    machine = TWO_SIPS | {"system.address_model": model}
+    assert kernbench.run(program, overrides=machine, device="whole", check_fast=True).ok
 
 
 def test_weights_stay_in_tcm_over_launches() -> None:
