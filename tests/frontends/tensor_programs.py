@@ -292,6 +292,14 @@ def repeats_and_triangles(torch: Any, put: Any) -> Any:
     return [*out, x.multiply(2), x.divide(4), x.subtract(x, alpha=0.5), x.negative(), x.double()]
 
 
+def arguments_by_numpys_names(torch: Any, put: Any) -> Any:
+    x = put(array(4, 6))
+    out = [x.sum(axis=1, keepdims=True), x.mean(axis=0), x.softmax(axis=-1), torch.softmax(x, axis=0), x.amax(axis=1)]
+    out += [torch.cat([x, x], axis=1), torch.stack([x, x], axis=1), x.unsqueeze(axis=0)]
+    out += [x.max(axis=1).values, x.topk(2, axis=0).values, x.cumsum(axis=1), x.repeat_interleave(2, axis=0)]
+    return out
+
+
 def numpy_code(torch: Any, put: Any) -> Any:
     """Tensors where numpy expects arrays."""
     x = put(array(3, 4))

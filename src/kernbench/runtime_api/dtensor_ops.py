@@ -15,7 +15,7 @@ from math import inf, prod
 from typing import Any
 
 from kernbench.common.dtypes import DType, dtype_of
-from kernbench.common.errors import DistributedError, DistributedTypeError
+from kernbench.common.errors import DistributedError, DistributedTypeError, TensorError
 from kernbench.runtime_api.axis_ops import axes_of
 from kernbench.runtime_api.device_mesh import DeviceMesh
 from kernbench.runtime_api.dtensor import DTensorBase, as_local
@@ -29,6 +29,7 @@ from kernbench.runtime_api.dtensor_placement import (
     local_shape,
 )
 from kernbench.runtime_api.layout import axis_of, broadcast_shapes
+from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor import Tensor
 
 SUMS = (Partial("sum"), Partial("avg"))  # linear: a sum or a product of addends is one of the result
@@ -65,6 +66,7 @@ def _reduced(name: str) -> Callable[..., Any]:
     return method
 
 
+@takes_numpy_names
 class DTensor(DTensorBase):
     """A distributed tensor with PyTorch's operators and methods."""
 
@@ -160,7 +162,10 @@ class DTensor(DTensorBase):
                     f"{name}: got mixed torch.Tensor and DTensor: {each.title}, and one placed {list(self.placements)}",
                     hint="convert it with distribute_tensor(x, mesh, placements) first",
                 )
-        shape = broadcast_shapes(*(each.shape for each in some))
+        try:
+            shape = broadcast_shapes(*(each.shape for each in some))
+        except TensorError as error:
+            raise _no_fit(name, some, error.hint) from None
         kind = name
         if len(some) == 1 and len(operands) > 1:  # with numbers
             kind = "scaled" if name == "mul" or (name == "div" and operands[0] is some[0]) else "of a number"
@@ -292,11 +297,9 @@ class DTensor(DTensorBase):
                 hint="give a DTensor of this mesh",
             )
         if self.ndim < 2 or other.ndim < 2 or (other.ndim > 2 and other.ndim != self.ndim):
-            raise DistributedError(
-                f"matmul of shapes {list(self.shape)} and {list(other.shape)}, placed {list(self.placements)} and "
-                f"{list(other.placements)}",
-                hint="give matrices, or stacks of equally many axes",
-            )
+            raise _no_fit("matmul", [self, other], "give matrices, or stacks of equally many axes")
+        if self.shape[-1] != other.shape[-2]:
+            raise _no_fit("matmul", [self, other], "let the inner sizes be equal")
         a, b, out = self, other, list[Placement]()
         for dim in range(self.device_mesh.ndim):
             left, right, result = _product(a, b, dim)
@@ -308,6 +311,12 @@ class DTensor(DTensorBase):
         return self._with(self._torch.ops.matmul(a._local, b._local), tuple(out), shape)
 
     __matmul__ = mm = bmm = matmul
+
+
+def _no_fit(name: str, some: Sequence[DTensor], hint: str | None) -> DistributedError:
+    shapes = " and ".join(str(list(each.shape)) for each in some)
+    placed = " and ".join(str(list(each.placements)) for each in some)
+    return DistributedError(f"{name} of shapes {shapes}, placed {placed}", hint=hint)
 
 
 def _elementwise(name: str, dim: int, some: Sequence[DTensor], shape: Shape) -> Placement:

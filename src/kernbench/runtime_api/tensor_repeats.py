@@ -11,10 +11,12 @@ import numpy as np
 
 from kernbench.common.errors import TensorError
 from kernbench.runtime_api.layout import axis_of
+from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor_math import TensorMath
 from kernbench.runtime_api.tensor_views import Sizes, TensorViews, are_whole, sizes_of
 
 
+@takes_numpy_names
 class TensorRepeats(TensorMath):
     """Copies with elements in other places."""
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 from kernbench.common.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, dtype_of
 from kernbench.common.errors import TensorError, UsageError
 from kernbench.runtime_api.layout import axis_of
+from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor_base import T
 from kernbench.runtime_api.tensor_math import TensorMath, named
 from kernbench.runtime_api.tensor_repeats import TensorRepeats
@@ -30,6 +31,7 @@ def _reduced(name: str) -> Callable[..., Any]:
     return named(method, name, f"{name} along axes, or of all elements.")
 
 
+@takes_numpy_names
 class TensorRows(TensorRepeats):
     """Along axes."""
 

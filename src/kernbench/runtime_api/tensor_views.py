@@ -12,6 +12,7 @@ from typing import Literal, Self, overload
 
 from kernbench.common.errors import TensorError, TensorIndexError
 from kernbench.runtime_api.layout import Layout, Shape, axis_of, broadcast_shapes, resolve_shape
+from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor_base import TensorBase
 
 Sizes = int | Sequence[int]
@@ -28,6 +29,7 @@ def are_whole(numbers: Sequence[object]) -> bool:
     return all(isinstance(each, Integral) and not isinstance(each, bool) for each in numbers)
 
 
+@takes_numpy_names
 class TensorViews(TensorBase):
     """Shapes and views."""
 

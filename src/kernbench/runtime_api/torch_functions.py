@@ -13,6 +13,7 @@ from kernbench.common.errors import NotModelledError, TensorError, UsageError
 from kernbench.runtime_api.layout import axis_of, broadcast_shapes
 from kernbench.runtime_api.nn_functional import NnNamespace
 from kernbench.runtime_api.not_modelled import NO_AUTOGRAD
+from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.random_state import Generator
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_factory import TensorFactory
@@ -72,6 +73,7 @@ class TorchMethods(TensorFactory):
 METHODS = tuple(name for name in vars(TorchMethods) if not name.startswith("_"))
 
 
+@takes_numpy_names
 class TorchFunctions(TorchMethods):
     """Base of the host's context."""
 

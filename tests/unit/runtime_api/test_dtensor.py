@@ -124,6 +124,12 @@ def test_what_does_not_fit_names_the_operation_and_both_placements(tray: Tray) -
             x.redistribute(placements=[dt.Shard(0), dt.Shard(1)])
         with pytest.raises(DistributedError, match=r"from Shard\(0\) to Partial\('sum'\)"):
             x.redistribute(placements=[dt.Partial()])
+        y = dt.distribute_tensor(torch.ones(5, 3), mesh, [dt.Shard(1)])
+        says = r" of shapes \[4, 4\] and \[5, 3\], placed \[Shard\(0\)\] and \[Shard\(1\)\]"
+        with pytest.raises(DistributedError, match="matmul" + says):
+            x @ y
+        with pytest.raises(DistributedError, match="add" + says):
+            x + y
         with pytest.raises(DistributedError, match="in a world of 2"):
             torch.distributed.init_device_mesh("cuda", (4,))
         with pytest.raises(NotModelledError, match="to_local"):

@@ -274,6 +274,14 @@ def test_arguments_that_make_no_view_are_refused(torch: RuntimeContext, wrong: C
         wrong(torch.zeros(4, dtype="f32"))
 
 
+def test_numpys_functions_take_tensors(torch: RuntimeContext) -> None:
+    x = torch.from_numpy(counting(4, 6), dtype="f32")
+    assert (np.sum(x), np.max(x), np.mean(x, axis=1).tolist()) == (276, 23, [2.5, 8.5, 14.5, 20.5])
+    assert [launch.name for launch in torch.launches[:3]] == ["sum", "amax", "mean"]
+    with pytest.raises(UsageError, match="sum got both dim= and axis="):
+        x.sum(dim=0, axis=0)  # type: ignore[call-arg]  # numpy's name of dim
+
+
 def test_the_host_is_a_device_to_copy_to(torch: RuntimeContext) -> None:
     x = torch.ones(2, dtype="f32")
     for found in (x.to(torch.device("cpu")), x.to(device=torch.device("cpu")), x.type("cpu")):
