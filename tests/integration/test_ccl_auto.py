@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from kernbench.benches._ccl_runs import measure_alone
+from kernbench.benches._collective_calls import bus_factor
 from kernbench.benches._collectives import Wanted
 from kernbench.benches.milestones.ccl_auto import (
     ALGORITHMS,
     BAR,
     CUBE_PES,
+    LINK_GBS,
     MESH,
     SHIPPED,
     SMALL,
+    auto_ns,
     further,
     is_long,
     is_same_as_another,
@@ -28,6 +31,7 @@ from kernbench.benches.milestones.ccl_auto import (
     taken_by_auto,
 )
 from kernbench.ccl.measured import machine_key
+from kernbench.common.units import KIB
 from kernbench.evaluation.contract import Row, Rows, number, where
 from kernbench.evaluation.results import read_results
 from kernbench.topology import load_topology
@@ -48,6 +52,22 @@ def test_auto_is_never_more_than_10_percent_slower_than_the_fastest_algorithm(co
     found = ratios(where(rows(), collective=collective), mesh)
     assert found
     assert {key: round(ratio, 3) for key, ratio in found.items() if ratio > BAR} == {}
+
+
+@pytest.mark.needs("shipped", reason="measured rows are those of the shipped machine")
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_from_256_kib_on_auto_is_within_1_6_times_the_link_bound(collective: str, mesh: int) -> None:
+    # A SIP's PCIe link carries 128 GB/s each way; bus_factor is the share of the size that must cross the busiest one.
+    config, here = present(), where(on_mesh(rows(), mesh), collective=collective)
+    found = {}
+    for row in here:
+        sips, nbytes = int(number(row, "sips")), int(number(row, "size_bytes"))
+        if nbytes >= 256 * KIB:
+            bound_ns = bus_factor(collective, sips) * nbytes / LINK_GBS
+            found[sips, nbytes] = auto_ns(here, config, machine_of(mesh), collective, sips, nbytes) / bound_ns
+    assert found
+    assert {at: round(ratio, 3) for at, ratio in found.items() if not 1 <= ratio <= 1.6} == {}
 
 
 @pytest.mark.parametrize("collective", ALGORITHMS)
