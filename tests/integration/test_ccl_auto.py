@@ -154,6 +154,7 @@ def test_an_algorithm_that_does_what_another_one_does_takes_as_long(
     assert times[0] == times[1]
 
 
+@pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
 @pytest.mark.parametrize(("collective", "nbytes"), [("all_gather", 1024), ("broadcast", 32768), ("all_reduce", 4096)])
 def test_a_call_on_that_machine_takes_what_the_table_says_and_as_long_as_its_row(collective: str, nbytes: int) -> None:
     graph = load_topology(None, {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2})
@@ -186,3 +187,23 @@ def test_a_block_of_fewer_elements_than_pes_takes_no_longer_than_a_larger_one(co
     small, large = (measure_alone(graph, Wanted(collective, nbytes, "f16")) for nbytes in (64, 512))  # type: ignore[arg-type]
     assert (small.wrong, large.wrong) == (0, 0)
     assert small.time_ns <= large.time_ns
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "all_to_all"])
+def test_algorithms_take_the_same_time_with_logical_addresses_and_auto_takes_the_same(collective: str) -> None:
+    """Translation takes no time in either model as shipped, so measured rows are those of both."""
+    mesh = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.memory_map.hbm_mapping_mode": "n_to_one"}
+    virtual, logical = (load_topology(None, {**mesh, "system.address_model": model}) for model in ("va", "la"))
+    wanted = Wanted(collective, 16384, "f16")  # type: ignore[arg-type]
+    for algorithm in ALGORITHMS[collective]:
+        times = [measure_alone(graph, wanted, algorithm=algorithm, check=False).time_ns for graph in (virtual, logical)]
+        assert times[0] == times[1], algorithm
+    assert machine_key(virtual.spec) == machine_key(logical.spec)
+
+
+def test_an_mmu_that_takes_time_makes_another_machine_of_virtual_addresses() -> None:
+    slow = {"cube.pe_template.components.pe_mmu.attrs.tlb_overhead_ns": 2.0}
+    keys = {
+        machine_key(load_topology(None, {**slow, "system.address_model": model}).spec) for model in ("va", "la", "pa")
+    }
+    assert len(keys) == 3

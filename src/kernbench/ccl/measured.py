@@ -1,7 +1,8 @@
 """The tables of `auto` that come with the package: measured with `kernbench tune-ccl`, each for one kind of machine.
 
-A table is used for machines with the same description but for its name and its number of SIPs: the rows have limits of
-ranks. Other machines use the table `auto` of `ccl.yaml`, and so does a collective whose table there is a user's.
+A table is used for machines with the same description but for its name, its number of SIPs (the rows have limits of
+ranks) and its address model, unless an MMU takes time. Other machines use the table `auto` of `ccl.yaml`, and so does
+a collective whose table there is a user's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def machine_key(spec: MachineSpec) -> str:
     for name in ("energy", "area", "power", "cost", "limits"):
         values.pop(name, None)
     del values["system"]["name"]
+    if not any(cube.pe_template.components.pe_mmu.number_attr("tlb_overhead_ns") for cube, _ in spec.cubes_of()):
+        values["system"]["address_model"] = "va"  # without that overhead all models take the same time (ADR 93)
     for key in ("count", "w", "h"):
         del values["system"]["sips"][key]
     return fingerprint(values)
