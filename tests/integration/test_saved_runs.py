@@ -89,6 +89,13 @@ def test_the_hash_is_of_the_content_and_saving_again_replaces_the_folder(saved_r
     assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
 
 
+def test_a_run_has_the_command_that_made_it_and_not_that_of_the_program_around_it(tmp_path):
+    words = ["run", "--bench", *RUNS["qkv"], "--save", str(tmp_path / "run")]
+    done = CliRunner().invoke(kernbench, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert open_run(tmp_path / "run").manifest.command == ("kernbench", *words)
+
+
 def test_a_folder_with_other_things_is_not_touched(tmp_path):
     (tmp_path / "precious.txt").write_text("mine")
     done = CliRunner().invoke(kernbench, ["run", "--bench", *RUNS["qkv"], "--save", str(tmp_path)])

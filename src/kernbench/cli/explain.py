@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from kernbench.cli.options import print_json, refuse_two_scopes, stdout_for_json
+from kernbench.cli.options import given_words, print_json, refuse_two_scopes, stdout_for_json
 from kernbench.cli.run_page import bench_of, next_of, write_file, write_page
 from kernbench.cli.terminal import painter
 from kernbench.common.errors import UsageError
@@ -168,7 +167,7 @@ def _run_again(saved: SavedRun, estimated: WhatIf, target: Path | None, progress
         watched = replace(options, op_log=folder.log, activity=folder.activity)
         result = run_bench(spec.run, graph, watched, name=spec.name, params=params)
         title = f"{about.title}, {estimated.name} free"
-        command = ["kernbench", *sys.argv[1:]]
+        command = given_words()
         there = os.path.join(saved.path, str(about.raw.get("directory", ".")))
         directory = os.path.relpath(os.path.realpath(there), os.path.realpath(target))
         written = About(

@@ -51,6 +51,10 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A group that imports a command only to run it."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["kernbench.words"] = tuple(args)  # for `given_words`
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

@@ -51,6 +51,11 @@ def load_machine(topology: str | None, settings: tuple[str, ...]) -> TopologyGra
     return load_topology(topology, overrides)
 
 
+def given_words() -> list[str]:
+    """The command as it was given, by the shell or by a caller of `main`."""
+    return ["kernbench", *click.get_current_context().meta["kernbench.words"]]
+
+
 def refuse_two_scopes(launch: int | None, whole: bool) -> None:
     """Raise UsageError if both `--launch N` and `--whole` are given."""
     if whole and launch is not None:

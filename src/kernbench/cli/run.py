@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from kernbench.benches.registry import BenchSpec
 from kernbench.cli.evaluate import evaluate_bench
-from kernbench.cli.options import machine_options, print_json, stdout_for_json
+from kernbench.cli.options import given_words, machine_options, print_json, stdout_for_json
 from kernbench.cli.run_recorded import run_recorded
 from kernbench.cli.run_request import RunArguments, one_run, workload_of
 from kernbench.cli.run_text import show_run, verdict_as_json
@@ -171,7 +170,7 @@ def run(redraw: bool, old_redraw: bool, full: bool, as_json: bool, **given: Any)
         click.echo(f"warning: {warning}", err=True)
     from kernbench.report.run_command import RunCommand
 
-    words = arguments.command() if program is None else ["kernbench", *sys.argv[1:]]
+    words = arguments.command() if program is None else given_words()
     command = RunCommand(words, spec.name, arguments.save, lambda cause: spec.advised(cause, one.params))
     if as_json:
         data = run_as_json(figures)

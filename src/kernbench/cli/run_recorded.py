@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from kernbench.cli.options import given_words
 from kernbench.cli.run_request import BINS, OneRun, RunArguments
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import KernBenchError, UsageError
@@ -38,7 +38,7 @@ def _save(name: str, bins: int, one: OneRun, settings_of_bench: Sequence[str]) -
         result = _run(one, op_log=folder.log, activity=folder.activity)
         names = (setting.partition("=")[0].strip().replace("-", "_") for setting in settings_of_bench)
         chosen = list(dict.fromkeys(names))
-        command = ["kernbench", *sys.argv[1:]]
+        command = given_words()
         directory = os.path.relpath(os.getcwd(), os.path.realpath(name))
         about = About(
             command, one.identifier, one.spec.name, one.params, str(one.options.device), chosen,
