@@ -300,6 +300,19 @@ def arguments_by_numpys_names(torch: Any, put: Any) -> Any:
     return out
 
 
+def augmented_assignments_of_views(torch: Any, put: Any) -> Any:
+    x, n = put(array(6, 8)), put(whole(6, 8))
+    top, rest = x[:2], n[2:]
+    top //= 2
+    top **= 2
+    top %= 3
+    rest &= 6
+    rest |= 1
+    rest ^= 5
+    rest %= 4
+    return [x, n, x.clamp_min(0), x.clamp_max(1), x.dtype.is_floating_point, n.dtype.is_floating_point]
+
+
 def numpy_code(torch: Any, put: Any) -> Any:
     """Tensors where numpy expects arrays."""
     x = put(array(3, 4))

@@ -177,6 +177,16 @@ def test_what_the_page_says_works(page: Path, empty_folder: Path) -> None:
         assert run_page(page) > 0
 
 
+@pytest.mark.parametrize("page", GUIDES, ids=[page.name for page in GUIDES])
+def test_every_file_that_a_page_saves_is_used_by_it(page: Path) -> None:
+    blocks = blocks_of(page.read_text())
+    run = [b.text for b in blocks if b.file is not None or b.language == "python" or commands_of(b.text)]
+    for block in blocks:
+        if block.file is not None:
+            name = block.file.rpartition(".")[0]
+            assert any(name in text for text in run if text != block.text), f"{page.name}:{block.line} is never run"
+
+
 def test_the_table_in_the_guide_is_what_the_probe_prints() -> None:
     page = (ROOT / "docs" / "guides" / "read-a-probe.md").read_text()
     title, heads, units, *rows = page[page.index("PE DMA: ") :].partition("```")[0].splitlines()

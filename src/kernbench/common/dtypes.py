@@ -65,6 +65,11 @@ class DType(str):
         return (dtype_of, (self.name,))
 
     @property
+    def is_floating_point(self) -> bool:
+        """PyTorch's name."""
+        return self.is_float
+
+    @property
     def accumulate(self) -> DType:
         """What sums and products of this type are kept in."""
         if self.is_float:

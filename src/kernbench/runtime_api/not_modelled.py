@@ -54,10 +54,13 @@ TORCH_NAMES = {
     "meshgrid": "use x.unsqueeze(1).expand(len(x), len(y)) and y.expand(len(x), len(y))",
     "bernoulli": "use torch.rand_like(x) < x",
     "multinomial": "draw on the host with numpy, and give the numbers with torch.from_numpy",
+    "testing": "use torch.check(x, expected), or numpy.testing with x.numpy()",
+    "set_default_device": "use torch.ahbm.set_device(sip)",
+    "einsum": f"use matmul, transposes and sums of broadcast products; otherwise {_WRITE_A_KERNEL}",
     "set_printoptions": "tensors are printed as numpy's arrays: numpy.set_printoptions",
     **dict.fromkeys(("save", "load"), "tensors come from numpy (torch.from_numpy) and go there (x.numpy())"),
     **dict.fromkeys(("enable_grad", "autograd", "optim", "func"), NO_AUTOGRAD),
-    **dict.fromkeys(("einsum", "tensordot", "conv1d", "conv2d", "fft", "sparse"), _WRITE_A_KERNEL),
+    **dict.fromkeys(("tensordot", "conv1d", "conv2d", "fft", "sparse"), _WRITE_A_KERNEL),
     **dict.fromkeys(("complex64", "complex128"), _FLOAT32),
     **dict.fromkeys(("hub", "jit", "onnx", "export", "fx", "compile"), "kernels are not compiled: leave it out"),
     "linalg": f"x.norm() and torch.matmul are there; otherwise {_WRITE_A_KERNEL}",
@@ -73,6 +76,10 @@ FUNCTIONAL_NAMES = {
     "nll_loss": "use -x.gather(-1, target.unsqueeze(-1)).mean()",
     "dropout": "inference has none: leave it out",
     "pad": "torch.cat with x.new_zeros(...)",
+    "softplus": "use (1 + x.exp()).log()",
+    "leaky_relu": "use torch.where(x > 0, x, 0.01 * x)",
+    "normalize": "use x / x.norm(dim=1, keepdim=True)",
+    "cosine_similarity": "use (x * y).sum(1) / (x.norm(dim=1) * y.norm(dim=1))",
 }
 
 
@@ -107,6 +114,7 @@ TENSOR_NAMES = {
     "inner": "use (x * y).sum(-1)",
     "count_nonzero": "use (x != 0).sum()",
     "nan_to_num": "use x.masked_fill(x.isnan(), 0)",
+    "nansum": "use x.masked_fill(x.isnan(), 0).sum()",
     "diff": "use x[1:] - x[:-1]",
     "trunc": "use x.sign() * x.abs().floor()",
     "erfc": "use 1 - x.erf()",

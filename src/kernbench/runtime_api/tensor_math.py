@@ -91,6 +91,9 @@ class TensorMath(TensorViews):
     __and__, __or__, __xor__ = _operator("bitwise_and"), _operator("bitwise_or"), _operator("bitwise_xor")
     __rand__, __ror__ = _operator("bitwise_and", swapped=True), _operator("bitwise_or", swapped=True)
     __rxor__ = _operator("bitwise_xor", swapped=True)
+    __ifloordiv__, __imod__ = _operator("floor_divide", in_place=True), _operator("remainder", in_place=True)
+    __ipow__, __iand__ = _operator("pow", in_place=True), _operator("bitwise_and", in_place=True)
+    __ior__, __ixor__ = _operator("bitwise_or", in_place=True), _operator("bitwise_xor", in_place=True)
     __neg__, __abs__, __invert__ = _unary("neg"), _unary("abs"), _unary("bitwise_not")
 
     def __pos__(self) -> Self:
@@ -151,6 +154,12 @@ class TensorMath(TensorViews):
         return self._ops.pointwise("clamp", self, min, max, out=self)
 
     clip, clip_ = clamp, clamp_
+
+    def clamp_min(self, min: Other) -> Self:
+        return self.clamp(min)
+
+    def clamp_max(self, max: Other) -> Self:
+        return self.clamp(None, max)
 
     def lerp(self, end: Other, weight: Other) -> Self:
         return self._ops.pointwise("lerp", self, end, weight)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Literal, Self, overload
 
-from kernbench.common.errors import TensorError, TensorIndexError
+from kernbench.common.errors import NotModelledError, TensorError, TensorIndexError
 from kernbench.runtime_api.layout import Layout, Shape, axis_of, broadcast_shapes, resolve_shape
 from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor_base import TensorBase
@@ -73,6 +73,10 @@ class TensorViews(TensorBase):
         base = allocation.shards[0].pa if allocation.va_base is None else allocation.va_base
         return base + self.layout.offset * self.itemsize
 
+    def get_device(self) -> int:
+        """The number of its SIP."""
+        return self.allocation.sip
+
     def is_contiguous(self) -> bool:
         """Whether its elements follow one another in its storage."""
         return self.layout.is_contiguous
@@ -87,6 +91,11 @@ class TensorViews(TensorBase):
 
     def view(self, *shape: Sizes) -> Self:
         """The same elements in another shape; one size may be -1. Raises TensorError where that needs a copy."""
+        if len(shape) == 1 and isinstance(shape[0], str):
+            raise NotModelledError(
+                f"x.view({shape[0]!r}), the same bits as another dtype, is not modelled",
+                hint="x.to(dtype) converts numbers; numpy reinterprets bits: torch.from_numpy(x.cpu().view(...))",
+            )
         sizes = resolve_shape(sizes_of(shape), self.numel())
         layout = self.layout.viewed(sizes)
         if layout is None:

@@ -211,6 +211,7 @@ def test_devices_and_dtypes_go_by_pytorchs_names_and_ours(torch: RuntimeContext)
         (lambda torch: torch.distributed.allreduce, "did you mean 'all_reduce'"),
         (lambda torch: torch._C, "torch has no '_C'"),
         (lambda torch: torch.nonzero, "depends on numbers"),
+        (lambda torch: torch.ones(4).view(torch.int16), r"x\.to\(dtype\) converts"),
     ],
 )
 def test_a_name_that_is_not_there_says_what_to_use(torch: RuntimeContext, ask, says: str) -> None:
@@ -236,6 +237,7 @@ def test_a_name_that_is_not_there_says_what_to_use(torch: RuntimeContext, ask, s
         ("log1p", "(1 + x).log()", np.log1p),
         ("log10", "x.log() / 2.302585", np.log10),
         ("tan", "x.sin() / x.cos()", np.tan),
+        ("nansum", "x.masked_fill(x.isnan(), 0).sum()", np.nansum),
         ("new_tensor", "torch.tensor(data, dtype=x.dtype, device=x.device)", lambda x: [1, 2]),
         ("diag", "torch.eye(len(x)) * x", lambda x: np.eye(3) * x),
     ],
@@ -272,6 +274,26 @@ def test_what_an_error_says_to_use_instead_gives_the_numbers(
 def test_arguments_that_make_no_view_are_refused(torch: RuntimeContext, wrong: Callable[[Tensor], object]) -> None:
     with pytest.raises(TensorError):
         wrong(torch.zeros(4, dtype="f32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("softplus", lambda x: np.log1p(np.exp(x))),
+        ("leaky_relu", lambda x: np.where(x > 0, x, 0.01 * x)),
+        ("normalize", lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)),
+        ("cosine_similarity", lambda x: np.ones(3)),
+    ],
+)
+def test_what_errors_of_functional_say_to_use_gives_the_numbers(
+    torch: RuntimeContext, name: str, wanted: Callable[[np.ndarray], object]
+) -> None:
+    numbers = counting(3, 3).astype(np.float32) / 4 - 0.5
+    x = torch.from_numpy(numbers, dtype="f32")
+    with pytest.raises(NotModelledError) as caught:
+        getattr(torch.nn.functional, name)
+    code = str(caught.value.hint).removeprefix("use ")
+    np.testing.assert_allclose(eval(code, {"x": x, "y": x, "torch": torch}).numpy(), wanted(numbers), rtol=1e-5)
 
 
 def test_numpys_functions_take_tensors(torch: RuntimeContext) -> None:
