@@ -28,6 +28,9 @@ CAUSES = {
     "writes-to-one-slice": "memory",
     "one-channel": "memory",
     "shared-weights": "memory",
+    "blocks-of-one-slice": "memory",
+    "weights-of-cube-0": "distance",
+    "load-then-compute": "overlap",
     "atomics": "memory",
     "across": "link",
     "steps": "launch",
@@ -121,6 +124,47 @@ def shared_weights(w, x, out, tl):
 def bench_shared_weights(torch):
     x, out = (ones(torch, (512, 64), name, FOUR_CUBES) for name in ("x", "out"))
     torch.launch("shared_weights", shared_weights, ones(torch, (64, 64), "w"), x, out)
+
+
+def blocks_of_one_slice(x, out, tl):
+    for at in range(8):
+        block = tl.load(x.local + at * 2048, shape=(4, 256)) if x.local_shape[0] == 32 else None
+        if block is None:
+            at_byte = (tl.program_id(0) * 8 + at) * 2048
+            tl.store(out + at_byte, tl.exp(tl.load(x + at_byte, shape=(4, 256))))
+        else:
+            tl.store(out.local + at * 2048, tl.exp(block))
+
+
+@bench(name="blocks-of-one-slice", description="eight PEs read and write 2 KiB at a time, all in the slice of PE 0")
+def bench_blocks_of_one_slice(torch, spread: bool = False):
+    x, out = (ones(torch, (256, 256), name, ONE_CUBE if spread else None) for name in ("x", "out"))
+    torch.launch("blocks_of_one_slice", blocks_of_one_slice, x, out, target_pes=tuple(range(8)))
+
+
+def weights_of_cube_0(x, w, out, tl):
+    block, total = tl.load(x.local), tl.zeros(out.local_shape, tl.float32)
+    for at in range(4):
+        total = tl.dot(block[:, at * 64 : at * 64 + 64], tl.load(w + at * 8192, (64, 64)), total)
+    tl.store(out.local, total.to(out.dtype))
+
+
+@bench(name="weights-of-cube-0", description="one PE of each of four cubes reads the weights in cube 0")
+def bench_weights_of_cube_0(torch, copies: bool = False):
+    dp = DPPolicy(cube="row_wise", pe="row_wise", num_pes=1, num_cubes=4)
+    x, out = (ones(torch, (64, columns), name, dp) for name, columns in (("x", 256), ("out", 64)))
+    w = ones(torch, (256, 64), "w", DPPolicy(cube="replicate", num_pes=1, num_cubes=4) if copies else None)
+    torch.launch("weights_of_cube_0", weights_of_cube_0, x, w, out)
+
+
+def load_then_compute(x, w, out, tl):
+    tl.store(out.local, tl.dot(tl.load(x.local), tl.load(w.local), out_dtype="f16"))
+
+
+@bench(name="load-then-compute", description="each PE loads everything, multiplies, stores: nothing is concurrent")
+def bench_load_then_compute(torch):
+    x, out = (ones(torch, (8 * 64, 128), name, ONE_CUBE) for name in ("x", "out"))
+    torch.launch("load_then_compute", load_then_compute, x, ones(torch, (8 * 128, 128), "w", ONE_CUBE), out)
 
 
 def atomics(x, count, tl):

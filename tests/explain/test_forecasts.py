@@ -59,6 +59,8 @@ MORE = {
     "chain-of-products": ["pe_ipcq", "router"],
     "writes-to-one-slice": ["hbm", "router"],
     "across": ["ucie"],
+    "blocks-of-one-slice": ["router"],  # the slice itself limits what faster ways to it gain
+    "weights-of-cube-0": ["ucie"],
 }
 
 

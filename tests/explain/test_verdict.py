@@ -66,7 +66,7 @@ def test_an_access_to_several_memories_is_far_from_those_that_lie_elsewhere(tmp_
     """Of a saved run the route begins with the part that ended first, which is the one in the PE's own cube: the bytes
     of that part cross no UCIe. The farthest part is named, saved or not.
     """
-    sentence = "4 reads on the critical path cross UCIe from sip0.cube3 to sip0.cube0"
+    sentence = "4 reads of sip0.cube3 on the critical path cross UCIe to sip0.cube0"
     assert sentence in explained_sentence("whole-tensor")
     words = ["run", "--bench", f"{MORE_SLOW}:whole-tensor", *ON_SMALL, "--save", str(tmp_path / "run")]
     done = CliRunner().invoke(kernbench, words, catch_exceptions=False)
@@ -102,11 +102,12 @@ def test_a_saved_run_has_the_same_cause_and_names_the_kernel_line(name, tmp_path
 
 @pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 def test_sentences_of_more_slow_kernels():
-    assert "cross UCIe from sip0.cube3 to sip0.cube0" in explained_sentence("shared-table")
-    assert 'keep a copy of `table` in each cube that reads it (DPPolicy(cube="replicate"))' in explained_sentence(
-        "shared-table"
+    assert "of sip0.cube3 on the critical path cross UCIe to sip0.cube0" in explained_sentence("shared-table")
+    assert (
+        'keep a copy of `table` in each cube that reads it (DPPolicy(cube="replicate", num_pes=1))'
+        in explained_sentence("shared-table")
     )
-    assert "8 writes on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in explained_sentence("far-writes")
+    assert "8 writes of sip0.cube0 on the critical path cross UCIe to sip0.cube3" in explained_sentence("far-writes")
     assert "place `out` in sip0.cube0" in explained_sentence("far-writes")
     assert "Imbalance: 7 of 8 PEs have no work; sip0.cube0.pe5 does all of it." in explained_sentence("one-of-eight")
     assert "Imbalance: 7 of 8 PEs have no work; sip0.cube0.pe0 does all of it." in explained_sentence("early-return")
@@ -124,13 +125,27 @@ def test_sentences_of_more_slow_kernels():
 
 
 @pytest.mark.needs("va", reason="kernels read the parts of other PEs")
+@pytest.mark.parametrize(
+    ("name", "params"), [("blocks-of-one-slice", {"spread": True}), ("weights-of-cube-0", {"copies": True})]
+)
+def test_the_gain_of_a_placement_is_what_the_advised_placement_gains(name, params):
+    scope, placed = explained(name), with_params(name, params)
+    measured = 1 - placed.launches[0].total_ns / scope.run.launches[0].total_ns
+    assert verdict_of(scope).gain == pytest.approx(measured, abs=0.10)
+
+
+def with_params(name, params):
+    spec = resolve(f"{MORE_SLOW}:{name}")
+    options = RunOptions(device="sip:0", op_log=OpLog())
+    run = live_run(run_bench(spec.run, load_topology(None, SMALL), options, name=spec.name, params=params))
+    assert run is not None
+    return run
+
+
+@pytest.mark.needs("va", reason="kernels read the parts of other PEs")
 def test_what_pes_without_work_cost_is_what_dividing_the_work_gains():
     """One PE does eight blocks, or eight PEs do one each."""
-    alone = explained("early-return")
-    spec = resolve(f"{MORE_SLOW}:early-return")
-    options = RunOptions(device="sip:0", op_log=OpLog())
-    divided = live_run(run_bench(spec.run, load_topology(None, SMALL), options, name=spec.name, params={"workers": 8}))
-    assert divided is not None
+    alone, divided = explained("early-return"), with_params("early-return", {"workers": 8})
     assert [len(run.launches[0].pes) + run.launches[0].idle_pes for run in (alone.run, divided)] == [8, 8]
     measured = 1 - divided.launches[0].total_ns / alone.run.launches[0].total_ns
     assert verdict_of(alone).gain == pytest.approx(measured, abs=0.10)
@@ -158,7 +173,7 @@ def test_launches_of_two_sips_at_the_same_time_are_not_advised_away():
 
 @pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
 def test_the_sentence_has_the_facts_that_a_reader_needs():
-    assert "6 reads on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in explained_sentence("distance")
+    assert "6 reads of sip0.cube0 on the critical path cross UCIe to sip0.cube3" in explained_sentence("distance")
     assert "place `x` in sip0.cube0" in explained_sentence("distance")
     assert "sip0.cube0.pe2 has" in explained_sentence("imbalance")
     assert "4 PEs run one after another through messages" in explained_sentence("chain")

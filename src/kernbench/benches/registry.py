@@ -87,6 +87,11 @@ class BenchSpec:
         return params_of(self.run, self.env, self.name)
 
     @property
+    def meanings(self) -> dict[str, str]:
+        """What each parameter means."""
+        return {param.name: param.meaning for param in self.params}
+
+    @property
     def evaluation_params(self) -> tuple[Param, ...]:
         """What `--param` sets of its evaluation: the typed arguments of `points` after the machine."""
         return () if self.evaluation is None else params_of(self.evaluation.points, self.env, self.name)

@@ -84,7 +84,7 @@ def explain(
     if html is not None:
         write_page(saved, explanation, title, html, run, "--html")
     if as_json:
-        data = explanation_as_json(explanation, next_of(saved, explanation, run))
+        data = explanation_as_json(explanation, next_of(saved, explanation, run).command)
         data["run"] = {"id": saved.id, "name": saved.name}
         data["what_if"] = [one.as_json() for one in found]
         print_json(data)

@@ -171,7 +171,7 @@ def run(redraw: bool, old_redraw: bool, full: bool, as_json: bool, **given: Any)
     from kernbench.report.run_command import RunCommand
 
     words = arguments.command() if program is None else given_words()
-    command = RunCommand(words, spec.name, arguments.save, lambda cause: spec.advised(cause, one.params))
+    command = RunCommand(words, spec.name, arguments.save, lambda cause: spec.advised(cause, one.params), spec.meanings)
     if as_json:
         data = run_as_json(figures)
         if arguments.stats:

@@ -15,7 +15,7 @@ from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.page import run_as_html
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.explain.what_if import component_of
-from kernbench.report.run_command import RunCommand
+from kernbench.report.run_command import NextStep, RunCommand
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.runtime_api.user_module import is_file, split_identifier
 
@@ -25,11 +25,11 @@ def write_page(saved: SavedRun, explanation: Explanation, title: str, name: str,
     write_file(name, run_as_html(saved, explanation, title, next_of(saved, explanation, folder)), ".html", option)
 
 
-def next_of(saved: SavedRun, explanation: Explanation, folder: str) -> str:
+def next_of(saved: SavedRun, explanation: Explanation, folder: str) -> NextStep:
     """What to run next, after an explanation."""
     verdict = verdict_of(explanation)
     command = replace(command_of(saved, folder), is_explained=True)
-    return command.next_command(verdict.cause, component_of(verdict))
+    return command.next_step(verdict.cause, component_of(verdict))
 
 
 def command_of(saved: SavedRun, folder: str) -> RunCommand:
@@ -39,7 +39,8 @@ def command_of(saved: SavedRun, folder: str) -> RunCommand:
         spec, params = bench_of(saved)
     except KernBenchError:
         return RunCommand(_without_save(about.command), about.bench, folder)
-    return RunCommand(_without_save(about.command), about.bench, folder, lambda cause: spec.advised(cause, params))
+    words = _without_save(about.command)
+    return RunCommand(words, about.bench, folder, lambda cause: spec.advised(cause, params), spec.meanings)
 
 
 def bench_of(saved: SavedRun) -> tuple[BenchSpec, dict[str, ParamValue]]:

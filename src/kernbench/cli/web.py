@@ -12,6 +12,7 @@ from kernbench.cli.options import load_machine, machine_options
 from kernbench.common.errors import UsageError
 
 if TYPE_CHECKING:
+    from kernbench.report.run_command import NextStep
     from kernbench.report.runs.saved_run import SavedRun
 
 PORT = 8765
@@ -51,7 +52,7 @@ def web(
     from kernbench.web.server import bind, bind_usual, serve
     from kernbench.web.shelf import Shelf
 
-    shelf = Shelf([Path(folder) for folder in folders], load_machine(topology, settings), _next_command)
+    shelf = Shelf([Path(folder) for folder in folders], load_machine(topology, settings), _next_step)
     sock = bind_usual(host, PORT) if port is None else bind(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{sock.getsockname()[1]}/"
@@ -67,7 +68,7 @@ def web(
     return 0
 
 
-def _next_command(run: SavedRun, cause: str, component: str | None) -> str:
+def _next_step(run: SavedRun, cause: str, component: str | None) -> NextStep:
     """What to run next. The server imports no user's file, so that only shipped benches advise parameters here."""
     from kernbench.cli.run_page import command_of
     from kernbench.report.run_command import RunCommand
@@ -75,8 +76,8 @@ def _next_command(run: SavedRun, cause: str, component: str | None) -> str:
 
     folder, about = str(run.path), run.manifest
     if is_file(split_identifier(about.identifier)[0]):
-        return RunCommand(about.command, about.bench, folder).next_command(cause, component)
-    return command_of(run, folder).next_command(cause, component)
+        return RunCommand(about.command, about.bench, folder).next_step(cause, component)
+    return command_of(run, folder).next_step(cause, component)
 
 
 def _export(folders: tuple[str, ...], name: str) -> int:

@@ -46,8 +46,8 @@ def format_bytes(nbytes: int) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """`1 rank`, `2 ranks`."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    """`1 rank`, `2 ranks`, `1,024 ranks`."""
+    return f"{n} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def format_joules(joules: float) -> str:

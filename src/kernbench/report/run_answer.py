@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 
 from kernbench.common.units import format_ns
+from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.verdict import Verdict, verdict_of
 from kernbench.report.explain.what_if import component_of
@@ -28,7 +29,7 @@ def answer_lines(
     if figures.launches:
         rows.insert(0, ("bound by", _bound(figures, bound)))
         if bound is not None:
-            rows.append(("try", _hint(bound)))
+            rows.append(("try", _hint(bound, command)))
         rows += _commands(bound, command)
     return [_time(figures), *(f"  {name:<8}  {text}" for name, text in rows)]
 
@@ -37,10 +38,12 @@ def path_chart(found: Explanation, paint: Paint = plain) -> Iterator[str]:
     """The critical path by class, longest first."""
     launches = "launch" if len(found.run.launches) == 1 else "launches"
     title = f"Critical path of the {launches}, {format_ns(found.scope.total_ns)}"
-    yield paint(title, "title")
+    yield f"{paint(title, 'title')} (# work, / waiting)"
     classes = sorted(found.by_class.items(), key=lambda item: -item[1])
     total = found.scope.total_ns
-    yield from table([(name, format_ns(ns), bar_of(ns, total)) for name, ns in classes], left=(0, 2))
+    yield from table(
+        [(name, format_ns(ns), bar_of(ns, total, "#" if name in WORK else "/")) for name, ns in classes], left=(0, 2)
+    )
 
 
 def _time(figures: RunFigures) -> str:
@@ -50,7 +53,8 @@ def _time(figures: RunFigures) -> str:
     head = f"bench {result.bench} on machine {figures.machine}, {devices}: {format_ns(result.total_ns)}"
     if not figures.launches:
         return head
-    return f"{head}, kernels {format_ns(kernels)} ({percent(kernels, result.total_ns)})"
+    rest = "; the rest: host and launching" if kernels < result.total_ns / 2 else ""
+    return f"{head}, kernels {format_ns(kernels)} ({percent(kernels, result.total_ns)}){rest}"
 
 
 def _bound(figures: RunFigures, bound: Verdict | None) -> str:
@@ -59,8 +63,7 @@ def _bound(figures: RunFigures, bound: Verdict | None) -> str:
     near = f"{roofline.share:.1%} of the {roofline.bound_name} roofline"
     if bound is None:
         return f"{near} on {launch.name}, the slowest launch"
-    what = bound.what.partition(". ")[0].partition(", most of it")[0].rstrip(".").removeprefix("Bound by ")
-    return f"{_shortened(what, WIDTH - 14 - len(near))}; {near}"
+    return f"{_shortened(bound.brief, WIDTH - 14 - len(near))}; {near}"
 
 
 def _data(figures: RunFigures, paint: Paint) -> str:
@@ -76,9 +79,13 @@ def _data(figures: RunFigures, paint: Paint) -> str:
     return f"{paint('[v] PASS', 'pass')} {len(result.data)} compared"
 
 
-def _hint(bound: Verdict) -> str:
-    """What to try first; other possibilities are listed below the chart."""
+def _hint(bound: Verdict, command: RunCommand) -> str:
+    """What to try first: what the command below it changes, if the bench advises one. Other possibilities are listed
+    below the chart.
+    """
     room = WIDTH - 12
+    if change := command.change(bound.cause):
+        return _shortened(change, room)
     return bound.hint if len(bound.hint) <= room else _shortened(bound.hint.partition(", or ")[0], room)
 
 

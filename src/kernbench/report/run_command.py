@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class NextStep(NamedTuple):
+    """A command to run next, and the parameters of the bench that it changes, in words; empty if it changes none."""
+
+    command: str
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +23,7 @@ class RunCommand:
     bench: str
     saved: str | None = None
     advised: Callable[[str], Mapping[str, object]] = lambda _cause: {}  # parameters to change against a cause
+    meanings: Mapping[str, str] = field(default_factory=dict)  # of the bench's parameters
     is_explained: bool = False  # whether its explanation is at hand already
 
     @property
@@ -32,6 +41,17 @@ class RunCommand:
                 del words[at - 1 : at + 1]
         words += [word for name, value in changed.items() for word in ("--param", f"{name}={_text(value)}")]
         return shlex.join(words) if changed else None
+
+    def change(self, cause: str) -> str:
+        """What the advised command changes: `fused=true: one tl.softmax instead of its steps`; empty without advice."""
+        return "; ".join(
+            f"{name}={_text(value)}" + (f": {self.meanings[name]}" if self.meanings.get(name) else "")
+            for name, value in self.advised(cause).items()
+        )
+
+    def next_step(self, cause: str, component: str | None = None) -> NextStep:
+        """What to run next, and what that changes."""
+        return NextStep(self.next_command(cause, component), self.change(cause))
 
     def next_command(self, cause: str, component: str | None = None) -> str:
         """What to run next: as advised, else the command that saves the run. Of a saved one: what it would gain if the

@@ -333,10 +333,10 @@ def percent(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "-"
 
 
-def bar_of(part: float, whole: float) -> str:
+def bar_of(part: float, whole: float, mark: str = "#") -> str:
     """`|#####               |  25.0%`."""
     share = part / whole if whole else 0.0
-    filled = "#" * min(BAR, round(share * BAR))
+    filled = mark * min(BAR, round(share * BAR))
     return f"|{filled:<{BAR}}| {share:6.1%}"
 
 

@@ -157,8 +157,8 @@ def _answer(shelf: Shelf, request: Request) -> Json:
     view = _view(shelf, request)
     found = answer(view, request.query_params.get("scope"))
     component = found["component"]
-    command = shelf.next_command(view, str(found["cause"]), None if component is None else str(component))
-    return {**found, "command": command}
+    step = shelf.next_step(view, str(found["cause"]), None if component is None else str(component))
+    return {**found, "command": step.command, "change": step.change}
 
 
 def _tensors(shelf: Shelf, request: Request) -> Json:

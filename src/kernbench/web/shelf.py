@@ -19,6 +19,7 @@ from threading import RLock
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.explain.what_if import FREE
+from kernbench.report.run_command import NextStep
 from kernbench.report.runs.layout import MANIFEST
 from kernbench.report.runs.saved_run import SavedRun, folders_in, open_run
 from kernbench.topology.graph import TopologyGraph
@@ -52,7 +53,7 @@ class Shelf:
         self,
         folders: Sequence[Path],
         machine: TopologyGraph,
-        next_command: Callable[[SavedRun, str, str | None], str] | None = None,
+        next_step: Callable[[SavedRun, str, str | None], NextStep] | None = None,
     ) -> None:
         for folder in folders:
             if not folder.exists():
@@ -65,7 +66,7 @@ class Shelf:
         self._seen: dict[Path, tuple[tuple[int, int], Entry]] = {}
         self._former: dict[str, RunView] = {}  # runs that were shown and whose folders were written again, by id
         self._used: list[RunView] = []  # most recently used last
-        self._next_command = next_command
+        self._next_step = next_step
         self.measurements = Measurements()
         self.machine = MachineMap(machine)
         self.machine_id = machine_hash(machine.spec)[:12]
@@ -86,11 +87,11 @@ class Shelf:
             self._entries = list(found.values())
             return self._entries
 
-    def next_command(self, view: RunView, cause: str, component: str | None) -> str:
+    def next_step(self, view: RunView, cause: str, component: str | None) -> NextStep:
         """What to run next, for the cause that the verdict names and the component that owns it."""
-        if self._next_command is None:
-            return f"kernbench explain {shlex.quote(str(view.run.path))}"
-        return self._next_command(view.run, cause, component)
+        if self._next_step is None:
+            return NextStep(f"kernbench explain {shlex.quote(str(view.run.path))}")
+        return self._next_step(view.run, cause, component)
 
     def _entry(self, path: Path) -> Entry:
         mark = _mark(path)

@@ -13,16 +13,19 @@ from kernbench.report.explain.headline import headline, scope_id, wrapped
 from kernbench.report.explain.stalls import stalls_of
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.paint import Paint
+from kernbench.report.run_command import NextStep
 
 BAR = 24
 MOST_LINES = 12
 MOST_CALLS = 6  # lines of the program
 
 
-def explanation_as_text(explanation: Explanation, title: str, paint: Paint, command: str) -> str:
-    """The whole explanation; `command` is what to run next."""
+def explanation_as_text(explanation: Explanation, title: str, paint: Paint, step: NextStep) -> str:
+    """The whole explanation; `step` is what to run next."""
     lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", *_sentences(explanation)]
-    lines.append(f"  Next: {command}")
+    lines.append(f"  Next: {step.command}")
+    if step.change:
+        lines.append(f"        {step.change}")
     run = explanation.run
     if (finish := finish_of(explanation)) is not None:
         lines.append(wrapped(finish.sentence))

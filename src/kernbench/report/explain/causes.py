@@ -8,9 +8,11 @@ memory or a link where requests meet, launches, messages. The gain is the part o
 - imbalance: how much more work than the average PE the last PE did, and what PEs without work could take over
   (`shares.py`);
 - chain: work of other PEs on the path of a launch whose PEs wait for each other's messages;
-- overlap: the lesser of compute and of DMA between the first and the last compute op on the path of a PE;
+- overlap: the lesser of compute and of DMA between the first and the last compute op on the path of a PE; half of the
+  bytes before and after them, as far as there is compute to hide it;
 - small transfers: the latency of transfers whose bytes take less than half as long, if they were merged into one;
-- memory, link: queueing; a queue on the way to a memory where several PEs queue belongs to the memory;
+- memory, link: queueing; a queue on the way to a memory where several PEs queue belongs to the memory, and so does what
+  such a memory is farther away than the PE's own slice;
 - launch: the latency of all launches but one; messages: that of all messages on the path but one.
 """
 
@@ -20,7 +22,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from kernbench.common.units import format_ns
+from kernbench.common.units import counted, format_ns
 from kernbench.report.explain.classes import (
     COMMUNICATION,
     CREDIT,
@@ -50,6 +52,7 @@ from kernbench.report.explain.path_text import lines_of, queueing_at, sizes_of
 from kernbench.report.explain.shares import Shares
 from kernbench.report.explain.transfer_causes import TransferCauses
 from kernbench.report.runs.access_times import access_gbs
+from kernbench.report.runs.parts import TILE
 
 BARRIER: Final = "barrier"  # names of ops
 SEND: Final = "ipcq_send"
@@ -84,7 +87,8 @@ class PathCauses:
         uneven = [one for one in shares if one.gain_ns > 0.0]
         if uneven:
             worst = max(uneven, key=lambda one: one.gain_ns)
-            yield Finding(IMBALANCE, sum(one.gain_ns for one in uneven), worst.what, worst.hint, MATH)
+            gain = sum(one.gain_ns for one in uneven)
+            yield Finding(IMBALANCE, gain, worst.what, worst.hint, MATH, brief=worst.brief)
 
     def _chain(self) -> Iterator[Finding]:
         work: dict[int, dict[str, float]] = {}
@@ -106,49 +110,47 @@ class PathCauses:
         longest = max(gains, key=lambda launch: (gains[launch], -launch))
         pes = list(work[longest])
         barriers = handed[longest].count(BARRIER) * 2 > len(handed[longest])
-        what = (
-            f"Chain: {len(pes)} PEs run one after another through {'barriers' if barriers else 'messages'}: the path "
-            f"goes through the work of {pes[0]} before that of {pes[-1]}."
-        )
+        brief = f"Chain: {len(pes)} PEs run one after another through {'barriers' if barriers else 'messages'}"
+        what = f"{brief}: the path goes through the work of {pes[0]} before that of {pes[-1]}."
         hint = "do the work that needs no message before the receive, and let messages carry only results"
         if barriers:
             hint = "let all PEs work between two barriers, and leave out barriers that no data passes"
-        yield Finding(CHAIN, sum(gains.values()), what, hint, COMMUNICATION)
+        yield Finding(CHAIN, sum(gains.values()), what, hint, COMMUNICATION, brief=brief)
 
     def _name_of(self, segment: PathSegment) -> str:
         return self._run.ops.name[int(self._run.ops.row_of[segment.op])] if segment.op >= 0 else ""
 
     def _overlap(self) -> Iterator[Finding]:
-        """DMA and compute that alternate on the path of a PE."""
+        """DMA and compute that alternate on the path of a PE, or follow each other: all loads, then all compute."""
         by_pe: dict[tuple[int, str], list[PathSegment]] = {}
         for segment in self._path:
             if segment.lane >= 0 and self._pes[segment.lane]:
                 by_pe.setdefault((segment.launch, self._pes[segment.lane]), []).append(segment)
-        gain, worst = 0.0, (0.0, "", list[PathSegment]())
+        gain, worst = 0.0, (0.0, "", list[PathSegment](), True)
         for (_, pe), segments in by_pe.items():
             computed = [at for at, segment in enumerate(segments) if segment.cls in COMPUTED]
             if not computed:
                 continue
-            between = [
-                segment
-                for segment in segments[computed[0] : computed[-1]]
-                if self._run.lanes[segment.lane].kind in "RW" and segment.cls in (TRANSFER, LATENCY)
-            ]
-            mine = min(sum(segment.ns for segment in between), sum(segments[at].ns for at in computed))
-            gain += mine
-            worst = max(worst, (mine, pe, between), key=lambda found: found[0])
+            between = [one for one in segments[computed[0] : computed[-1]] if self._moves(one)]
+            around = [one for one in (*segments[: computed[0]], *segments[computed[-1] :]) if self._moves(one)]
+            compute_ns = sum(segments[at].ns for at in computed)
+            alternating_ns = min(sum(one.ns for one in between), compute_ns)
+            bytes_ns = sum(one.ns for one in around if one.cls == TRANSFER)
+            divided_ns = min(bytes_ns, compute_ns - alternating_ns) / 2  # in two halves, one beside the other's compute
+            gain += alternating_ns + divided_ns
+            alternate = alternating_ns >= divided_ns
+            mine = (alternating_ns + divided_ns, pe, between if alternate else around, alternate)
+            worst = max(worst, mine, key=lambda found: found[0])
         if gain:
             moved = worst[2]
-            count = len({segment.op for segment in moved})
-            what = (
-                f"Missing overlap: on {worst[1]}, {count:,} transfers and compute alternate instead of running "
-                f"concurrently{lines_of(self._explanation, moved)}."
-            )
-            hint = (
-                "double-buffer: start the next load with tl.load_async before computing, or use a composite, which "
-                "overlaps tiles"
-            )
-            yield Finding(OVERLAP, gain, what, hint, TRANSFER)
+            how = "alternate" if worst[3] else "follow each other"
+            brief = f"Missing overlap: {counted(len({segment.op for segment in moved}), 'transfer')} and compute {how}"
+            what = f"{brief} on {worst[1]} instead of running concurrently{lines_of(self._explanation, moved)}."
+            hint = HINTS[OVERLAP] if worst[3] else f"divide the work into blocks and {HINTS[OVERLAP]}"
+            yield Finding(OVERLAP, gain, what, hint, TRANSFER, brief=brief)
+
+    def _moves(self, segment: PathSegment) -> bool:
+        return self._run.lanes[segment.lane].kind in "RW" and segment.cls in (TRANSFER, LATENCY)
 
     def _queues(self) -> Iterator[Finding]:
         """Queueing at memories, and at each class of links."""
@@ -175,9 +177,13 @@ class PathCauses:
                 at = max(
                     AT_MEMORY, key=lambda cls: sum(s.ns for s in segments if run.places[s.place].link_class == cls)
                 )
-                what = f"Hot memory: queueing is {share:.1%} of the critical path{lines}. {where}"
                 hint = "spread the tensors over more HBM slices, or let PEs read different parts at a time"
-                yield Finding(MEMORY, ns, what, hint, QUEUE, at)
+                rows = [row for row in self._transfers.moved if self._transfers.memory_of(row) in hot]
+                farther_ns = sum(self._transfers.later_than_own_ns(row) for row in rows)
+                farther = f", and being farther than the PE's own slice costs {format_ns(farther_ns)}"
+                brief = f"Hot memory: queueing is {share:.1%} of the critical path"
+                what = f"{brief}{lines}{farther if farther_ns > ns / 10 else ''}. {where}"
+                yield Finding(MEMORY, ns + farther_ns, what, hint, QUEUE, at, brief=brief)
             else:
                 narrow_ns = self._narrow_ns(segments, link_class)
                 narrow = f", and being narrow costs {format_ns(narrow_ns)}" if narrow_ns else ""
@@ -217,7 +223,8 @@ class PathCauses:
         share = self._explanation.share(ns)
         what = f"Launches: {count:,} launches take {share:.1%} of the critical path to start and end."
         hint = "do more work per launch, or launch with wait=False so that launches overlap"
-        yield Finding(LAUNCH, ns * (1 - 1 / count), what, hint, LAUNCH)
+        brief = f"Launches: {count:,} take {share:.1%} of the critical path"
+        yield Finding(LAUNCH, ns * (1 - 1 / count), what, hint, LAUNCH, brief=brief)
 
     def _messages(self) -> Iterator[Finding]:
         lanes = self._run.lanes
@@ -267,6 +274,8 @@ HINTS: Final = {
     "pcie": "write less from the host, or earlier: tensors that stay on the device need no transfer",
     "command": "launch less often, with more work each",
     "pe internal": "let fewer ops of the PE overlap",
+    OVERLAP: "double-buffer: start the next load with tl.load_async before computing, or use a composite, which "
+    "overlaps tiles",
     MESSAGES: "send fewer, larger messages, take an algorithm with fewer steps, or overlap messages with compute",
     BARRIER: "use fewer barriers: only where PEs read what others wrote",
     CREDIT: "give rings more or larger slots (n_slots, slot_size), or let receivers take messages earlier",
@@ -278,5 +287,6 @@ HINTS: Final = {
     MATH: "spread the rows over more PEs, or fuse ops so that fewer pass the lanes",
     FETCH_STORE: "use a composite with larger tiles, so that operands are fetched less often",
     TRANSFER: "read fewer bytes (reuse what is in TCM), or spread them over more PEs and HBM slices",
+    TILE: 'use larger tiles, which read operands less often: tile_shape="auto" takes the fastest of the model',
     COMMUNICATION: "send fewer, larger messages, or overlap them with compute",
 }

@@ -34,3 +34,7 @@ class Finding:
     hint: str
     cls: str  # the class of time that it shows as
     link_class: str = ""  # of queueing
+    with_ns: float = (
+        0.0  # other waits of the same transfers that the same change avoids; they do not count in the ranking
+    )
+    brief: str = ""  # `what` in one clause, where its first sentence is long

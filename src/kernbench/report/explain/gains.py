@@ -50,6 +50,7 @@ class Gains:
 
     def __init__(self, run: SavedRun, scope: Scope, path: Iterable[PathSegment]) -> None:
         self._run = run
+        self._total_ns = scope.total_ns
         self._delays = LaunchDelays(run.graph)
         self._loads = Loads(run, scope)
         self._times = AccessTimes(run.graph)
@@ -64,11 +65,18 @@ class Gains:
             self._alike[key] = (first, times + 1)
 
     def of(self, targets: Sequence[Target]) -> float:
-        """The gain without all of `targets`."""
-        return sum(
+        """The gain without all of `targets`: on each segment, as far as the most loaded place that is left allows."""
+        gain = sum(
             times * min(step.segment.ns, sum(self._gain_ns(step, target) for target in targets))
             for step, times in self._alike.values()
         )
+        launch_ns = sum(
+            times * max(0.0, step.segment.ns - sum(self._gain_ns(step, target) for target in targets))
+            for step, times in self._alike.values()
+            if step.segment.cls == LAUNCH and len(self._run.launches) == 1
+        )
+        least = launch_ns + self._loads.most({name for target in targets for name in target.links})
+        return min(gain, max(0.0, self._total_ns - least))
 
     def _gain_ns(self, step: _Step, target: Target) -> float:
         segment, could_overlap = step.segment, step.could_overlap

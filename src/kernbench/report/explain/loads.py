@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from kernbench.report.explain.path import PathSegment, Scope
+from kernbench.report.explain.path import PathSegment, RunData, Scope
 from kernbench.report.runs.access_times import channels_at_once
 from kernbench.report.runs.parts import TILE, Floats, Ints
-from kernbench.report.runs.saved_run import SavedRun
 
 CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its own, where channels have routers
 
@@ -23,7 +22,7 @@ CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its 
 class Loads:
     """Loads of one scope of a run."""
 
-    def __init__(self, run: SavedRun, scope: Scope) -> None:
+    def __init__(self, run: RunData, scope: Scope) -> None:
         self._run = run
         ops = run.ops
         self._rows = np.flatnonzero((ops.t_end > scope.begin_ns) & (ops.t_start < scope.end_ns))
@@ -48,6 +47,21 @@ class Loads:
         if not here or not any(places[place].link_class in links for place in waited):
             return 1.0
         return min(1.0, most / here, max(0.0, most - own) / queued if queued else 1.0)
+
+    def most(self, links: Collection[str]) -> float:
+        """The load of the most loaded place of all whose class is not one of `links`; nothing ends sooner."""
+        places = self._run.places
+        loads = [float(self._of_place[place.index]) for place in places if place.link_class not in links]
+        memories: dict[str, float] = {}
+        for place in places:  # reads and writes share the channels of a memory
+            if place.link_class == "hbm port" and "hbm channel" not in links:
+                for node in (place.src, place.dst):
+                    if self._run.graph.nodes[node].kind == "hbm_ctrl":
+                        memories[node] = memories.get(node, 0.0) + float(self._of_place[place.index]) * place.gbs
+        for memory, nbytes in memories.items():
+            spec = self._run.graph.cube_at(memory)
+            loads.append(nbytes / (spec.hbm_channels_per_pe * spec.hbm_channel_peak_gbs))
+        return max(loads, default=0.0)
 
     def engine_left(self, segment: PathSegment, part: str) -> float:
         """The part of an engine's time, from 0 to 1, that stays if it takes no time: of a composite's op, what the next

@@ -21,6 +21,7 @@ from kernbench.report.explain.measured import with_measurements
 from kernbench.report.explain.picture import explanation_as_svg
 from kernbench.report.explain.tensor_use import tensor_uses
 from kernbench.report.explain.verdict import verdict_of
+from kernbench.report.run_command import NextStep
 from kernbench.report.runs.saved_run import SavedRun
 
 MOST_LANES = 80
@@ -30,8 +31,8 @@ MOST_ROWS = 40
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def run_as_html(run: SavedRun, explanation: Explanation, title: str, command: str) -> str:
-    """The page of a saved run. `command` is what to run next."""
+def run_as_html(run: SavedRun, explanation: Explanation, title: str, step: NextStep) -> str:
+    """The page of a saved run. `step` is what to run next."""
     package = files("kernbench.report.explain")
     style, script = ((package / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     parts = [
@@ -40,7 +41,7 @@ def run_as_html(run: SavedRun, explanation: Explanation, title: str, command: st
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         f"<title>{escape(title)}</title><style>{style}</style></head><body><main>",
-        *_answer(run, explanation, title, command),
+        *_answer(run, explanation, title, step),
         '<section class="picture" tabindex="0" aria-label="The critical path">',
         f"{explanation_as_svg(explanation, title, with_sentence=False)}</section>",
         *_timeline(explanation),
@@ -55,14 +56,15 @@ def run_as_html(run: SavedRun, explanation: Explanation, title: str, command: st
     return "\n".join(parts) + "\n"
 
 
-def _answer(run: SavedRun, explanation: Explanation, title: str, command: str) -> Iterator[str]:
+def _answer(run: SavedRun, explanation: Explanation, title: str, step: NextStep) -> Iterator[str]:
     about, verdict, finish = run.manifest, verdict_of(explanation), finish_of(explanation)
     yield f"<section><h1>{escape(title)}: {format_ns(explanation.scope.total_ns)}</h1>"
     yield f'<p class="lead">{escape(verdict.sentence)}</p>'
     if finish is not None:
         yield f'<p class="muted">{escape(finish.sentence)}</p>'
-    yield f'<p class="command">Next: <code>{escape(command)}</code> '
-    yield f'<button type="button" data-copy="{escape(command, quote=True)}">copy</button></p>'
+    yield f'<p class="command">Next: <code>{escape(step.command)}</code> '
+    yield f'<button type="button" data-copy="{escape(step.command, quote=True)}">copy</button>'
+    yield f'<span class="muted"> {escape(step.change)}</span></p>'
     facts = (
         f"bench {about.bench} on machine {about.machine}, whole run {format_ns(run.total_ns)}, data {about.verified}"
     )

@@ -48,7 +48,12 @@ class Shares:
         others = float((work.sum() - work[last]) / (len(work) - 1))
         slack = float(ends[last] - np.delete(ends, last).max())
         after = f"; it ends {format_ns(slack)} after the others" if slack > 0 else ""
-        return f"Imbalance: {names[last]} has {work[last] / others:.1f} times the work of the others{after}."
+        return f"Imbalance: {names[last]} has {work[last] / others:.1f} times the busy time of the others{after}."
+
+    @property
+    def brief(self) -> str:
+        """`what` in one clause."""
+        return self.what.partition("; ")[0].partition(" of the others")[0]
 
     @property
     def hint(self) -> str:

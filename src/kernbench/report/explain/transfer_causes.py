@@ -16,10 +16,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.units import format_bytes, format_ns
+from kernbench.common.ids import Place
+from kernbench.common.units import counted, format_bytes, format_ns
 from kernbench.report.explain.classes import ISSUE, LATENCY, QUEUE, TRANSFER
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finding import DISTANCE, MEMORY, SMALL_TRANSFERS, Finding
+from kernbench.report.explain.loads import Loads
 from kernbench.report.explain.path import RunData
 from kernbench.report.explain.path_text import lines_of, requesters_at
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
@@ -111,6 +113,13 @@ class TransferCauses:
         nbytes = int(self._run.ops.nbytes[moved.row])
         return max(0.0, moved.parts.get(TRANSFER, 0.0) - nbytes / moved.own.gbs)
 
+    def later_than_own_ns(self, row: int) -> float:
+        """How much longer the latency of a transfer within its cube is than that of the PE's own slice."""
+        moved = self.moved.get(row)
+        if moved is None or moved.own is None or self._is_remote(moved) or moved.runs > 1:
+            return 0.0
+        return max(0.0, moved.parts.get(LATENCY, 0.0) - moved.own.latency_ns)
+
     def _look_at_runs(self, moved: MovedOnPath) -> None:
         memory = self.memory_of(moved.row)
         access = self._times.of(moved.pe, memory) if moved.pe and memory else None
@@ -153,11 +162,12 @@ class TransferCauses:
 
     def distance(self) -> Iterator[Finding]:
         """What transfers across dies take longer than the same bytes from the PE's own HBM slice."""
-        gain, groups = 0.0, dict[tuple[str, str], list[MovedOnPath]]()
+        gain, queued, groups = 0.0, 0.0, dict[tuple[str, str], list[MovedOnPath]]()
         for moved in self.moved.values():
             if moved.own is None or not self._is_remote(moved):
                 continue
             gain += max(0.0, moved.parts.get(LATENCY, 0.0) - moved.own.latency_ns) + self.longer_than_own_ns(moved)
+            queued += moved.parts.get(QUEUE, 0.0)
             tensor = next(iter(self._run.ops.tensors.of(moved.row)), "")
             groups.setdefault((self._far_die(moved), str(tensor)), []).append(moved)
         if not groups:
@@ -166,37 +176,50 @@ class TransferCauses:
         kind = "reads" if sum(self._run.ops.kind[moved.row] == "R" for moved in most) * 2 > len(most) else "writes"
         home = most[0].pe.rpartition(".")[0]
         link = "PCIe" if most[0].pe.partition(".")[0] != where.partition(".")[0] else "UCIe"
+        cross = f"crosses {link}" if len(most) == 1 else f"cross {link}"
+        moves = counted(len(most), kind.removesuffix("s"))
         what = (
-            f"Distance: {len(most):,} {kind} on the critical path cross {link} from {home} to {where}; transfers that "
+            f"Distance: {moves} of {home} on the critical path {cross} to {where}; transfers that "
             f"leave their cube take {format_ns(gain)} longer than from the PE's own HBM slice."
         )
-        yield Finding(DISTANCE, gain, what, self._placement(tensor, kind, home), LATENCY)
+        brief = f"Distance: {moves} {cross} to {where}"
+        hint = self._placement(tensor, kind, home, where)
+        yield Finding(DISTANCE, gain, what, hint, LATENCY, brief=brief, with_ns=queued)
 
-    def _placement(self, tensor: str, kind: str, home: str) -> str:
+    def _placement(self, tensor: str, kind: str, home: str, where: str) -> str:
         """Where a tensor should be: it depends on how many cubes use it, and on whether it is written."""
         name = f"`{tensor}`" if tensor else "the tensor"
-        users, is_written = self._users(tensor)
-        if len(users) < 2:
-            return f"place {name} in {home}, or run the kernel where it lies"
+        pes, is_written = self._users(tensor)
+        cubes = {pe.rpartition(".")[0] for pe in pes}
+        if len(cubes) < 2:
+            there = Place.of(where)
+            if there.sip != Place.of(home).sip:
+                return f"place {name} in {home}, or run the kernel on sip:{there.sip}, where it lies"
+            run_there = f"run the kernel where it lies (target_cubes=({there.cube},))"
+            if Place.of(home).cube == 0:  # where a tensor lies without a policy
+                return f"place {name} in {home}, as a tensor without DPPolicy is, or {run_there}"
+            return f"{run_there}, or split {name} over cubes so that {home} holds what it reads"
         if kind == "reads" and not is_written:
+            first = max(Place.of(pe).pe for pe in pes) + 1  # a policy takes the first so many
+            copies = f", num_pes={first}" if first < self._run.graph.cube_at(where).n_pes else ""
             return (
-                f'keep a copy of {name} in each cube that reads it (DPPolicy(cube="replicate")), or let each PE read '
-                "the part that lies in its own cube"
+                f'keep a copy of {name} in each cube that reads it (DPPolicy(cube="replicate"{copies})), or let each '
+                "PE read the part that lies in its own cube"
             )
         return f"place {name} so that each PE reads and writes the part that lies in its own cube"
 
     def _users(self, tensor: str) -> tuple[set[str], bool]:
-        """The cubes whose PEs access a tensor in the scope, and whether one of them writes it."""
+        """The PEs that access a tensor in the scope, and whether one of them writes it."""
         ops, scope = self._run.ops, self._explanation.scope
         rows = np.repeat(np.arange(len(ops)), np.diff(ops.tensors.starts))[ops.tensors.values == tensor]
         rows = rows[(ops.t_end[rows] > scope.begin_ns) & (ops.t_start[rows] < scope.end_ns)]
         lanes = {int(lane) for lane in np.unique(ops.lane[rows]) if self.pes[int(lane)]}
-        cubes = {self.pes[lane].rpartition(".")[0] for lane in sorted(lanes)}
-        return cubes, any(self._run.lanes[lane].kind == "W" for lane in lanes)
+        return {self.pes[lane] for lane in lanes}, any(self._run.lanes[lane].kind == "W" for lane in lanes)
 
     def small_transfers(self) -> Iterator[Finding]:
         """The latency of transfers whose bytes take less than half as long, if they were one; and what short
-        runs cost: a burst each, and channels that are used more often than others.
+        runs cost: a burst each, and channels that are used more often than others. Whatever their size, the bytes take
+        as long as at the most loaded place.
         """
         ops = self._run.ops
         small = [moved for moved in self.moved.values() if self._is_small(moved)]
@@ -211,6 +234,7 @@ class TransferCauses:
         if bursts > latency:
             sizes = sorted(int(ops.nbytes[moved.row]) // moved.runs for moved in gathers)
             runs = sum(moved.runs for moved in gathers)
+            brief = f"Small transfers: {runs:,} runs of {format_bytes(sizes[len(sizes) // 2])}"
             burst = format_bytes(self._run.graph.spec.cube.hbm_burst_bytes)
             what = (
                 f"Small transfers: {len(gathers):,} on the critical path gather {runs:,} runs of "
@@ -219,20 +243,20 @@ class TransferCauses:
             hint = "load whole rows and select in TCM, or store the tensor so that what is read together is contiguous"
         else:
             sizes = sorted(int(ops.nbytes[moved.row]) // moved.requests for moved in small)
-            what = (
-                f"Small transfers: {requests:,} of {format_bytes(sizes[len(sizes) // 2])} on the critical path, whose "
-                f"latency is longer than their bytes take{lines}."
-            )
+            brief = f"Small transfers: {requests:,} of {format_bytes(sizes[len(sizes) // 2])}"
+            what = f"{brief} on the critical path, whose latency is longer than their bytes take{lines}."
             hint = "load larger blocks: several rows, or a whole tile, per tl.load"
             if sum(ops.kind[moved.row] == "W" for moved in small) * 2 > len(small):
                 hint = "store larger blocks: collect several rows, or a whole tile, per tl.store"
-        yield Finding(SMALL_TRANSFERS, latency + bursts, what, hint, LATENCY)
+        most = self._explanation.scope.total_ns - Loads(self._run, self._explanation.scope).most(())
+        yield Finding(SMALL_TRANSFERS, min(latency + bursts, most), what, hint, LATENCY, brief=brief)
 
     def _is_small(self, moved: MovedOnPath) -> bool:
         if moved.own is None:
             return False
         each = int(self._run.ops.nbytes[moved.row]) / moved.requests
-        return each / moved.own.gbs * 2 < moved.own.latency_ns or moved.bursts_ns > moved.own.latency_ns
+        latency_ns = max(self._own_latency(moved) / moved.requests, moved.own.latency_ns)
+        return each / moved.own.gbs * 2 < latency_ns or moved.bursts_ns > moved.own.latency_ns
 
     def _own_latency(self, moved: MovedOnPath) -> float:
         """The latency of a transfer, without bursts and channel conflicts; of one that leaves its cube, that of the
@@ -262,7 +286,8 @@ class TransferCauses:
         )
         burst = format_bytes(spec.hbm_burst_bytes)
         hint = f"change the distance between rows, so that they begin in different channels: pad each by {burst}"
-        yield Finding(MEMORY, gain, what, hint, cls, "hbm channel")
+        brief = f"Few channels: {counted(len(slow), 'transfer')} in few of {spec.hbm_channels_per_pe}"
+        yield Finding(MEMORY, gain, what, hint, cls, "hbm channel", brief=brief)
 
 
 def memory_of(run: RunData, row: int) -> str:

@@ -28,7 +28,9 @@ from kernbench.report.explain.classes import (
 )
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finding import CAUSES, COMPUTE, LINK, MEMORY, MESSAGES, STRUCTURE, Finding
+from kernbench.report.explain.path import PathSegment
 from kernbench.report.explain.path_text import lines_of
+from kernbench.report.runs.parts import TILE
 
 __all__ = ["CAUSES", "Verdict", "verdict_of"]
 
@@ -64,6 +66,7 @@ class Verdict:
     gain: float  # expected, as a fraction of the path; 0 if only more or faster hardware would gain
     what: str
     hint: str
+    brief: str  # `what` in one clause, for one line of a terminal
 
     @property
     def sentence(self) -> str:
@@ -95,10 +98,16 @@ def verdict_of(explanation: Explanation) -> Verdict:
 
 
 def _named(explanation: Explanation, finding: Finding, heaviest: str, work_ns: float) -> Verdict:
-    gain = explanation.share(finding.gain_ns)
+    gain_ns = finding.gain_ns + finding.with_ns
+    gain = explanation.share(gain_ns)
     beside = f" {NAMES[heaviest]} is {explanation.share(work_ns):.1%} of the path." if work_ns else ""
-    what = f"{finding.what} Avoiding it would gain about {format_ns(finding.gain_ns)} ({gain:.1%}).{beside}"
-    return Verdict(finding.cause, finding.cls, finding.link_class, finding.gain_ns, gain, gain, what, finding.hint)
+    what = f"{finding.what} Avoiding it would gain about {format_ns(gain_ns)} ({gain:.1%}).{beside}"
+    brief = f"{finding.brief or _first_clause(finding.what)} ({gain:.1%} to gain)"
+    return Verdict(finding.cause, finding.cls, finding.link_class, gain_ns, gain, gain, what, finding.hint, brief)
+
+
+def _first_clause(what: str) -> str:
+    return what.partition(". ")[0].partition(", most of it")[0].partition("; ")[0].rstrip(".")
 
 
 def _largest(explanation: Explanation) -> Verdict:
@@ -118,4 +127,12 @@ def _largest(explanation: Explanation) -> Verdict:
             name = explanation.run.places[segment.place].link_class
             links[name] = links.get(name, 0.0) + segment.ns
         link_class = max(links, key=lambda name: links[name])
-    return Verdict(CAUSE_OF[cls], cls, link_class, ns, share, 0.0, what, HINTS.get(cls, HINTS[LATENCY]))
+    hint = HINTS.get(cls, HINTS[LATENCY])
+    if cls == TRANSFER and 2 * sum(one.ns for one in segments if _is_tile(explanation, one)) > ns:
+        hint = HINTS[TILE]
+    return Verdict(CAUSE_OF[cls], cls, link_class, ns, share, 0.0, what, hint, _first_clause(what))
+
+
+def _is_tile(explanation: Explanation, segment: PathSegment) -> bool:
+    ops = explanation.run.ops
+    return segment.op >= 0 and ops.name[int(ops.row_of[segment.op])].startswith(TILE)

@@ -28,7 +28,7 @@ export function startAnswer(place, fail) {
         run.a.scopes.map(scope => h('option', {value: scope.id, selected: scope.id === scopeOf().id}, !scope.id.startsWith('launch:') ? scope.name : `launch ${run.a.launches > 1 ? `${scope.id.slice(7)}: ` : ''}${scope.name}`))),
       h('span', {class: `badge ${look}`, title: 'Whether the tensors were compared with what the bench states'}, verified === 'wrong' ? 'WRONG' : verified),
       h('span', {class: 'say'}, linked(latest), ' ', h('span', {class: 'muted'}, `Try: ${latest.try}.`)),
-      command(latest.command)),
+      command(latest.command), latest.change && h('span', {class: 'muted'}, latest.change)),
     partsBar(latest.sums, latest.total_ns, {width: Math.max(roomOf(place) - 24, 200), onpick: part => change(part.id === 'launch' ? {view: 'explain', by: 'class'} : {sel: `class:${part.id}@${scopeOf().id}`, view: 'run'})}));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
