@@ -69,6 +69,9 @@ def test_a_run_that_is_saved_again_is_offered_with_the_difference(own_page: Open
     banner = own_page.page.locator("#banner")
     own_page.until("!document.getElementById('banner').hidden")
     assert "flash was saved again" in banner.inner_text()
+    assert own_page.ask("document.title").startswith("● saved again: ")
+    chosen = "document.querySelector('#pickers select').selectedOptions[0].textContent"
+    own_page.until(f"{chosen}.includes('(before it was saved again)')")  # the menu names what is shown
     banner.get_by_text("What changed").click()
     own_page.settle()
     own_page.until("document.querySelector('#view-diff table.diff') !== null")
@@ -83,6 +86,17 @@ def test_a_run_that_is_saved_again_is_offered_with_the_difference(own_page: Open
     delta = (b["end_ns"] - b["start_ns"]) - (a["end_ns"] - a["start_ns"])
     found = [float(title.replace(",", "").removesuffix(" ns")) for title in titles]
     assert sum(found) == pytest.approx(delta, abs=1e-3)
+
+
+def test_a_link_that_is_opened_in_the_same_tab_may_name_a_folder_too(own_page: Opened, own: Served) -> None:
+    own_page.go("#/run")
+    own_page.page.evaluate("location.hash = '#/explain?a=pe_math'")
+    own_page.until("kb.run.a?.dir.endsWith('flash-free/pe_math')")
+    own_page.settle()
+    assert own_page.ask("document.querySelector('#banner').hidden")
+    own_page.page.evaluate("location.hash = '#/explain?a=nowhere'")
+    own_page.until("document.querySelector('#banner').textContent.includes('nowhere, is not here')")
+    assert own_page.ask("kb.run.a.dir").endswith("flash-free/pe_math")  # what was shown stays
 
 
 def test_a_link_names_its_run_by_folder_too(own_page: Opened, own: Served) -> None:

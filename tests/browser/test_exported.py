@@ -20,6 +20,12 @@ INKED = """(() => {
 })()"""
 
 
+HOTTEST = """[...document.querySelectorAll('.hottest')].every(line => {
+  const [own, box] = [line, line.closest('.scroll')].map(one => one.getBoundingClientRect());
+  return own.top >= box.top && own.bottom <= box.bottom;
+})"""
+
+
 @pytest.mark.parametrize(("size", "theme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")])
 def test_an_exported_run_opens_from_its_file(
     browser: Any, saved: Path, tmp_path: Path, shots: Path, size: tuple[int, int], theme: str
@@ -44,6 +50,7 @@ def test_an_exported_run_opens_from_its_file(
     assert page.evaluate(INKED) == whole
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
     assert page.evaluate("document.querySelector('.picture svg').clientWidth") >= 640  # texts can be read: it scrolls
+    assert page.evaluate(HOTTEST)  # the line with most of the time is in sight
     page.screenshot(path=str(shots / f"exported-{size[0]}-{theme}.png"), full_page=True)
     assert faults == []
     context.close()

@@ -15,6 +15,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.units import format_ns
 from kernbench.report import open_run
 from kernbench.report.explain.headline import main_scope
+from kernbench.report.explain.measured import is_alike
 from kernbench.report.explain.tensor_use import tensor_uses
 from kernbench.report.explain.verdict import verdict_of
 
@@ -74,7 +75,7 @@ def test_the_page_has_the_verdict_the_command_and_every_op_on_the_path(page: str
     explanation = main_scope(open_run(run))
     verdict = verdict_of(explanation)
     assert verdict.cause == "distance"
-    assert "6 reads on the critical path cross UCIe from sip0.cube0 to sip0.cube3" in page
+    assert "6 reads of sip0.cube0 on the critical path cross UCIe to sip0.cube3" in page
     data = json.loads(re.search(r'id="timeline-data">(.*?)</script>', page)[1])
     drawn = sum(op[3] for lane in data["lanes"] for op in lane["ops"])
     assert drawn == len({segment.op for segment in explanation.path if segment.op >= 0})
@@ -100,6 +101,27 @@ def test_what_was_measured_beside_a_run_is_in_its_page(page: str, run: Path, tmp
     assert (estimated, measured) == (format_ns(row["foreseen_ns"]), format_ns(row["measured_ns"]))
     assert gained == f"{row['measured_ns'] / row['total_ns'] - 1:+.2%}"
     assert f"<td>ucie</td><td>{estimated}</td><td>{gain}</td><td>-</td><td></td>" in page  # nothing is beside that one
+
+
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
+def test_a_run_of_another_kernel_text_measures_nothing_of_this_one(run: Path, tmp_path: Path) -> None:
+    """The bench has the same name and parameters, as after an edit of the kernel."""
+    edited = (run.parent / "evil.py").read_text().replace("range(6)", "range(5)")
+    (tmp_path / "evil.py").write_text(edited)
+    done = called("run", "--bench", f"{tmp_path / 'evil.py'}:distance", *SMALL, "--save", tmp_path / "edited")
+    assert done.exit_code == 0, done.output
+    first, second = open_run(run), open_run(tmp_path / "edited")
+    assert (first.manifest.bench, first.manifest.params) == (second.manifest.bench, second.manifest.params)
+    assert is_alike(first, open_run(run))
+    assert not is_alike(first, second)
+
+
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
+def test_busiest_links_are_those_of_the_kernels(page: str, run: Path) -> None:
+    """The host's writes are before the launch, and the page is about the launch."""
+    rows = re.findall(r"<tr><td>([^<]* -&gt; [^<]*)</td><td>([^<]*)</td>", page)
+    assert rows
+    assert {family for _, family in rows} <= {"router", "hbm port", "pe port", "ucie"}
 
 
 @pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")

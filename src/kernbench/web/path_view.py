@@ -288,8 +288,7 @@ def what_if(view: RunView, found: Explanation, scope: str, others: Sequence[RunV
     """Estimated gains along this path if a component were free, with the time of a run on that machine if one is open;
     largest first.
     """
-    about = view.run.manifest
-    same = [one for one in others if one is not view and is_alike(one.run.manifest, about)]
+    same = [one for one in others if one is not view and is_alike(one.run, view.run)]
     by_machine = {one.run.manifest.machine_hash: one for one in same}
     estimated = what_ifs(view.run, found, targets_of(view.run.graph.spec))
     rows: list[Json] = []

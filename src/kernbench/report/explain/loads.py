@@ -49,19 +49,31 @@ class Loads:
         return min(1.0, most / here, max(0.0, most - own) / queued if queued else 1.0)
 
     def most(self, links: Collection[str]) -> float:
-        """The load of the most loaded place of all whose class is not one of `links`; nothing ends sooner."""
-        places = self._run.places
-        loads = [float(self._of_place[place.index]) for place in places if place.link_class not in links]
+        """The load of the most loaded place of all whose class is not one of `links`; nothing ends sooner. Accesses to
+        several memories are left out, since a route does not say how their bytes are divided.
+        """
+        places, graph = self._run.places, self._run.graph
+        of_place = self._of_one_memory
+        loads = [float(of_place[place.index]) for place in places if place.link_class not in links]
         memories: dict[str, float] = {}
         for place in places:  # reads and writes share the channels of a memory
             if place.link_class == "hbm port" and "hbm channel" not in links:
                 for node in (place.src, place.dst):
-                    if self._run.graph.nodes[node].kind == "hbm_ctrl":
-                        memories[node] = memories.get(node, 0.0) + float(self._of_place[place.index]) * place.gbs
+                    if graph.nodes[node].kind == "hbm_ctrl":
+                        memories[node] = memories.get(node, 0.0) + float(of_place[place.index]) * place.gbs
         for memory, nbytes in memories.items():
-            spec = self._run.graph.cube_at(memory)
+            spec = graph.cube_at(memory)
             loads.append(nbytes / (spec.hbm_channels_per_pe * spec.hbm_channel_peak_gbs))
         return max(loads, default=0.0)
+
+    @cached_property
+    def _of_one_memory(self) -> Floats:
+        """By link: how long the bytes take of ops that access one memory, or none."""
+        ops = self._run.ops
+        is_port = np.array([place.link_class in ("hbm port", "sram port") for place in self._run.places], bool)
+        row_of = np.repeat(np.arange(len(ops)), np.diff(ops.route.starts))
+        ports = np.bincount(row_of, is_port[ops.route.values.astype(np.int64)], len(ops))
+        return self._loads_of(self._rows[ports[self._rows] <= channels_at_once(self._run.graph)])
 
     def engine_left(self, segment: PathSegment, part: str) -> float:
         """The part of an engine's time, from 0 to 1, that stays if it takes no time: of a composite's op, what the next
@@ -95,12 +107,16 @@ class Loads:
     @cached_property
     def _of_place(self) -> Floats:
         """By link: how long its bytes take."""
+        return self._loads_of(self._rows)
+
+    def _loads_of(self, rows: Ints) -> Floats:
+        """By link: how long the bytes of some ops take."""
         ops = self._run.ops
         counts = np.diff(ops.route.starts)
         in_scope = np.zeros(len(ops), bool)
-        in_scope[self._rows] = True
+        in_scope[rows] = True
         links = ops.route.values[np.repeat(in_scope, counts)]
-        moved = np.repeat(ops.nbytes[self._rows], counts[self._rows]) / self._channels_of(links, counts[self._rows])
+        moved = np.repeat(ops.nbytes[rows], counts[rows]) / self._channels_of(links, counts[rows])
         nbytes = np.bincount(links, moved, len(self._run.places))
         gbs = np.array([place.gbs or np.inf for place in self._run.places])
         loads: Floats = nbytes / gbs

@@ -10,7 +10,7 @@ from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.headline import main_scope, scope_id
 from kernbench.report.explain.what_if import FREE, WhatIf, machine_with, targets_of, what_ifs
 from kernbench.report.runs.layout import MANIFEST
-from kernbench.report.runs.saved_run import Manifest, SavedRun, open_run
+from kernbench.report.runs.saved_run import SavedRun, open_run
 
 
 class EstimatedAndMeasured(NamedTuple):
@@ -30,15 +30,20 @@ def with_measurements(run: SavedRun, explanation: Explanation) -> list[Estimated
     found = []
     for one in what_ifs(run, explanation, targets_of(run.graph.spec)):
         other = by_machine.get(machine_with(run, one.settings)) if by_machine else None
-        measured = _same_scope_ns(run, explanation, other) if other and is_alike(other.manifest, run.manifest) else None
+        measured = _same_scope_ns(run, explanation, other) if other and is_alike(other, run) else None
         if one.gain_ns > 0 or measured is not None:
             found.append(EstimatedAndMeasured(one, measured))
     return sorted(found, key=lambda row: (-row.estimated.gain_ns, row.estimated.name))
 
 
-def is_alike(one: Manifest, other: Manifest) -> bool:
-    """The same program on another machine."""
-    return (one.bench, one.params, one.device) == (other.bench, other.params, other.device)
+def is_alike(one: SavedRun, other: SavedRun) -> bool:
+    """The same program on another machine: the same bench and parameters, and kernels of the same text."""
+    return _program(one) == _program(other)
+
+
+def _program(run: SavedRun) -> tuple[object, ...]:
+    about = run.manifest
+    return about.bench, about.params, about.device, [(file.name, file.text) for file in run.sources]
 
 
 def _opened(folder: Path) -> SavedRun | None:

@@ -1,8 +1,8 @@
 // The timeline of an exported run: lanes over time, drawn on a canvas. Drag or arrow keys move it, the wheel or + and - zoom.
 const data = JSON.parse(document.getElementById('timeline-data').textContent);
 const canvas = document.getElementById('timeline'), tip = document.getElementById('tip'), pen = canvas.getContext('2d');
-const ROW = 16, LABEL = 190, TOP = 22, whole = [data.begin, data.end];
-let view = [...whole], scale = 1, grabbed = null;
+const ROW = 16, TOP = 22, whole = [data.begin, data.end];
+let view = [...whole], scale = 1, grabbed = null, LABEL = 190;
 
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || '#888';
 const shown = ns => ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : ns >= 1e3 ? `${(ns / 1e3).toFixed(2)} us` : `${ns.toFixed(2)} ns`;
@@ -11,6 +11,7 @@ const x = t => LABEL + (t - view[0]) / (view[1] - view[0]) * width();
 
 function draw() {
   scale = devicePixelRatio || 1;
+  LABEL = canvas.clientWidth < 600 ? 110 : 190;
   const height = TOP + ROW * data.lanes.length + 6;
   canvas.style.height = `${height}px`;
   canvas.width = Math.round(canvas.clientWidth * scale);
@@ -19,7 +20,7 @@ function draw() {
   pen.clearRect(0, 0, canvas.clientWidth, height);
   pen.font = '11px ui-monospace, monospace';
   pen.textBaseline = 'middle';
-  for (let at = 0; at < 5; at++) {
+  for (let at = 0; at < 5; at += width() < 220 ? 4 : width() < 420 ? 2 : 1) {
     const t = view[0] + (view[1] - view[0]) * at / 4, place = LABEL + width() * at / 4;
     pen.fillStyle = colour('muted');
     pen.textAlign = at === 0 ? 'left' : at === 4 ? 'right' : 'center';
@@ -36,15 +37,34 @@ function draw() {
     pen.beginPath();
     pen.rect(LABEL, y, width(), ROW);
     pen.clip();
-    for (const [t0, t1, , onPath] of lane.ops) {
+    for (const [t0, t1, , onPath, queued] of lane.ops) {
       if (t1 < view[0] || t0 > view[1]) continue;
       const left = x(t0), w = Math.max(0.6, x(t1) - left);
       pen.fillStyle = colour(lane.kind);
       pen.fillRect(left, y + 2, w, ROW - 4);
+      if (queued) hatch(x(t1 - queued), y + 2, x(t1) - x(t1 - queued), ROW - 4, colour(lane.kind));
       if (onPath) { pen.fillStyle = colour('path'); pen.fillRect(left, y + ROW - 4, w, 2); }
     }
     pen.restore();
   });
+}
+
+// Waiting: stripes of the op's colour on the panel.
+function hatch(left, top, w, h, ink) {
+  const from = Math.max(left, LABEL), to = Math.min(left + w, LABEL + width());
+  if (to - from < 1) return;
+  pen.save();
+  pen.beginPath();
+  pen.rect(from, top, to - from, h);
+  pen.clip();
+  pen.fillStyle = colour('panel');
+  pen.fillRect(from, top, to - from, h);
+  pen.strokeStyle = ink;
+  pen.lineWidth = 1.5;
+  pen.beginPath();
+  for (let at = Math.floor(from / 5) * 5 - h; at < to; at += 5) { pen.moveTo(at, top + h); pen.lineTo(at + h, top); }
+  pen.stroke();
+  pen.restore();
 }
 
 function zoom(factor, at = (view[0] + view[1]) / 2) {
@@ -94,3 +114,4 @@ document.querySelectorAll('[data-copy]').forEach(button => button.addEventListen
 addEventListener('resize', draw);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
 draw();
+for (const line of document.querySelectorAll('.hottest')) { const box = line.closest('.scroll'); box.scrollTop = line.offsetTop - box.offsetTop - box.clientHeight / 2; }

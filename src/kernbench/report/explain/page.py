@@ -8,13 +8,29 @@ Equal runs give equal bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from typing import Final
 
-from kernbench.common.units import format_bytes, format_ns
+import numpy as np
+
+from kernbench.common.units import counted, format_bytes, format_ns
 from kernbench.report.explain.calls import longest_calls, numbered_launches
-from kernbench.report.explain.classes import WORK
+from kernbench.report.explain.classes import (
+    COMMUNICATION,
+    CREDIT,
+    FETCH_STORE,
+    GEMM,
+    HOST,
+    ISSUE,
+    LATENCY,
+    LAUNCH,
+    MATH,
+    QUEUE,
+    TRANSFER,
+    WORK,
+)
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.measured import with_measurements
@@ -22,12 +38,17 @@ from kernbench.report.explain.picture import explanation_as_svg
 from kernbench.report.explain.tensor_use import tensor_uses
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.run_command import NextStep
+from kernbench.report.runs.parts import Floats
 from kernbench.report.runs.saved_run import SavedRun
 
 MOST_LANES = 80
 MOST_OPS = 40_000  # drawn; neighbours closer than a pixel are joined first
 PIXELS = 4_000  # an op shorter than 1 / PIXELS of the time is joined with its neighbour
 MOST_ROWS = 40
+COLOURS: Final = {  # variables of page.css
+    GEMM: "G", MATH: "M", TRANSFER: "R", FETCH_STORE: "F", COMMUNICATION: "C", LATENCY: "S", QUEUE: "hot", ISSUE: "H",
+    CREDIT: "W", LAUNCH: "H", HOST: "H",
+}  # fmt: skip
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -94,7 +115,8 @@ def _timeline(explanation: Explanation) -> Iterator[str]:
     left = sum(1 for lane in run.lanes if lane.kind != "S") - len(lanes)
     more = f" {left:,} further lanes are not shown: those of PEs that are on the path come first." if left > 0 else ""
     yield "<section><h2>Timeline</h2>"
-    yield f'<p class="muted">Ops of every engine; those on the critical path are underlined.{more}</p>'
+    yield '<p class="muted">Ops of every engine: solid is work, hatched is waiting; those on the critical path are '
+    yield f"underlined.{more}</p>"
     buttons = {"zoom in": "0.5", "zoom out": "2", "all": "all"}
     yield "<p>" + " ".join(f'<button type="button" data-zoom="{to}">{text}</button>' for text, to in buttons.items())
     yield '<span id="tip" class="mono" role="status"></span></p>'
@@ -116,7 +138,7 @@ def _chosen_lanes(explanation: Explanation, on_path: set[int]) -> list[int]:
 
 
 def _drawn_ops(explanation: Explanation, lane: int, on_path: set[int], names: dict[str, int]) -> list[list[float]]:
-    """Begin, end, number of the name, whether it is on the path; ops below a pixel are joined."""
+    """Begin, end, number of the name, whether it is on the path, how long it queued; ops below a pixel are joined."""
     run, scope, ops = explanation.run, explanation.scope, explanation.run.ops
     least = scope.total_ns / PIXELS
     found: list[list[float]] = []
@@ -131,6 +153,8 @@ def _drawn_ops(explanation: Explanation, lane: int, on_path: set[int], names: di
             found[-1][1] = end
         else:
             found.append([begin, end, names.setdefault(name, len(names)), path])
+            if ops.kind[row] in "RW" and ops.queue_ns[row] > 0:
+                found[-1].append(float(ops.queue_ns[row]))
     return found
 
 
@@ -143,16 +167,18 @@ def _heat(run: SavedRun, explanation: Explanation) -> Iterator[str]:
     width, height = spec.sip.cube_mesh.w, spec.sip.cube_mesh.h
     moved: dict[tuple[int, int], float] = {}
     waited: dict[tuple[int, int], float] = {}
+    nbytes_at, waited_at = _activity(run, explanation)
     for place in run.places:
         node = run.graph.nodes[place.src]
         key = (node.place.sip, node.place.cube)
         if place.kind == "channel":
-            moved[key] = moved.get(key, 0.0) + place.nbytes
+            moved[key] = moved.get(key, 0.0) + float(nbytes_at[place.index])
         if key[1] >= 0:
-            waited[key] = waited.get(key, 0.0) + place.contended_ns
+            waited[key] = waited.get(key, 0.0) + float(waited_at[place.index])
     most = max(moved.values(), default=0.0)
     yield "<section><h2>Heat map</h2>"
-    yield '<p class="muted">HBM bytes of each cube over the run, host included; below, how long flits waited there.</p>'
+    yield '<p class="muted">HBM bytes of each cube in the time of this page; below, how long flits waited there, '
+    yield "summed over its links and channels.</p>"
     yield '<div class="heat">'
     for sip in sorted({key[0] for key in (*moved, *waited) if key[0] >= 0}):
         cells = []
@@ -171,16 +197,34 @@ def _heat(run: SavedRun, explanation: Explanation) -> Iterator[str]:
         yield f'role="img" aria-label="{label}">'
         yield "".join(cells) + "</svg></figure>"
     yield "</div><h2>Busiest links</h2>"
-    yield '<p class="muted">By how long flits waited there, over the whole run, transfers of the host included.</p>'
-    links = sorted((place for place in run.places if place.kind == "link"), key=lambda link: (-link.wait_ns, link.name))
+    yield '<p class="muted">By how long flits waited there in the time of this page, then by bytes.</p>'
+    used = [place for place in run.places if place.kind == "link" and nbytes_at[place.index]]
+    links = sorted(used, key=lambda link: (-waited_at[link.index], -nbytes_at[link.index], link.name))
     yield from _table(
-        ("link", "class", "bytes", "GB/s", "flits waited"),
+        ("link", "class", "bytes", "GB/s", "time in which flits waited"),
         [
-            (link.name, link.link_class, format_bytes(int(link.nbytes)), f"{link.gbs:.2f}", format_ns(link.wait_ns))
+            (
+                link.name,
+                link.link_class,
+                format_bytes(int(nbytes_at[link.index])),
+                f"{link.gbs:.2f}",
+                format_ns(float(waited_at[link.index])),
+            )
             for link in links[:MOST_ROWS]
         ],
     )
     yield "</section>"
+
+
+def _activity(run: SavedRun, explanation: Explanation) -> tuple[Floats, Floats]:
+    """By place, in the bins of the scope: bytes, and how long flits waited there."""
+    activity, scope = run.activity, explanation.scope
+    chosen = (activity.bin >= int(scope.begin_ns / activity.bin_ns)) & (activity.bin * activity.bin_ns < scope.end_ns)
+    places, count = activity.place[chosen], len(run.places)
+    return (
+        np.bincount(places, activity.nbytes[chosen], count).astype(np.float64),
+        np.bincount(places, activity.contended_ns[chosen], count).astype(np.float64),
+    )
 
 
 # ---- tables
@@ -218,11 +262,14 @@ def _tables(explanation: Explanation) -> Iterator[str]:
         "What the next op waited for": explanation.by_wait,
     }
     for title, sums in tables.items():
+        if title == "Queueing by place" and len(sums) < 2:  # nothing queued
+            continue
         yield f'<section><h2>{title}</h2><div class="scroll"><table><tbody>'
         for name, ns in list(sums.items())[:MOST_ROWS]:
             share = explanation.share(ns)
             mark = ' class="wait"' if title.endswith("class") and name not in WORK else ""
-            bar = f'<span class="bar" style="width: {20 * share:.2f}rem"></span>'
+            colour = f"--c: var(--{COLOURS[name]}); " if title.endswith("class") else ""
+            bar = f'<span class="bar" style="{colour}width: {20 * share:.2f}rem"></span>'
             yield (
                 f"<tr{mark}><td>{escape(name)}</td>"
                 + _number(format_ns(ns))
@@ -245,8 +292,8 @@ def _tensors(explanation: Explanation) -> Iterator[str]:
                 use.name,
                 f"{len(use.memories)}: {_few(list(use.memories))}",
                 _few(use.cubes),
-                f"{len(use.readers)} PEs, {format_bytes(sum(use.readers.values()))}",
-                f"{len(use.writers)} PEs, {format_bytes(sum(use.writers.values()))}",
+                _by(use.readers),
+                _by(use.writers),
                 format_bytes(use.home_bytes),
                 format_bytes(use.remote_bytes),
                 f"{use.byte_hops:,}",
@@ -255,6 +302,10 @@ def _tensors(explanation: Explanation) -> Iterator[str]:
         ],
     )
     yield "</section>"
+
+
+def _by(pes: Mapping[str, int]) -> str:
+    return f"{counted(len(pes), 'PE')}, {format_bytes(sum(pes.values()))}" if pes else "-"
 
 
 def _calls(explanation: Explanation) -> Iterator[str]:
@@ -287,10 +338,12 @@ def _sources(run: SavedRun, explanation: Explanation) -> Iterator[str]:
         if file.text is None or not numbers:
             continue
         first, last = max(1, min(numbers) - 12), max(numbers) + 12
-        yield f'<section><h2>{escape(file.name)}</h2><div class="scroll"><pre class="source">'
+        hottest = max(numbers, key=lambda number: (by_line[file.index, number], -number))
+        yield f'<section><h2>{escape(file.name)}</h2><div class="scroll" tabindex="0"><pre class="source">'
         for number, text in enumerate(file.lines[first - 1 : last], first):
             ns = by_line.get((file.index, number), 0.0)
-            hot = ' class="hot"' if explanation.share(ns) >= 0.1 else ""
+            marks = ["hot"] * (explanation.share(ns) >= 0.1) + ["hottest"] * (number == hottest)
+            hot = f' class="{" ".join(marks)}"' if marks else ""
             margin = f"{format_ns(ns) if ns else '':>10} {number:>4}"
             yield f'<span{hot}><span class="ns">{margin}</span> {escape(text)}</span>'
         yield "</pre></div></section>"

@@ -59,6 +59,7 @@ function pickers() {
   const option = (entry, chosen) => h('option', {value: entry.id, selected: entry.id === chosen, disabled: entry.kind === 'damaged'},
     entry.kind === 'damaged' ? `${entry.name}: ${entry.error.what}` : nameOf(entry));
   const runs = run.list.filter(entry => entry.kind !== 'results');
+  for (const shown of [run.b, run.a]) if (shown && [state.a, state.b].includes(shown.id) && !runs.some(entry => entry.id === shown.id)) runs.unshift({...shown, kind: 'run', former: true});
   const choose = (key, label, dashed) => h('label', {class: `picker${dashed ? ' dashed' : ''}`, title: label},
     !dashed && h('b', {}, key.toUpperCase()),
     h('select', {'aria-label': label, onchange: event => pick(key, event.target.value)},
@@ -68,8 +69,11 @@ function pickers() {
   show($('pickers'), choose('a', 'Run A'), runs.filter(entry => entry.kind === 'run').length > 1 && choose('b', 'Run B, to compare with', !state.b));
 }
 
-// Runs of one name are distinguished by their folders.
-const nameOf = entry => [entry.name, entry.device, run.list.filter(one => one.name === entry.name).length > 1 && entry.dir?.split('/').pop()].filter(Boolean).join(', ');
+// Folders are what users named; the bench beside it. What a folder had before it was saved again stays as long as it is shown.
+const nameOf = entry => {
+  const folder = entry.dir?.split('/').pop(), text = [entry.name, entry.device].filter(Boolean).join(', ');
+  return `${folder && folder !== entry.name ? `${folder}: ` : ''}${text}${entry.former ? ' (before it was saved again)' : ''}`;
+};
 
 function pick(key, id) {
   if (key === 'a') change({a: id || null, b: state.b === id ? null : state.b, scope: '', w: null, t: null, range: null, sel: null, open: null, root: null});
@@ -86,7 +90,7 @@ async function load() {
   const again = named(good);
   const lost = state.a && !good.some(entry => entry.id === state.a) ? state.a : null;
   // What the link says of another run (its window, its selection) means nothing here.
-  if (lost || !state.a) Object.assign(state, {a: good.length ? good[0].id : null}, lost ? {scope: '', w: null, t: null, range: null, sel: null, open: null, root: null} : {});
+  if (lost || !state.a) Object.assign(state, {a: (good.find(entry => entry.id === run.a?.id) || good[0])?.id || null}, lost ? {scope: '', w: null, t: null, range: null, sel: null, open: null, root: null} : {});
   if (!good.some(entry => entry.id === state.b)) state.b = null;
   if (!good.length && run.results.length && state.view === 'run') state.view = 'results';
   pickers();
@@ -109,6 +113,13 @@ function named(good) {
 function showMessage(what, hint) {
   $('banner').hidden = false;
   show($('banner'), h('b', {}, what.slice(0, 400)), ` ${hint}`);
+}
+
+// Another run is chosen, or a link is opened in this tab: it may name a run by its folder, or one that is not here.
+async function arrive() {
+  if ([state.a, state.b].some(id => id && !/^[0-9a-f]{12}$/.test(id))) { await load(); return; }
+  pickers();
+  try { await loadRuns(); } catch (error) { if (error.status !== 404) throw error; await load(); }
 }
 
 // Fetch manifest and lanes of A and B, then let the views draw.
@@ -151,7 +162,7 @@ async function main() {
   guarded('Diff', $('view-diff'), startDiff);
   guarded('Results', $('view-results'), startResults);
   subscribe(['view', 'pane'], tabs);
-  subscribe(['a', 'b'], () => { pickers(); loadRuns().catch(failed); });
+  subscribe(['a', 'b'], () => arrive().catch(failed));
   addEventListener('resize', tabs);
   matchMedia('(max-width: 43.75em)').addEventListener('change', pickers);
   document.addEventListener('mouseleave', () => tip(''));

@@ -37,7 +37,7 @@ export function startDiff(place, fail) {
           h('tbody', {}, rows.slice(0, 80).map(r => h('tr', {}, h('td', {class: 'name'}, r.name, r.only && h('span', {class: 'badge'}, `only in ${r.only}`)), h('td', {class: 'num', title: exactNs(r.a_ns || 0)}, r.a_ns === null ? '–' : ns(r.a_ns)), h('td', {class: 'num', title: exactNs(r.b_ns || 0)}, r.b_ns === null ? '–' : ns(r.b_ns)),
             h('td', {class: 'num', title: exactNs(r.delta_ns)}, signed(r.delta_ns)), h('td', {class: 'track'}, h('div', {class: `delta ${r.delta_ns < 0 ? 'less' : 'more'}`, css: {width: `${(50 * Math.abs(r.delta_ns)) / largest}%`}})), h('td', {class: 'num'}, delta ? pct(r.delta_ns / delta, 0) : '')))),
           h('tfoot', {}, h('tr', {}, h('td', {}, 'sum'), h('td', {class: 'num'}, ns(rows.reduce((x, r) => x + r.a_ns, 0))), h('td', {class: 'num'}, ns(rows.reduce((x, r) => x + r.b_ns, 0))), h('td', {class: 'num', title: exactNs(sum)}, signed(sum)), h('td', {}), h('td', {class: 'num'}, delta ? pct(sum / delta, 0) : ''))))),
-        h('p', {class: 'muted'}, `The rows add up to B − A = ${exactNs(delta)}.`))));
+        h('p', {class: 'muted'}, `The rows add up to B − A = ${ns(delta)}.`))));
   }
   subscribe(['loaded', 'view', 'b', 'scope'], () => load().catch(fail));
 }

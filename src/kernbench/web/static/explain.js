@@ -30,7 +30,7 @@ export function startExplain(place, fail) {
           h('td', {class: 'num', title: exactNs(r.ns)}, ns(r.ns)), h('td', {class: 'num'}, pct(total ? r.ns / total : 0))))),
         h('tfoot', {}, h('tr', {}, h('td', {}, 'sum'), h('td', {}), h('td', {class: 'num', title: exactNs(total)}, ns(total)), h('td', {class: 'num'}, '100 %')))),
         found.finish && h('p', {}, found.finish.sentence),
-        h('p', {class: 'muted'}, `The pieces follow each other without a gap, so each of these tables adds up to ${exactNs(found.total_ns)}.${found.sums.some(part => part.id === 'queue') ? ' Where transfers contend, totals are more accurate than single completion times: see kernbench fidelity.' : ''}`)),
+        h('p', {class: 'muted'}, `The pieces follow each other without a gap, so each of these tables adds up to ${ns(found.total_ns)}.${found.sums.some(part => part.id === 'queue') ? ' Where transfers contend, totals are more accurate than single completion times: see kernbench fidelity.' : ''}`)),
       h('section', {class: 'card'}, h('h2', {}, 'Largest stalls'),
         found.stalls.length ? h('ol', {class: 'stalls'}, found.stalls.map(stall => h('li', {}, h('b', {}, pct(stall.share)), ' ', stall.op >= 0 ? h('button', {class: 'plain', onclick: () => change({sel: `op:${stall.op}`, view: 'run'})}, stall.text) : stall.text)))
           : empty('Nothing on the critical path waited.')),

@@ -4,12 +4,12 @@ import {change} from './state.js';
 import {getJson, query} from './data.js';
 import {run, windowOf} from './run.js';
 import {sortable} from './sortable.js';
-import {bytes, count, exactNs} from './units.js';
+import {bytes, count, plainNs} from './units.js';
 
 const lineOf = row => (row.line ? `${row.line.file}:${row.line.number}` : '');
 const COLUMNS = [
   {id: 'id', name: 'op', cell: row => row.id}, {id: 'lane_name', name: 'lane', cell: row => row.lane_name}, {id: 'label', name: 'what', cell: row => row.label},
-  {id: 't0', name: 'start', num: true, cell: row => exactNs(row.t0)}, {id: 'took', name: 'took', num: true, cell: row => exactNs(row.took)}, {id: 'queue', name: 'waiting', num: true, cell: row => exactNs(row.queue)},
+  {id: 't0', name: 'start', num: true, cell: row => plainNs(row.t0)}, {id: 'took', name: 'took', num: true, cell: row => plainNs(row.took)}, {id: 'queue', name: 'waiting', num: true, cell: row => plainNs(row.queue)},
   {id: 'nbytes', name: 'bytes', num: true, cell: row => (row.nbytes ? bytes(row.nbytes) : '')},
   {id: 'line', name: 'line', cell: lineOf, value: row => (row.line ? `${row.line.file}:${String(row.line.number).padStart(6, '0')}` : '')},
 ];

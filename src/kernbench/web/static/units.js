@@ -17,6 +17,8 @@ export function ns(x) {
 }
 
 export const exactNs = x => `${Number(x.toFixed(6)).toLocaleString('en-US', {maximumFractionDigits: 6})} ns`;
+// Nanoseconds to compare with others of a table.
+export const plainNs = x => `${x.toLocaleString('en-US', {minimumFractionDigits: 2, maximumFractionDigits: 2})} ns`;
 export const pct = (x, digits = 1) => `${(100 * x).toFixed(digits)} %`;
 export const gbs = x => (x === null || x === undefined ? 'control only' : x >= 10000 ? `${sig(x / 1000)} TB/s` : `${sig(x, 4)} GB/s`);
 export const count = n => n.toLocaleString('en-US');
