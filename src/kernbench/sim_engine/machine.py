@@ -24,7 +24,6 @@ from kernbench.components.memory_port import Listener, MemoryPort
 from kernbench.components.replays import LaunchReplayer
 from kernbench.components.table import make_component
 from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
-from kernbench.policy.address.channel_map import channel_path, channel_requests
 from kernbench.policy.address.la_allocator import LogicalAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.communication_tcm import CommunicationTcm
@@ -37,6 +36,7 @@ from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fast_paths import ALL, FastPaths
 from kernbench.sim_engine.hbm_traffic import HbmTraffic
 from kernbench.sim_engine.host_ahead import HostAhead
+from kernbench.sim_engine.interleaving import Interleaving, interleaving
 from kernbench.sim_engine.launch_order import LaunchOrder
 from kernbench.sim_engine.memo.composite_memo import CompositeMemo
 from kernbench.sim_engine.memory_ports import make_port
@@ -46,7 +46,6 @@ from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
 from kernbench.sim_engine.purposes import purpose_of
 from kernbench.sim_engine.simulation_stats import OFF, SimulationStats
-from kernbench.sim_engine.stack_group import StackGroup
 from kernbench.sim_engine.wiring import network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
@@ -88,7 +87,7 @@ class Machine:
         self._communication_tcm = CommunicationTcm(wiring.sizes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
-        self._stack_groups: dict[tuple[str, ...], StackGroup] = {}  # by path to the first
+        self._interleavings: dict[tuple[str, ...], Interleaving | None] = {}
         self._sequences: dict[str, Iterator[int]] = {}  # sequence numbers by injecting node
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
@@ -257,22 +256,21 @@ class Machine:
     def memory_port(self, path: tuple[str, ...]) -> MemoryPort:
         port = self._ports.get(path)
         if port is None:
-            port = self._ports[path] = make_port(self, self._wiring, path)
+            port = self._ports[path] = make_port(self, self._wiring, path, self._interleaving(path))
         return port
 
     def requests_of(
         self, path: tuple[str, ...], address: int, nbytes: int
     ) -> Sequence[tuple[tuple[str, ...], int, int]]:
-        if path[-1] in self._wiring.with_channels and self.graph.spec.sip.hbm_stacks is not None:
-            group = self._stack_groups.get(path)
-            if group is None:
-                group = self._stack_groups[path] = StackGroup(self.graph, self.router, path)
-            return [(group.paths[stack], start, size) for stack, start, size in group.requests(address, nbytes)]
-        cube = self.graph.cube_at(path[-1])
-        if path[-1] not in self._wiring.with_channels or not cube.has_channel_routers:
+        found = self._interleaving(path)
+        if found is None:
             return ((path, address, nbytes),)
-        parts = channel_requests(address, nbytes, cube.hbm_channels_per_pe, cube.hbm_burst_bytes)
-        return [(channel_path(path, channel), start, size) for channel, start, size in parts]
+        return [(found.paths[at], start, size) for at, start, size in found.requests(address, nbytes)]
+
+    def _interleaving(self, path: tuple[str, ...]) -> Interleaving | None:
+        if path not in self._interleavings:
+            self._interleavings[path] = interleaving(self.graph, self.router, self._wiring.with_channels, path)
+        return self._interleavings[path]
 
     def sequence_of(self, node: str) -> Iterator[int]:
         """Sequence numbers for a node's transfers, which break ties among simultaneous ones: nodes in machine order."""

@@ -1,6 +1,6 @@
 """How a DMA engine reaches a memory: one `MemoryPort`, directly by the fabric or by packets. Both take the same times;
-only simultaneous requests of several PEs may be served in another order. Where each channel of HBM has a router, a port
-consists of one such port for each channel.
+only simultaneous requests of several PEs may be served in another order. Memory that is interleaved over several paths
+has one such port for each (`interleaved_port`).
 
 A built-in memory without active blocks on the path is reached directly by the fabric: the request of a read, and the
 acknowledgement of a write, are control messages, which never wait, so their times can be added up. With
@@ -12,27 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, Protocol
 
-from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
-from kernbench.common.errors import FabricError
-from kernbench.common.ipcq import Chunk
-from kernbench.common.last_of import LastOf
 from kernbench.components.base import Context, MemoryComponent, Packet
-from kernbench.components.memory_port import (
-    Arrival,
-    Initiator,
-    MemoryAccess,
-    MemoryPort,
-    Notice,
-    OnArrival,
-    OnLeft,
-    Part,
-)
-from kernbench.policy.address.channel_map import ChannelRequest, channel_path, channel_requests
+from kernbench.components.memory_port import Initiator, MemoryAccess, MemoryPort, Notice, OnArrival, Part
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
 from kernbench.sim_engine.fabric.model import Route
-from kernbench.sim_engine.stack_group import StackGroup
+from kernbench.sim_engine.interleaved_port import InterleavedPort, refuse_multicast
+from kernbench.sim_engine.interleaving import Interleaving
 from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
 
@@ -49,18 +36,14 @@ class PortOwner(Context, Protocol):
         """Places in the order of injections, for one who asks for transfers."""
 
 
-def make_port(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> MemoryPort:
+def make_port(
+    machine: PortOwner, wiring: Wiring, path: tuple[str, ...], interleaving: Interleaving | None
+) -> MemoryPort:
     """The memory at the end of `path`."""
-    node = path[-1]
-    if node in wiring.with_channels and machine.graph.spec.sip.hbm_stacks is not None:
-        group = StackGroup(machine.graph, machine.router, path)
-        if len(group.paths) > 1:
-            return StackPort(machine, group, [_port_to(machine, wiring, each) for each in group.paths])
-    elif node in wiring.with_channels and machine.graph.spec.cube.has_channel_routers:
-        channels = machine.graph.cube_at(node).hbm_channels_per_pe
-        paths = [channel_path(path, channel) for channel in range(channels)]
-        return ChannelPort(machine, path, [_port_to(machine, wiring, each) for each in paths])
-    return _port_to(machine, wiring, path)
+    if interleaving is None:
+        return _port_to(machine, wiring, path)
+    ports = [_port_to(machine, wiring, each) for each in interleaving.paths]
+    return InterleavedPort(machine.listeners, path, interleaving, ports)
 
 
 def _port_to(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> DirectPort | PacketPort:
@@ -301,139 +284,6 @@ class PacketPort:
         self._machine.at(access.at_ns, self._machine.send, packet)
 
 
-class ChannelPort:
-    """The channels of an HBM slice, each over a path of its own. An access is one request for each channel that it
-    uses; they depart together, travel separately, and the access is done when the last of them is. The bursts of a
-    write leave the engine in the order of their addresses, so its requests alternate on the first link; those of a
-    posted write follow one another, because the time at which its last byte leaves must be known when it departs.
-    """
-
-    __slots__ = ("_machine", "_ports", "burst_bytes", "granule_bytes", "path")
-
-    def __init__(self, machine: PortOwner, path: tuple[str, ...], ports: Sequence[DirectPort | PacketPort]) -> None:
-        self.path = path
-        self.burst_bytes, self.granule_bytes = ports[0].burst_bytes, ports[0].granule_bytes
-        self._machine = machine
-        self._ports = ports  # by channel
-
-    @property
-    def exit_node(self) -> str:
-        return self._ports[0].exit_node
-
-    def read(self, access: MemoryAccess) -> None:
-        requests = self._requests(access)
-        joined = _Joined(len(requests), access.done)
-        for channel, start, size in requests:
-            granules = self._granules(access, channel)
-            part = MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules)
-            self._ports[channel].read(part)
-
-    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
-        return False
-
-    def write(self, access: MemoryAccess) -> None:
-        nbytes, address, at_ns, done, tag, payload, on_left, _, _ = access
-        requests = self._requests(access)
-        parts = len(requests)
-        landed = LastOf(parts, partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload))
-        in_parts = _ChunkInParts(payload, self.path[-1], parts, landed) if isinstance(payload, Chunk) else None
-        joined = None if done is None else _Joined(parts, done)
-        left = None if on_left is None else _LastLeft(parts, on_left)
-        for place, (channel, start, size) in enumerate(requests):
-            granules = self._granules(access, channel)
-            part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, parts), granules)
-            bursts = -(-size // self.burst_bytes) * self.burst_bytes
-            counted = landed if in_parts is None else partial(in_parts, ChannelTraffic(bursts, written_bytes=size))
-            self._ports[channel].put(part, counted)
-
-    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
-        return refuse_multicast(self.path)
-
-    def notify(self, notice: Notice) -> None:
-        self._ports[notice.address // self.burst_bytes % len(self._ports)].notify(notice)
-
-    def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
-        requests = self._requests(access)
-        applied, joined = LastOf(len(requests), apply), _Joined(len(requests), access.done)
-        for channel, start, size in requests:
-            granules = self._granules(access, channel)
-            part = MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules)
-            self._ports[channel].update(part, applied)
-
-    def _granules(self, access: MemoryAccess, channel: int) -> int:
-        """Those of the last burst of an access, for the channel that has it."""
-        last = access.address // self.burst_bytes + (access.nbytes - 1) // self.burst_bytes
-        return access.granules if last % len(self._ports) == channel else 0
-
-    def _requests(self, access: MemoryAccess) -> list[ChannelRequest]:
-        return channel_requests(access.address, access.nbytes, len(self._ports), self.burst_bytes)
-
-
-class StackPort:
-    """HBM that is interleaved over several stacks, each over a path of its own. An access is one request for each stack
-    that it touches; they depart together, travel separately, and the access is done when the last of them is.
-    """
-
-    __slots__ = ("_group", "_machine", "_ports", "burst_bytes", "granule_bytes", "path")
-
-    def __init__(self, machine: PortOwner, group: StackGroup, ports: Sequence[DirectPort | PacketPort]) -> None:
-        self.path = group.paths[0]
-        self.burst_bytes, self.granule_bytes = ports[0].burst_bytes, ports[0].granule_bytes
-        self._machine, self._group, self._ports = machine, group, ports
-
-    @property
-    def exit_node(self) -> str:
-        return self._ports[0].exit_node
-
-    def read(self, access: MemoryAccess) -> None:
-        parts = self._group.requests(access.address, access.nbytes)
-        joined = _Joined(len(parts), access.done)
-        for stack, start, size in parts:
-            granules = self._granules(access, stack)
-            self._ports[stack].read(MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules))
-
-    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
-        return False
-
-    def write(self, access: MemoryAccess) -> None:
-        nbytes, address, at_ns, done, tag, payload, on_left, _, _ = access
-        parts = self._group.requests(address, nbytes)
-        landed = LastOf(len(parts), partial(self._machine.listeners.notify, self.path[-1], address, nbytes, payload))
-        joined = None if done is None else _Joined(len(parts), done)
-        left = None if on_left is None else _LastLeft(len(parts), on_left)
-        for place, (stack, start, size) in enumerate(parts):
-            granules = self._granules(access, stack)
-            part = MemoryAccess(size, start, at_ns, joined, tag, None, left, (place, len(parts)), granules)
-            self._ports[stack].put(part, landed)
-
-    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
-        return refuse_multicast(self.path)
-
-    def notify(self, notice: Notice) -> None:
-        """By the path to the first stack, whose name listeners have."""
-        self._ports[0].notify(notice)
-
-    def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
-        parts = self._group.requests(access.address, access.nbytes)
-        applied, joined = LastOf(len(parts), apply), _Joined(len(parts), access.done)
-        for stack, start, size in parts:
-            granules = self._granules(access, stack)
-            part = MemoryAccess(size, start, access.at_ns, joined, access.tag, granules=granules)
-            self._ports[stack].update(part, applied)
-
-    def _granules(self, access: MemoryAccess, stack: int) -> int:
-        """Those of the last burst of an access, for the stack that has it."""
-        return access.granules if self._group.stack_of(access.address + access.nbytes - 1) == stack else 0
-
-
-def refuse_multicast(path: Sequence[str]) -> NoReturn:
-    """A path that other blocks take part in, or several paths to one memory."""
-    raise FabricError(
-        f"a multicast from '{path[0]}' to '{path[-1]}', which is not reached by one path of links and routers",
-        hint="write to PEs of one SIP, without a router for each channel of HBM or a class of your own on the way",
-    )
-
-
 def _call(action: Callable[[], object]) -> None:
     action()
 
@@ -442,59 +292,6 @@ def _in_turn(arrived: Callable[[object], object], payload: object, then: Callabl
     arrived(payload)
     if then is not None:
         then()
-
-
-class _ChunkInParts:
-    """Called for the landing of each request of a message's chunk, which its sender counts: its kernel may end between
-    two of them.
-    """
-
-    __slots__ = ("_earlier", "_landed", "_memory", "_missing", "_sender")
-
-    def __init__(self, chunk: Chunk, memory: str, parts: int, landed: LastOf) -> None:
-        self._sender, self._memory, self._missing, self._landed = chunk.sender, memory, parts, landed
-        self._earlier = NO_TRAFFIC
-
-    def __call__(self, part: ChannelTraffic) -> None:
-        self._missing -= 1
-        if self._missing:
-            self._earlier = self._earlier.plus(part)
-            self._sender.land_part(self._memory, part)
-        elif self._earlier != NO_TRAFFIC:
-            self._sender.land_part(self._memory, NO_TRAFFIC.minus(self._earlier))
-        self._landed()
-
-
-class _Joined:
-    """Called for the arrival of each part of an access; calls `done` for the last."""
-
-    __slots__ = ("_done", "_missing")
-
-    def __init__(self, parts: int, done: OnArrival | None) -> None:
-        self._missing = parts
-        self._done = done
-
-    def __call__(self, arrival: Arrival) -> None:
-        self._missing -= 1
-        if not self._missing and self._done is not None:
-            self._done(arrival)
-
-
-class _LastLeft:
-    """The same for departures from each node, of which the latest counts."""
-
-    __slots__ = ("_left_ns", "_parts", "_then")
-
-    def __init__(self, parts: int, then: OnLeft) -> None:
-        self._parts = parts
-        self._then = then
-        self._left_ns: dict[str, list[float]] = {}
-
-    def __call__(self, node: str, left_ns: float) -> None:
-        left = self._left_ns.setdefault(node, [])
-        left.append(left_ns)
-        if len(left) == self._parts:
-            self._then(node, max(left))
 
 
 def _answered(done: OnArrival | None, tag: Initiator, _: Packet) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from kernbench.common.last_of import LastOf
 from kernbench.components.memory_port import MemoryPort
-from kernbench.sim_engine.memory_ports import ChannelPort, DirectPort, PacketPort
+from kernbench.sim_engine.interleaved_port import InterleavedPort
+from kernbench.sim_engine.memory_ports import DirectPort, PacketPort
 
 
-@pytest.mark.parametrize("port", [DirectPort, PacketPort, ChannelPort])
+@pytest.mark.parametrize("port", [DirectPort, PacketPort, InterleavedPort])
 @pytest.mark.parametrize("name", ["read", "write", "update"])
 def test_every_port_takes_an_access_as_one_object(port: type, name: str) -> None:
     assert inspect.signature(getattr(port, name)) == inspect.signature(getattr(MemoryPort, name))

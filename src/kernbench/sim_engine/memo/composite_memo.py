@@ -24,11 +24,12 @@ from kernbench.components.memory_port import MemoryPort
 from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.reservations import Reservation
+from kernbench.sim_engine.interleaved_port import InterleavedPort
 from kernbench.sim_engine.memo.composite_recorder import CompositeRecorder
 from kernbench.sim_engine.memo.composite_recording import CompositeRecording, RecordedTiles
 from kernbench.sim_engine.memo.private_pe import MachineParts, PeBlocks
 from kernbench.sim_engine.memo.sub_network import SubNetwork
-from kernbench.sim_engine.memory_ports import ChannelPort, DirectPort
+from kernbench.sim_engine.memory_ports import DirectPort
 from kernbench.sim_engine.simulation_stats import INTERRUPTED
 from kernbench.topology.graph import TopologyGraph
 
@@ -99,8 +100,8 @@ class CompositeMemo:
         if backoff is not None and not backoff.is_over:
             return BACKED_OFF
         ports = _ports_of(feed)
-        if any(isinstance(port, ChannelPort) for port in ports):
-            return "an operand has a request for each channel"
+        if any(isinstance(port, InterleavedPort) for port in ports):
+            return "an operand has a request for each channel or stack"
         if not all(isinstance(port, DirectPort) for port in ports):
             return "an operand is not reached directly"
         if any(self._machine.listeners.has_any(port.path[-1]) for port in ports):
