@@ -18,6 +18,7 @@ from kernbench.report.explain.headline import main_scope
 from kernbench.report.explain.measured import is_alike
 from kernbench.report.explain.tensor_use import tensor_uses
 from kernbench.report.explain.verdict import verdict_of
+from kernbench.report.runs.saved_run import launch_of_row
 
 EVIL = "<script>alert(1)</script>"
 SMALL = [
@@ -144,3 +145,19 @@ def test_a_page_that_cannot_be_written_is_refused(run: Path, tmp_path: Path, nam
     assert isinstance(done.exception, UsageError)
     assert done.exception.hint == "name a .html file in a folder that exists"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_was_edited_since_is_not_measured(run: Path) -> None:
+    program = run.parent / "evil.py"
+    text = program.read_text()
+    program.write_text(f"{text}\n# edited\n")
+    refused = called("explain", run, "--what-if", "ucie")
+    program.write_text(text)
+    assert isinstance(refused.exception, UsageError)
+    assert refused.exception.what == "evil.py was edited since the run was saved"
+
+
+def test_what_a_later_release_adds_to_a_launch_is_not_read(run: Path) -> None:
+    (row,) = json.loads((run / "launches.json").read_text())
+    later = {**row, "mood": 1, "pes": [{**pe, "mood": 1} for pe in row["pes"]]}
+    assert launch_of_row(0, later) == launch_of_row(0, row) == open_run(run).launches[0]

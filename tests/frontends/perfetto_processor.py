@@ -92,7 +92,7 @@ def _of_the_page(trace: Path) -> Iterator[Callable[[str], Rows]]:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = browser.new_context(service_workers="block").new_page()
         page.route("**/*", answer)
-        page.goto("http://localhost/")
+        page.goto("http://localhost/", timeout=120_000)  # 20 MB of WebAssembly, on cores that other tests use, too
         until("Boolean(window.app)")
         page.evaluate(_OPEN)
         until("Boolean(app.trace)")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kernbench.cli.options import given_words, print_json, refuse_two_scopes, stdout_for_json
-from kernbench.cli.run_page import bench_of, next_of, write_file, write_page
+from kernbench.cli.run_page import bench_of, next_of, refuse_edited, write_file, write_page
 from kernbench.cli.terminal import painter
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_ns
@@ -159,6 +159,7 @@ def _run_again(saved: SavedRun, estimated: WhatIf, target: Path | None, progress
 
     about = saved.manifest
     spec, params = bench_of(saved)
+    refuse_edited(saved)
     graph = load_topology(saved.graph.spec, estimated.settings)
     options = RunOptions(device=about.device, progress=_print_progress if progress else None)
     if target is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,16 +51,39 @@ def bench_of(saved: SavedRun) -> tuple[BenchSpec, dict[str, ParamValue]]:
     Raises UsageError if it is gone.
     """
     about = saved.manifest
-    place, _ = split_identifier(about.identifier)
-    identifier = about.identifier
+    identifier = _identifier(saved)
     program = about.raw.get("program")
-    if is_file(place) and not Path(place).is_absolute() and not Path(place).exists():
-        there = Path(os.path.normpath(saved.path / str(about.raw.get("directory", "."))))
-        identifier = str(there / identifier)
     if program is not None:
         return triton_program_again(identifier, program, saved.path), {}
     spec = resolve(identifier)
     return spec, read_params(spec.params, [f"{name}={value}" for name, value in about.params.items()], {})
+
+
+def _identifier(saved: SavedRun) -> str:
+    """That of the bench, with a file's path from here."""
+    identifier = saved.manifest.identifier
+    place, _ = split_identifier(identifier)
+    if is_file(place) and not Path(place).is_absolute() and not Path(place).exists():
+        return str(Path(os.path.normpath(saved.path / str(saved.manifest.raw.get("directory", ".")))) / identifier)
+    return identifier
+
+
+def refuse_edited(saved: SavedRun) -> None:
+    """Raises UsageError where a source of the run's kernels is not what it was: another program would be measured."""
+    modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = dict.fromkeys(path for path in (split_identifier(_identifier(saved))[0], *modules) if path)
+    linecache.checkcache()
+    for source in saved.sources:
+        there = [path for path in files if f"/{Path(path).as_posix()}".endswith(f"/{source.name}")]
+        if (
+            source.text is not None
+            and there
+            and all("".join(linecache.getlines(path)) != source.text for path in there)
+        ):
+            raise UsageError(
+                f"{source.name} was edited since the run was saved", where=str(saved.path),
+                hint="run it again with --save, and measure that run",
+            )  # fmt: skip
 
 
 def _without_save(command: Sequence[str]) -> list[str]:

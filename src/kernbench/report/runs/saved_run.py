@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -209,8 +209,13 @@ class SavedRun:
 
 def launch_of_row(index: int, row: Mapping[str, Any]) -> SavedLaunch:
     """A launch from its entry in `launches.json`."""
-    pes = tuple(PeRun(**pe) for pe in row["pes"])
-    return SavedLaunch(**{**row, "index": index, "sips": tuple(row["sips"]), "pes": pes})
+    pes = tuple(PeRun(**_known(PeRun, pe)) for pe in row["pes"])
+    return SavedLaunch(**{**_known(SavedLaunch, row), "index": index, "sips": tuple(row["sips"]), "pes": pes})
+
+
+def _known(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """What this release reads; a later one may have added to it."""
+    return {field.name: row[field.name] for field in fields(kind) if field.name in row}
 
 
 def _as_path(path: object) -> Path:
