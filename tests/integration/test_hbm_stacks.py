@@ -19,8 +19,10 @@ from kernbench.topology.graph import TopologyGraph
 # Both stacks at the router of PE 0, in the north-west corner; wires take no time.
 CORNER = [{"id": "s0", "side": "W", "at": 0.0}, {"id": "s1", "side": "N", "at": 0.0}]
 TWO: dict[str, Any] = {"places": CORNER, "gb": 16, "channels": 16, "channel_bw_gbs": 32.0, "link_bw_gbs": 512.0}
+N_TO_ONE = {"cube.memory_map.hbm_mapping_mode": "n_to_one"}  # stacks go together with no other mapping, nor with la
 ONE_PE = {
-    "system": {"sips": {"count": 1}, "ns_per_mm": 0.0},
+    **N_TO_ONE,
+    "system": {"sips": {"count": 1}, "ns_per_mm": 0.0, "address_model": "va"},
     "sip.cube_mesh": {"w": 1, "h": 1},
     "sip.io_chiplets": [{"id": "io0", "side": "S"}],
     "cube.pe_layout": {"corners": ["NW"], "pe_per_corner": 1},
@@ -32,6 +34,8 @@ EDGES = [
     {"id": "s2", "cube": 2, "side": "S"},
 ]
 ROW = {
+    **N_TO_ONE,
+    "system.address_model": "va",
     "system.sips.count": 2,
     "sip.cube_mesh": {"w": 3, "h": 1},
     "cube.pe_layout": {"corners": ["NW"], "pe_per_corner": 2},

@@ -1,4 +1,4 @@
-"""Python's garbage collector while time passes, while modules are imported, and when a command is over.
+"""Python's garbage collector while time passes, while modules are imported or loops are compiled, and at the end.
 
 A simulation makes and drops many small objects in step, hundreds at one instant, and hardly a cycle among them. At its
 usual threshold the collector would look through them again and again for nothing: 5 % of a run on 128 PEs.
@@ -11,6 +11,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 
 YOUNG_OBJECTS = 150_000  # a small run makes fewer
@@ -62,6 +63,15 @@ def paused_gc() -> Iterator[None]:
         gc.freeze()  # all objects out of the young generations, and with them the count that sets a collection off
         gc.unfreeze()
         gc.enable()
+
+
+@cache
+def collect_after_compiling(name: str) -> None:
+    """Once for each function that numba compiles, after its first call. Exceptions inside the compiler leave cycles
+    that hold the frames of all callers, and with them tensors that a program has dropped: when these are freed, which
+    takes simulated time, would depend on whether the function was compiled in this run.
+    """
+    gc.collect()
 
 
 def end_without_gc() -> None:

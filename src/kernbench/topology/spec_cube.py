@@ -193,7 +193,7 @@ class CubeSpec(Record):
     @property
     def has_channel_routers(self) -> bool:
         """Whether an access is split into one request for each channel, over a router and a link of its own."""
-        return self.memory_map.hbm_mapping_mode == "one_to_one"
+        return self.has_hbm and self.memory_map.hbm_mapping_mode == "one_to_one"
 
     @property
     def hbm_pseudo_channels(self) -> int:

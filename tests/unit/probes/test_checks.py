@@ -67,9 +67,8 @@ def test_each_notices_its_fault(changes, name):
 
 
 def test_with_banks_refresh_and_a_write_buffer_may_make_short_accesses_to_hbm_faster():
-    banks = load_topology(
-        None, {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, "hbm.model": "banks", "hbm.preset": "hbm2"}
-    )
+    mesh = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, "cube.memory_map.hbm_mapping_mode": "n_to_one"}
+    banks = load_topology(None, {**mesh, "hbm.model": "banks", "hbm.preset": "hbm2"})
     hot = [slower(result, -60.0 if result.name == "contention-hot-channel-write" else 0.0) for result in report().cases]
     slow = [replace(point, total_ns=point.total_ns * (4 if point.nbytes == 65536 else 1)) for point in report().sweep]
     served, grows = ("a channel serves its bursts one after another", "utilization grows with size")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from itertools import count
 
@@ -13,6 +14,7 @@ from kernbench.sim_engine.gc_threshold import (
     ONE_RUNS_OBJECTS,
     YOUNG_OBJECTS,
     another_machine,
+    collect_after_compiling,
     collect_seldom,
     paused_gc,
     raised_gc_threshold,
@@ -76,3 +78,48 @@ def test_what_was_imported_counts_as_old_and_can_still_be_collected() -> None:
     assert gc.get_freeze_count() == 0
     del made
     assert gc.collect() >= 5000
+
+
+class Thing:
+    pass
+
+
+def compiles() -> None:
+    """Leaves a cycle, as a compiler that catches exceptions does: a frame of it, and by that those of all callers."""
+    try:
+        raise ValueError("no such rule")
+    except ValueError as error:
+        kept = error
+    assert kept.__traceback__ is not None  # it has this frame, and this frame has it
+
+
+def uses(thing: Thing, name: str | None) -> None:
+    compiles()
+    if name is not None:
+        collect_after_compiling(name)
+
+
+@pytest.mark.parametrize("name", [None, "a function of this test"])
+def test_what_a_compiler_leaves_holds_nothing_that_its_callers_have_dropped(name: str | None) -> None:
+    gc.disable()
+    try:
+        thing = Thing()
+        is_there = weakref.ref(thing)
+        uses(thing, name)
+        del thing
+        assert (is_there() is None) == (name is not None)
+    finally:
+        gc.enable()
+
+
+def test_every_function_that_is_compiled_is_one_after_which_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources that meet on one link to a memory; nothing is compiled in vain."""
+    pytest.importorskip("numba")
+    from tests.unit.sim_engine.fabric.test_compiled_loop import KIB, Run, hotspot
+
+    from kernbench.sim_engine.fabric import flit_queues
+
+    seen: list[str] = []
+    monkeypatch.setattr(flit_queues, "collect_after_compiling", seen.append)
+    Run(hotspot(4), [((source, "m", "z"), 16 * KIB, 0.0, {}) for source in range(4)], compile_after=0)
+    assert {"add", "move"} <= set(seen)

@@ -34,7 +34,8 @@ def faults(changes: dict[str, object]) -> list[tuple[str, str]]:
 
 
 def test_a_type_has_its_own_values_and_inherits_the_rest() -> None:
-    graph = load_topology(None, MIXED | {"cube.components.router.attrs.overhead_ns": 3.0})
+    one_link = {"cube.memory_map.hbm_mapping_mode": "n_to_one"}
+    graph = load_topology(None, MIXED | one_link | {"cube.components.router.attrs.overhead_ns": 3.0})
     macs = {cube: graph.node(f"sip0.cube{cube}.pe0.pe_gemm").attrs["macs_per_ns"] for cube in range(4)}
     assert macs == {0: 8192.0, 1: 8192.0, 2: 4096.0, 3: 4096.0}
     assert graph.node("sip1.cube0.pe0.pe_gemm").attrs["macs_per_ns"] == 4096.0  # its SIP has another map of types
@@ -80,7 +81,8 @@ def test_a_machine_without_types_is_the_one_it_was() -> None:
     plain = shipped().plain()
     assert isinstance(plain, dict)
     assert (plain["cube_types"], plain["sip_types"]) == ({}, {})
-    assert machine_hash(load_spec()) == "642e703b2d236af7"
+    as_shipped = {"system.address_model": "va", "cube.memory_map.hbm_mapping_mode": "n_to_one"}
+    assert machine_hash(load_spec(None, as_shipped)) == "642e703b2d236af7"
     assert machine_hash(load_spec(None, MIXED)) != machine_hash(
         load_spec(None, MIXED | {f"cube_types.wide.{GEMM}": 4.0})
     )

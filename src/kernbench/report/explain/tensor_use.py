@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.report.explain.loads import CHANNEL_LINKS
 from kernbench.report.explain.path import RunData
 from kernbench.report.runs.parts import SavedPlace
 
@@ -73,7 +74,7 @@ def tensor_uses(run: RunData, launch: int = -1) -> list[TensorUse]:
         use = found.setdefault(str(names[0]), TensorUse(str(names[0])))
         nbytes = int(ops.nbytes[row])
         _count(use, pe, memories, nbytes, is_read)
-        use.byte_hops += nbytes * len(route) // max(1, len(memories))
+        use.byte_hops += nbytes * _links_passed(places, route, memories) // max(1, len(memories))
     return [found[name] for name in sorted(found)]
 
 
@@ -83,6 +84,14 @@ def memories_of(places: Sequence[SavedPlace], route: NDArray[Any], is_read: bool
     nodes = [link.src for link in links] if is_read else [link.dst for link in links]
     found = [node for node in nodes if ".hbm_ctrl" in node or node.endswith(".sram")]
     return list(dict.fromkeys(found)) or [nodes[0] if is_read else nodes[-1]]
+
+
+def _links_passed(places: Sequence[SavedPlace], route: NDArray[Any], memories: Sequence[str]) -> int:
+    """The links to all memories of a route. Where channels have routers, bytes pass those of one channel each."""
+    of_channels = [place for place in route if places[int(place)].link_class in CHANNEL_LINKS]
+    if not any(places[int(place)].link_class == "channel router" for place in of_channels):
+        return len(route)
+    return len(route) - len(of_channels) + 2 * sum(".hbm_ctrl" in memory for memory in memories)
 
 
 def _count(use: TensorUse, pe: str, memories: list[str], nbytes: int, is_read: bool) -> None:

@@ -46,14 +46,19 @@ def burst_ns(graph: TopologyGraph, memory: str, nbytes: int, runs: int) -> float
 
 @frozen
 class AccessTime:
-    """The path of an access, from the memory to the PE, and its uncontended time: `latency_ns + nbytes / gbs`."""
+    """The path of an access, from the memory to the PE, and its uncontended time: `latency_ns + nbytes / gbs`, less for
+    one that is shorter than a flit, of which `flits_ns` is the time on all links but the narrowest.
+    """
 
     path: tuple[str, ...]
     latency_ns: float
     gbs: float
+    flits_ns: float
+    flit_bytes: int
 
     def ns(self, nbytes: int) -> float:
-        return self.latency_ns + nbytes / self.gbs
+        missing = 1 - min(nbytes, self.flit_bytes) / self.flit_bytes
+        return self.latency_ns - self.flits_ns * missing + nbytes / self.gbs
 
 
 class AccessTimes:
@@ -105,4 +110,4 @@ class AccessTimes:
             channels = memory.hbm_channels_per_pe
             latency_ns += spec.cube.hbm_burst_bytes / memory.hbm_channel_peak_gbs
             narrowest = min(narrowest, channels * memory.hbm_channel_peak_gbs)
-        return AccessTime(tuple(path[::-1]), latency_ns, narrowest)
+        return AccessTime(tuple(path[::-1]), latency_ns, narrowest, flits_ns, flit_bytes)

@@ -24,6 +24,7 @@ from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import LastFlit, Network
 from kernbench.sim_engine.fabric.progressions import each_time
 from kernbench.sim_engine.fabric.transfers import Transfer
+from kernbench.sim_engine.gc_threshold import collect_after_compiling
 
 WRITES, ENTERS, PASSES, FORKS = 1, 2, 4, 8  # bits of `State.flags`
 ROOM = 1 << 10  # entries to begin with
@@ -265,6 +266,8 @@ class BufferedFlits:
         """
         state = self._state
         self._move(min(until, other_ns), self._longest + 1, *self._rules, *state)
+        if self.is_compiled:
+            collect_after_compiling("buffer_loop")
         counts: list[int] = state.counts.tolist() if self.is_compiled else state.counts
         self.next_ns, self.moved_to_ns = float(state.clock[loop.NEXT_NS]), float(state.clock[loop.NOW_NS])
         if counts[loop.PASSAGES]:
