@@ -38,6 +38,7 @@ def test_the_roofline_of_a_saved_launch_is_that_of_the_run(reported: tuple[Path,
     found = launch_rooflines(open_run(run))
     assert len(found) == len(expected) > 0
     for one, other in zip(found, expected, strict=True):
+        assert one.share == pytest.approx(other["share"])
         assert (one.intensity, one.gflops) == pytest.approx((other["intensity"], other["gflops"]))
         assert (one.peak_gflops, one.peak_gbs) == pytest.approx((other["peak"]["gflops_f16"], other["peak"]["hbm_gbs"]))
 

@@ -8,7 +8,7 @@ import click
 
 from kernbench.cli.options import print_json, refuse_two_scopes
 from kernbench.cli.terminal import painter
-from kernbench.common.units import format_ns
+from kernbench.common.units import counted, format_ns
 from kernbench.report.explain.diff import Difference, Row, diff_runs, differences
 from kernbench.report.explain.headline import wrapped
 from kernbench.report.runs.saved_run import open_run
@@ -73,7 +73,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     ]
     if rest:
         a, b = (sum(getattr(row, name) or 0.0 for row in rest) for name in ("a_ns", "b_ns"))
-        lines.append((f"{len(rest)} others", _time(a), _time(b), _signed(b - a), ""))
+        lines.append((counted(len(rest), "other"), _time(a), _time(b), _signed(b - a), ""))
     total = sum(row.delta_ns for row in rows)
     lines.append(("sum", "", "", _signed(total), ""))
     width = min(70, max(len(line[0]) for line in lines))

@@ -18,7 +18,7 @@ from kernbench.report.explain.as_text import explanation_as_text
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.explanation import explain as explain_run
 from kernbench.report.explain.headline import main_scope, scope_id, scope_name
-from kernbench.report.explain.what_if import TARGETS, WhatIf, what_ifs
+from kernbench.report.explain.what_if import TARGETS, WhatIf, targets_of, what_ifs
 from kernbench.report.runs.saved_run import SavedRun, open_run
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.bench_runner import RunOptions, run_bench
@@ -89,7 +89,8 @@ def explain(
         data["what_if"] = [one.as_json() for one in found]
         print_json(data)
         return 0
-    click.echo(explanation_as_text(explanation, title, painter(), next_of(saved, explanation, run)))
+    free = [] if found else what_ifs(saved, explanation, targets_of(saved.graph.spec))
+    click.echo(explanation_as_text(explanation, title, painter(), next_of(saved, explanation, run), free))
     if found:
         click.echo("\nWhat if (the estimate takes the component out of this path only)")
         for one in found:

@@ -16,7 +16,6 @@ from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.page import run_as_html
 from kernbench.report.explain.verdict import verdict_of
-from kernbench.report.explain.what_if import component_of
 from kernbench.report.run_command import NextStep, RunCommand
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.runtime_api.user_module import is_file, split_identifier
@@ -31,7 +30,7 @@ def next_of(saved: SavedRun, explanation: Explanation, folder: str) -> NextStep:
     """What to run next, after an explanation."""
     verdict = verdict_of(explanation)
     command = replace(command_of(saved, folder), is_explained=True)
-    return command.next_step(verdict.cause, component_of(verdict))
+    return command.next_step(verdict.cause)
 
 
 def command_of(saved: SavedRun, folder: str) -> RunCommand:

@@ -47,13 +47,12 @@ def show_run(figures: RunFigures, command: RunCommand, oplog: str | None, *, ful
 def verdict_as_json(result: BenchResult, command: RunCommand) -> dict[str, object] | None:
     """The verdict with what to run next, or None if it would take too long to find."""
     from kernbench.report.explain.verdict import verdict_of
-    from kernbench.report.explain.what_if import component_of
 
     found = _explained(result, command.saved)
     if found is None:
         return None
     verdict = verdict_of(found)
-    return verdict.as_json(command.next_command(verdict.cause, component_of(verdict)))
+    return verdict.as_json(command.next_command(verdict.cause))
 
 
 def _explained(result: BenchResult, saved: str | None) -> Explanation | None:

@@ -68,7 +68,7 @@ def web(
     return 0
 
 
-def _next_step(run: SavedRun, cause: str, component: str | None) -> NextStep:
+def _next_step(run: SavedRun, cause: str) -> NextStep:
     """What to run next. The server imports no user's file, so that only shipped benches advise parameters here."""
     from kernbench.cli.run_page import command_of
     from kernbench.report.run_command import RunCommand
@@ -76,8 +76,8 @@ def _next_step(run: SavedRun, cause: str, component: str | None) -> NextStep:
 
     folder, about = str(run.path), run.manifest
     if is_file(split_identifier(about.identifier)[0]):
-        return RunCommand(about.command, about.bench, folder).next_step(cause, component)
-    return command_of(run, folder).next_step(cause, component)
+        return RunCommand(about.command, about.bench, folder, is_explained=True).next_step(cause)
+    return command_of(run, folder).next_step(cause)
 
 
 def _export(folders: tuple[str, ...], name: str) -> int:

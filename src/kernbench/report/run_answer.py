@@ -11,7 +11,6 @@ from kernbench.common.units import format_ns
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.verdict import Verdict, verdict_of
-from kernbench.report.explain.what_if import component_of
 from kernbench.report.paint import Paint, plain
 from kernbench.report.run_command import RunCommand
 from kernbench.report.run_figures import RunFigures
@@ -90,10 +89,9 @@ def _hint(bound: Verdict, command: RunCommand) -> str:
 
 
 def _commands(bound: Verdict | None, command: RunCommand) -> list[tuple[str, str]]:
-    """What to try (as the bench advises, else a what-if without the bottleneck), and where to look."""
+    """What to try (as the bench advises, else an explanation with lines), and where to look."""
     folder = shlex.quote(command.folder)
-    free = None if bound is None else component_of(bound)
-    explained = f"kernbench explain {folder}{'' if free is None else f' --what-if {free}'}"
+    explained = f"kernbench explain {folder}"
     saving = f"{shlex.join(command.command)} --save {folder}"
     advice = None if bound is None else command.advice(bound.cause)
     if advice is not None:

@@ -49,13 +49,13 @@ class RunCommand:
             for name, value in self.advised(cause).items()
         )
 
-    def next_step(self, cause: str, component: str | None = None) -> NextStep:
+    def next_step(self, cause: str) -> NextStep:
         """What to run next, and what that changes."""
-        return NextStep(self.next_command(cause, component), self.change(cause))
+        return NextStep(self.next_command(cause), self.change(cause))
 
-    def next_command(self, cause: str, component: str | None = None) -> str:
-        """What to run next: as advised, else the command that saves the run. Of a saved one: what it would gain if the
-        component that owns the cause were free; else its explanation, and then its timeline.
+    def next_command(self, cause: str) -> str:
+        """What to run next: as advised, else the command that saves the run; of a saved one its explanation, and then
+        its timeline. It never changes the machine.
         """
         folder = shlex.quote(self.folder)
         advice = self.advice(cause)
@@ -63,8 +63,6 @@ class RunCommand:
             return advice
         if self.saved is None:
             return f"{shlex.join(self.command)} --save {folder}"
-        if component is not None:
-            return f"kernbench explain {folder} --what-if {component}"
         return f"kernbench {'web' if self.is_explained else 'explain'} {folder}"
 
 

@@ -156,8 +156,7 @@ def _path(shelf: Shelf, request: Request) -> Json:
 def _answer(shelf: Shelf, request: Request) -> Json:
     view = _view(shelf, request)
     found = answer(view, request.query_params.get("scope"))
-    component = found["component"]
-    step = shelf.next_step(view, str(found["cause"]), None if component is None else str(component))
+    step = shelf.next_step(view, str(found["cause"]))
     return {**found, "command": step.command, "change": step.change}
 
 

@@ -21,7 +21,7 @@ from kernbench.report.explain.measured import is_alike
 from kernbench.report.explain.path import Scope
 from kernbench.report.explain.stalls import stalls_of
 from kernbench.report.explain.verdict import verdict_of
-from kernbench.report.explain.what_if import component_of, machine_with, targets_of, what_ifs
+from kernbench.report.explain.what_if import machine_with, targets_of, what_ifs
 from kernbench.report.runs.layout import KINDS
 from kernbench.web.machine_map import Json
 from kernbench.web.run_view import RunView
@@ -196,7 +196,6 @@ def answer(view: RunView, scope: str | None) -> Json:
         "sentence": bound.sentence,
         "cls": bound.cls,
         "cause": bound.cause,
-        "component": component_of(bound),
         "sums": class_sums(path_columns.cls, path_columns.t1 - path_columns.t0),
         "lane": _main_lane(view, path_columns),
         "lines": [{"i": line.index, "name": line.name, "text": line.text} for line in view.run.lines],

@@ -53,7 +53,7 @@ class Shelf:
         self,
         folders: Sequence[Path],
         machine: TopologyGraph,
-        next_step: Callable[[SavedRun, str, str | None], NextStep] | None = None,
+        next_step: Callable[[SavedRun, str], NextStep] | None = None,
     ) -> None:
         for folder in folders:
             if not folder.exists():
@@ -87,11 +87,11 @@ class Shelf:
             self._entries = list(found.values())
             return self._entries
 
-    def next_step(self, view: RunView, cause: str, component: str | None) -> NextStep:
-        """What to run next, for the cause that the verdict names and the component that owns it."""
+    def next_step(self, view: RunView, cause: str) -> NextStep:
+        """What to run next, for the cause that the verdict names."""
         if self._next_step is None:
             return NextStep(f"kernbench explain {shlex.quote(str(view.run.path))}")
-        return self._next_step(view.run, cause, component)
+        return self._next_step(view.run, cause)
 
     def _entry(self, path: Path) -> Entry:
         mark = _mark(path)

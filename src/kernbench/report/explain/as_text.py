@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kernbench.common.units import format_ns
+from kernbench.common.units import counted, format_ns
 from kernbench.report.explain.calls import longest_calls, numbered_launches
 from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import OUTSIDE, Explanation
 from kernbench.report.explain.finish import finish_of
-from kernbench.report.explain.headline import headline, scope_id, wrapped
+from kernbench.report.explain.headline import headline, main_scope, scope_id, wrapped
 from kernbench.report.explain.stalls import stalls_of
 from kernbench.report.explain.verdict import verdict_of
+from kernbench.report.explain.what_if import WhatIf
 from kernbench.report.paint import Paint
 from kernbench.report.run_command import NextStep
 
 BAR = 24
 MOST_LINES = 12
+MOST_FREE = 3  # parts of the machine
 MOST_CALLS = 6  # lines of the program
 
 
-def explanation_as_text(explanation: Explanation, title: str, paint: Paint, step: NextStep) -> str:
-    """The whole explanation; `step` is what to run next."""
+def explanation_as_text(
+    explanation: Explanation, title: str, paint: Paint, step: NextStep, free: Sequence[WhatIf]
+) -> str:
+    """The whole explanation; `step` is what to run next, `free` are estimates for parts of the machine."""
     lines = [f"{title}: {format_ns(explanation.scope.total_ns)}", "", *_sentences(explanation)]
     lines.append(f"  Next: {step.command}")
     if step.change:
@@ -51,15 +55,20 @@ def explanation_as_text(explanation: Explanation, title: str, paint: Paint, step
     lines += ["", paint("Engines: busy, and idle by what they waited for", "title"), *_lanes(explanation)]
     lines += ["", paint("Largest stalls", "title")]
     lines += [wrapped(f"{at}. {stall.text} ({stall.share:.1%})") for at, stall in enumerate(stalls_of(explanation), 1)]
+    free = sorted((one for one in free if one.gain_ns > 0), key=lambda one: (-one.gain_ns, one.name))[:MOST_FREE]
+    if free:
+        lines += ["", paint("The machine, not the program: if a part were free (--what-if NAME measures it)", "title")]
+        width = max(len(one.name) for one in free)
+        lines += [f"  {one.name:<{width}}  {format_ns(one.estimated_ns):>10}  {-one.share:7.1%}" for one in free]
     return "\n".join(lines)
 
 
 def _sentences(explanation: Explanation) -> Iterator[str]:
-    """What bounded the scope; of a whole run also what bounded its launches."""
-    run, sentence = explanation.run, verdict_of(explanation).sentence
+    """What bounded the scope; of a whole run also what bounded its launches, if that is another cause."""
+    run, verdict = explanation.run, verdict_of(explanation)
     is_whole = scope_id(run, explanation.scope) == "run" and bool(run.launches)
-    yield wrapped(f"{'All: ' * is_whole}{sentence}")
-    if is_whole:
+    yield wrapped(f"{'All: ' * is_whole}{verdict.sentence}")
+    if is_whole and verdict_of(main_scope(run)).cause != verdict.cause:
         yield wrapped(headline(run))
 
 
@@ -68,7 +77,7 @@ def _bars(explanation: Explanation, sums: Mapping[str, float], solid: bool = Fal
     shown = dict(list(sums.items())[:MOST_LINES])
     rest = sum(sums.values()) - sum(shown.values())
     if rest:
-        shown[f"{len(sums) - MOST_LINES} others"] = rest
+        shown[counted(len(sums) - MOST_LINES, "other")] = rest
     width = max(map(len, shown), default=0)
     for name, ns in shown.items():
         mark = "#" if solid or name in WORK else "/"

@@ -21,6 +21,8 @@ class LaunchRoofline:
     gflops: float
     peak_gflops: float
     peak_gbs: float
+    share: float  # of its own roofline, as `kernbench run` prints it: the least time of its work over its time
+    bound: str  # compute or memory
 
 
 def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
@@ -43,6 +45,7 @@ def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
             read / ports_gbs,
             written / ports_gbs,
         )
+        compute_ns = sum(pe.compute_ns for pe in launch.pes) / (len(launch.pes) + launch.idle_pes)
         found.append(
             LaunchRoofline(
                 launch.index,
@@ -51,6 +54,8 @@ def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
                 launch.flops / exec_ns if exec_ns else 0.0,
                 peak.gflops,
                 launch.bytes_hbm / memory_ns if memory_ns else peak.gbs,
+                max(compute_ns, memory_ns) / exec_ns if exec_ns else 0.0,
+                "compute" if compute_ns >= memory_ns else "memory",
             )
         )
     return found

@@ -19,20 +19,9 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from kernbench.common.errors import UsageError
-from kernbench.report.explain.classes import (
-    COMMUNICATION,
-    CREDIT,
-    FETCH_STORE,
-    GEMM,
-    ISSUE,
-    LATENCY,
-    LAUNCH,
-    MATH,
-)
+from kernbench.report.explain.classes import COMMUNICATION, CREDIT, ISSUE
 from kernbench.report.explain.explanation import Explanation
-from kernbench.report.explain.finding import CHAIN, DISTANCE, IMBALANCE, OVERLAP, SMALL_TRANSFERS
 from kernbench.report.explain.gains import Gains, Target
-from kernbench.report.explain.verdict import Verdict
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
@@ -149,25 +138,9 @@ TARGETS: Mapping[str, Target] = {
 }
 
 
-_OF_CAUSE = {DISTANCE: "ucie", SMALL_TRANSFERS: None, IMBALANCE: None, CHAIN: None, OVERLAP: None}
-_OF_CLASS = {
-    GEMM: "pe_gemm", MATH: "pe_math", FETCH_STORE: "pe_fetch_store", COMMUNICATION: "pe_ipcq", CREDIT: "pe_ipcq",
-    LATENCY: "pe_dma", ISSUE: "pe_scheduler", LAUNCH: "launch",
-}  # fmt: skip
-
-
 def targets_of(spec: MachineSpec) -> list[str]:
     """The components of a machine that can be made free: few machines have direct links between SIPs."""
     return [name for name in TARGETS if name != SIP_LINK or spec.system.sips.links is not None]
-
-
-def component_of(bound: Verdict) -> str | None:
-    """The component to make free that corresponds to a verdict; None for causes that no single one owns."""
-    if bound.cause in _OF_CAUSE:
-        return _OF_CAUSE[bound.cause]
-    if bound.link_class:
-        return next((name for name, target in TARGETS.items() if bound.link_class in target.links), None)
-    return _OF_CLASS.get(bound.cls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ export function startExplain(place, fail) {
   function draw(found) {
     const by = BY.some(([name]) => name === state.by) ? state.by : 'class';
     const rows = [...found.tables[by]].sort((p, q) => q.ns - p.ns), total = rows.reduce((x, r) => x + r.ns, 0), most = Math.max(...rows.map(r => r.ns), 1e-9);
-    const columns = roomOf(place) >= 960 ? 2 : 1, wide = Math.min(roomOf(place), 1500) / columns - 50;
+    const wide = Math.min(roomOf(place), 1500) - 50;
     show(place, h('div', {class: 'page'},
       h('section', {class: 'card'}, h('h2', {}, 'Critical path'),
         h('div', {class: 'switch', role: 'group', 'aria-label': 'By'}, BY.map(([name, text]) => h('button', {'aria-pressed': by === name ? 'true' : 'false', onclick: () => { change({by: name}); draw(found); }}, text))),
@@ -38,7 +38,7 @@ export function startExplain(place, fail) {
         found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found, measure), found.what_if)) : empty('No component has a share in this path.'),
         h('p', {class: 'muted'}, 'The estimate takes the component out of this path alone. Measured may be less, where another path is soon as long, or more, where others waited behind it. Measure runs the bench again with the component made free, and keeps that run beside this one. The same as a command:'),
         command(`kernbench explain ${run.a.dir}${scopeFlag()} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free`)),
-      h('section', {class: 'card'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
+      h('section', {class: 'card all'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
 }

@@ -28,7 +28,7 @@ export function startSearch(tools) {
   input.addEventListener('focus', () => { if (input.value.trim()) ask(); });
   input.addEventListener('keydown', event => {
     if (event.key === 'Escape') { input.value = ''; hits.hidden = true; change({q: ''}); input.blur(); }
-    if (event.key === 'Enter') hits.querySelector('.hit')?.click();
+    if (event.key === 'Enter' && input.value.trim()) { clearTimeout(timer); find(input.value.trim(), hits, true).then(() => hits.querySelector('.hit')?.click()); }
     if (event.key === 'ArrowDown') { hits.querySelector('.hit')?.focus(); event.preventDefault(); }
   });
   hits.addEventListener('keydown', event => {
@@ -68,7 +68,7 @@ async function find(q, hits, open) {
   show(hits, groups.length ? [h('p', {class: 'muted total'}, `${count(total)} found`, groups.length > 1 && groups.map(([name, title]) => [' · ', h('button', {class: 'plain', onclick: () => hits.querySelector(`[data-group=${name}]`).scrollIntoView()}, `${title} ${count(answer[name].count)}`)])), groups.map(([name, title]) => [
     h('h4', {'data-group': name}, `${title} (${answer[name].hits.length < answer[name].count ? `first ${answer[name].hits.length} of ` : ''}${count(answer[name].count)})`),
     answer[name].hits.map(hit => h('button', {class: 'hit', onclick: () => { hits.hidden = true; go(name, hit); }},
-      name === 'ops' ? `op ${hit.id}  ${hit.text}  ${hit.op.kind_name}, ${hit.op.line ? `${hit.op.line.file}:${hit.op.line.number}` : ''}` : hit.text)),
+      name === 'ops' ? `op ${hit.id}  ${hit.text}  ${[hit.op.kind_name, hit.op.line && `${hit.op.line.file}:${hit.op.line.number}`].filter(Boolean).join(', ')}` : hit.text)),
   ])] : h('p', {class: 'muted'}, `Nothing has “${q}” in its name. Try a part of it: pe3, hbm, exp.`));
   hits.hidden = false;
   hits.scrollTop = 0;

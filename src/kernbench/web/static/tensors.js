@@ -71,8 +71,8 @@ function roofline(launches, width) {
   const at = (v, a, b, from, to) => from + (Math.log(v / a) / Math.log(b / a)) * (to - from);
   const px = v => at(v, x0, x1, L, W - R).toFixed(1), py = v => at(v, y0, y1, H - B, T).toFixed(1);
   const tens = (a, b) => { const found = []; for (let n = Math.ceil(Math.log10(a)); 10 ** n <= b; n++) found.push(10 ** n); return found; };
-  const share = p => p.gflops / Math.min(p.peak_gflops, p.intensity * p.peak_gbs);
-  const text = p => `launch ${p.index}, ${p.name}: ${sig(p.intensity)} flops per byte, ${sig(p.gflops)} GFLOP/s, ${pct(share(p))} of the roof`;
+  const peak = p => p.gflops / Math.min(p.peak_gflops, p.intensity * p.peak_gbs);
+  const text = p => `launch ${p.index}, ${p.name}: ${sig(p.intensity)} flops per byte, ${sig(p.gflops)} GFLOP/s, ${pct(p.share)} of its ${p.bound} roofline (${pct(peak(p))} of the roof drawn, which is that of GEMM)`;
   return h('div', {class: 'plot roofline'}, s('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': 'Launches on the roofline'},
     tens(x0, x1).map(v => [s('line', {x1: px(v), x2: px(v), y1: T, y2: H - B, class: 'grid'}), s('text', {x: px(v), y: H - B + 14, 'text-anchor': 'middle', text: String(v)})]).flat(),
     tens(y0, y1).map(v => [s('line', {x1: L, x2: W - R, y1: py(v), y2: py(v), class: 'grid'}), s('text', {x: L - 5, y: Number(py(v)) + 4, 'text-anchor': 'end', text: count(v)})]).flat(),
