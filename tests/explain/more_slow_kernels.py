@@ -348,6 +348,11 @@ def bench_steps(torch):
         torch.launch("step", step, x)
 
 
+@bench(name="small-step", description="one launch with little to do")
+def bench_small_step(torch):
+    torch.launch("step", step, ones(torch, (8, 64), "x", ONE_CUBE))
+
+
 def ping_pong(x, tl):
     block = tl.load(x.local)
     for _ in range(10):

@@ -134,10 +134,11 @@ def test_the_gain_of_a_placement_is_what_the_advised_placement_gains(name, param
     assert verdict_of(scope).gain == pytest.approx(measured, abs=0.10)
 
 
-def with_params(name, params):
+def with_params(name, params, machine=None):
     spec = resolve(f"{MORE_SLOW}:{name}")
-    options = RunOptions(device="sip:0", op_log=OpLog())
-    run = live_run(run_bench(spec.run, load_topology(None, SMALL), options, name=spec.name, params=params))
+    options = RunOptions(device="sip:0" if machine is None else "all", op_log=OpLog())
+    graph = load_topology(None, SMALL if machine is None else machine)
+    run = live_run(run_bench(spec.run, graph, options, name=spec.name, params=params))
     assert run is not None
     return run
 
@@ -169,6 +170,10 @@ def test_launches_of_two_sips_at_the_same_time_are_not_advised_away():
     assert run is not None
     assert len(run.launches) == 2
     assert "launch" not in {one.cause for one in PathCauses(main_scope(run)).findings()}
+    one_each = with_params("small-step", {}, {**SMALL, "system.sips.count": 2})
+    scope = main_scope(one_each)
+    assert max(scope.by_class, key=lambda name: scope.by_class[name]) == "launch"
+    assert verdict_of(scope).cause != "launch"
 
 
 @pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")

@@ -113,7 +113,7 @@ def _first_clause(what: str) -> str:
 def _largest(explanation: Explanation) -> Verdict:
     """The largest class of time: work, or a wait that no single cause explains."""
     sums = explanation.by_class
-    many = len(explanation.run.launches) > 1 and explanation.scope.launch < 0
+    many = len({segment.launch for segment in explanation.path if segment.cls == LAUNCH}) > 1  # one after the other
     named = {cls: ns for cls, ns in sums.items() if cls != LAUNCH or many} or sums
     cls = max(named, key=lambda name: named[name], default=HOST)
     ns = named.get(cls, 0.0)
