@@ -189,6 +189,7 @@ def test_contents_energy_and_hbm_traffic_do_not_depend_on_the_mode(model: str) -
         for mode in ("n_to_one", "one_to_one")
     ]
     for result in results:
+        assert result.ok
         assert np.all(result.returned[0] == np.float64(7))
     energies = [energy_of(result) for result in results]
     assert energies[0].run.joules == energies[1].run.joules
