@@ -5,11 +5,12 @@ the others all-gather (van de Geijn's algorithm). In a reduce all ranks send a c
 rank and sends it to the root, whose addend is the last. So a link carries the bytes about once, and a chunk makes two
 hops, however many ranks there are.
 
-Chunks are relayed by rank after rank, beginning at another one on every PE. The first round runs `LAG` chunks ahead of
-the second. Chunks are so short that all PEs together have `IN_FLIGHT_BYTES` in flight: enough for the link, and not
-more, since what the first round sends too early delays the second. There is no deadlock: consider the rank that has
-made least progress. What it waits for was sent by ranks that are further ahead; and a send waits for the one `WINDOW`
-chunks before it, which the slowest rank has received already, since `WINDOW` exceeds `LAG`.
+Chunks are relayed by rank after rank, beginning at another one on every PE. The first round runs `lag_of` chunks ahead
+of the second: further in a reduce of many ranks, whose relays wait for an addend of each. Chunks are so short that all
+PEs together have `IN_FLIGHT_BYTES` in flight: enough for the link, and not more, since what the first round sends too
+early delays the second. There is no deadlock: consider the rank that has made least progress. What it waits for was
+sent by ranks that are further ahead; and a send waits for the one a window of chunks before it, which the slowest rank
+has received already, since the window exceeds the lag.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 __all__ = ["kernel", "kernel_args"]
 
 COLLECTIVES = ("broadcast", "reduce")
-LAG = 2
-WINDOW = LAG + 1
+LAG, LONG_LAG = 2, 4
+MANY_RANKS = 9
 IN_FLIGHT_BYTES = 48 * 1024  # what a SIP's link carries in about the time of two rounds
 ALL_PES = (True, True)
 
@@ -45,14 +46,19 @@ def relayed(spans: Sequence[Span], relays: Sequence[int], first: int) -> list[Re
     return [Relayed(span, relays[(first + at) % len(relays)]) for at, span in enumerate(spans)]
 
 
-def live(n: int) -> int:
+def lag_of(collective: str, n: int) -> int:
+    """How many chunks the first round is ahead of the second with n ranks."""
+    return LONG_LAG if collective == "reduce" and n >= MANY_RANKS else LAG
+
+
+def live(n: int, lag: int) -> int:
     """Chunks in TCM at a time with n ranks: received ahead, being sent, being stored, loaded ahead, and sums."""
-    return n * (AHEAD + 1 + WINDOW) + (AHEAD + 1) + LAG + 3
+    return n * (AHEAD + 1 + lag + 1) + (AHEAD + 1) + lag + 3
 
 
-def chunk_of(chunk_bytes: int, n_pes: int) -> int:
+def chunk_of(chunk_bytes: int, n_pes: int, window: int) -> int:
     """The length of chunks with `n_pes` PEs: whole bursts, at most `chunk_bytes`."""
-    fair = IN_FLIGHT_BYTES // (WINDOW * n_pes)
+    fair = IN_FLIGHT_BYTES // (window * n_pes)
     return min(chunk_bytes, max(fair - fair % BURST_BYTES, BURST_BYTES))
 
 
@@ -83,15 +89,16 @@ def kernel(
     relays = [rank for rank in range(n_sips) if rank != root]
     if not relays:
         return
+    lag = lag_of(collective, n_sips)
     channel = CollectiveChannel(
         tl,
         t_ptr,
         op=op,
-        chunk_bytes=chunk_of(chunk_bytes, len(cubes) * len(pes)),
+        chunk_bytes=chunk_of(chunk_bytes, len(cubes) * len(pes), lag + 1),
         work_bytes=work_bytes,
         slot_size=slot_size,
-        live=live(n_sips),
-        window=WINDOW,
+        live=live(n_sips, lag),
+        window=lag + 1,
     )
     chunks = relayed(channel.spans(n), relays, channel_of(tl, ALL_PES)[0])
     if collective == "broadcast":
@@ -133,13 +140,14 @@ def reduce_scatter(
     mine = _counts(chunks, rank)
     messages = {k: channel.receives(f"rank_{k}", mine) for k in relays if k != rank}
     own: deque[TensorHandle] = deque()
-    for step in range(len(chunks) + LAG):
+    lag = lag_of("reduce", len(relays) + 1)
+    for step in range(len(chunks) + lag):
         if step < len(chunks):
             if chunks[step].relay == rank:
                 own.append(next(loads))
             else:
                 channel.send(f"rank_{chunks[step].relay}", next(loads))
-        if step >= LAG and chunks[step - LAG].relay == rank:
+        if step >= lag and chunks[step - lag].relay == rank:
             addends = (own.popleft() if k == rank else next(messages[k]) for k in relays)
             channel.send(f"rank_{root}", reduce(channel.combine, addends))
 
