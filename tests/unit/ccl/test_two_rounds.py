@@ -35,8 +35,9 @@ def test_all_pes_together_have_as_much_in_flight_as_the_link_carries_in_two_roun
 
 
 def test_the_first_round_is_further_ahead_in_a_reduce_of_many_ranks() -> None:
-    assert [lag_of("reduce", n) for n in (2, 8, 9, 16)] == [2, 2, 4, 4]
-    assert [lag_of("broadcast", n) for n in (2, 8, 9, 16)] == [2, 2, 2, 2]
+    assert [lag_of("reduce", n, 8192) for n in (2, 8, 9, 16)] == [2, 2, 4, 4]
+    assert [lag_of("reduce", 16, nbytes) for nbytes in (128, 16384, 32768)] == [4, 4, 2]
+    assert [lag_of("broadcast", n, 8192) for n in (2, 8, 9, 16)] == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize(("nbytes", "root"), [(65536, 0), (50002, 9)])

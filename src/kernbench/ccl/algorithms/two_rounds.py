@@ -6,11 +6,11 @@ rank and sends it to the root, whose addend is the last. So a link carries the b
 hops, however many ranks there are.
 
 Chunks are relayed by rank after rank, beginning at another one on every PE. The first round runs `lag_of` chunks ahead
-of the second: further in a reduce of many ranks, whose relays wait for an addend of each. Chunks are so short that all
-PEs together have `IN_FLIGHT_BYTES` in flight: enough for the link, and not more, since what the first round sends too
-early delays the second. There is no deadlock: consider the rank that has made least progress. What it waits for was
-sent by ranks that are further ahead; and a send waits for the one a window of chunks before it, which the slowest rank
-has received already, since the window exceeds the lag.
+of the second: further in a reduce of many ranks, whose relays wait for an addend of each, unless it is so long that the
+wait does not matter. Chunks are so short that all PEs together have `IN_FLIGHT_BYTES` in flight: enough for the link,
+and not more, since what the first round sends too early delays the second. There is no deadlock: consider the rank that
+has made least progress. What it waits for was sent by ranks that are further ahead; and a send waits for the one a
+window of chunks before it, which the slowest rank has received already, since the window exceeds the lag.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["kernel", "kernel_args"]
 
 COLLECTIVES = ("broadcast", "reduce")
 LAG, LONG_LAG = 2, 4
-MANY_RANKS = 9
+MANY_RANKS, LONG_BYTES = 9, 16 * 1024  # ranks that make the lag longer; bytes of a PE for which it gains nothing
 IN_FLIGHT_BYTES = 48 * 1024  # what a SIP's link carries in about the time of two rounds
 ALL_PES = (True, True)
 
@@ -46,9 +46,9 @@ def relayed(spans: Sequence[Span], relays: Sequence[int], first: int) -> list[Re
     return [Relayed(span, relays[(first + at) % len(relays)]) for at, span in enumerate(spans)]
 
 
-def lag_of(collective: str, n: int) -> int:
-    """How many chunks the first round is ahead of the second with n ranks."""
-    return LONG_LAG if collective == "reduce" and n >= MANY_RANKS else LAG
+def lag_of(collective: str, n: int, nbytes: int) -> int:
+    """How many chunks the first round is ahead of the second with n ranks and so many bytes on a PE."""
+    return LONG_LAG if collective == "reduce" and n >= MANY_RANKS and nbytes <= LONG_BYTES else LAG
 
 
 def live(n: int, lag: int) -> int:
@@ -89,7 +89,7 @@ def kernel(
     relays = [rank for rank in range(n_sips) if rank != root]
     if not relays:
         return
-    lag = lag_of(collective, n_sips)
+    lag = lag_of(collective, n_sips, n * t_ptr.itemsize)
     channel = CollectiveChannel(
         tl,
         t_ptr,
@@ -103,8 +103,10 @@ def kernel(
     chunks = relayed(channel.spans(n), relays, channel_of(tl, ALL_PES)[0])
     if collective == "broadcast":
         (scatter if sip_rank == root else relay)(channel, part, chunks, relays, sip_rank, root)
+    elif sip_rank == root:
+        gather(channel, part, chunks, relays)
     else:
-        (gather if sip_rank == root else reduce_scatter)(channel, part, chunks, relays, sip_rank, root)
+        reduce_scatter(channel, part, chunks, relays, sip_rank, root, lag)
 
 
 def scatter(
@@ -133,14 +135,19 @@ def relay(
 
 
 def reduce_scatter(
-    channel: CollectiveChannel, ptr: int, chunks: Sequence[Relayed], relays: Sequence[int], rank: int, root: int
+    channel: CollectiveChannel,
+    ptr: int,
+    chunks: Sequence[Relayed],
+    relays: Sequence[int],
+    rank: int,
+    root: int,
+    lag: int,
 ) -> None:
     """The ranks of a reduce but the root: addends go to their relays, and the sums of own chunks to the root."""
     loads = channel.addends(((ptr, each.span) for each in chunks), len(relays) + 1)
     mine = _counts(chunks, rank)
     messages = {k: channel.receives(f"rank_{k}", mine) for k in relays if k != rank}
     own: deque[TensorHandle] = deque()
-    lag = lag_of("reduce", len(relays) + 1)
     for step in range(len(chunks) + lag):
         if step < len(chunks):
             if chunks[step].relay == rank:
@@ -152,9 +159,7 @@ def reduce_scatter(
             channel.send(f"rank_{root}", reduce(channel.combine, addends))
 
 
-def gather(
-    channel: CollectiveChannel, ptr: int, chunks: Sequence[Relayed], relays: Sequence[int], rank: int, root: int
-) -> None:
+def gather(channel: CollectiveChannel, ptr: int, chunks: Sequence[Relayed], relays: Sequence[int]) -> None:
     """The root of a reduce: the sum of every chunk comes from its relay, and the own addend is the last."""
     count = len(relays) + 1
     loads = channel.addends(((ptr, each.span) for each in chunks), count)
