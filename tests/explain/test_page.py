@@ -143,6 +143,15 @@ def test_a_tensor_is_where_its_bytes_were_read(run: Path) -> None:
 
 
 @pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
+def test_names_of_folders_and_what_was_measured_beside_a_run_are_text(run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(run, tmp_path / "<img src=x onerror=alert(1)>")
+    assert called("explain", folder, "--html", tmp_path / "run.html").exit_code == 0
+    page = (tmp_path / "run.html").read_text()
+    assert "<img" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+
+
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 @pytest.mark.parametrize("name", ["run.txt", "missing/run.html"])
 def test_a_page_that_cannot_be_written_is_refused(run: Path, tmp_path: Path, name: str) -> None:
     done = called("explain", run, "--html", tmp_path / name)
