@@ -539,3 +539,39 @@ def test_rows_that_are_read_together_take_the_times_of_single_flits(monkeypatch)
         seen.append((launch.ns, launch.launch.bytes_hbm, sim.total_ns))
     assert seen[0] == seen[1]
     assert joined == [32] * 128
+
+
+def test_the_addresses_of_a_descriptors_block_are_those_of_triton():
+    """Blocks inside, across an edge and before the first element, of a matrix whose rows are 48 elements apart."""
+    from triton.runtime.interpreter import TensorDescHandle
+
+    from kernbench.triton.builder import _block_of
+    from kernbench.triton.internals import Handle, core
+
+    def number(n, dtype=core.int32):
+        return Handle(np.array([n], dtype=np.uint64 if dtype is not core.int32 else np.int32), dtype)
+
+    base = number(4096, core.pointer_type(core.float16))
+    desc = TensorDescHandle(base, [number(20), number(40)], [number(48), number(1)], [8, 16], "zero")
+    for row, column in ((0, 0), (8, 16), (3, 24), (12, 24), (16, 0), (-1, 8), (0, 32)):
+        at = [number(row), number(column)]
+        (ptrs, mask), (expected, inside) = _block_of(desc, at), desc.materialize_pointers(at)
+        assert ptrs.dtype == expected.dtype
+        assert ptrs.data.dtype == expected.data.dtype == np.uint64
+        np.testing.assert_array_equal(ptrs.data, expected.data)
+        np.testing.assert_array_equal(getattr(mask, "data", mask), getattr(inside, "data", inside))
+
+
+@triton.jit
+def gather_rows(x, rows, out, M, N: tl.constexpr, R: tl.constexpr):
+    table = tl.make_tensor_descriptor(x, shape=[M, N], strides=[N, 1], block_shape=[1, N])
+    found = table.gather(tl.load(rows + tl.arange(0, R)), 0)
+    tl.store(out + tl.arange(0, R)[:, None] * N + tl.arange(0, N)[None, :], found)
+
+
+def test_a_descriptor_gathers_rows_by_their_numbers():
+    x = torch.arange(32 * 64, dtype=torch.float32).reshape(32, 64)
+    rows, out = torch.tensor([3, 1, 7, 31, 2, 2, 9, 11], dtype=torch.int32), torch.zeros(8, 64)
+    with simulated():
+        gather_rows[(1,)](x, rows, out, 32, 64, 8)
+    assert torch.equal(out, x[rows.long()])

@@ -41,6 +41,10 @@ OTHERS = frozenset((
 ))  # fmt: skip
 
 
+_WHOLE_BLOCKS: dict[Any, tuple[Any, Any]] = {}  # by shape, strides, size: addresses from the first one on, and the mask
+_MOST_BLOCKS = 256
+_ALIGNED_BYTES = 16  # of a block's first address, which Triton asserts
+
 _FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
 
 
@@ -68,6 +72,31 @@ def _combined(combine: Callable[[Any, Any], Any], x: Any, y: Any, dtype: Any) ->
         return combine(x, y)
     wide = [_as_torch(each).view(torch.bfloat16).float().numpy() for each in (x, y)]
     return torch.from_numpy(combine(*wide)).bfloat16().view(torch.uint16).numpy()
+
+
+def _block_of(desc: Any, indices: Any) -> tuple[Any, Any]:
+    """The addresses of a descriptor's block, and which are inside. Those of a block that is inside as a whole differ
+    from those of other such blocks by one number.
+    """
+    at = [int(index.data.item()) for index in indices]
+    strides, sizes = ([int(each.data.item()) for each in values] for values in (desc.strides, desc.shape))
+    shape = tuple(desc.block_shape)
+    if any(first < 0 or first + block > size for first, block, size in zip(at, shape, sizes, strict=True)):
+        return desc.materialize_pointers(indices)  # type: ignore[no-any-return]
+    itemsize = desc.base.dtype.element_ty.primitive_bitwidth // 8
+    key = (shape, tuple(strides), itemsize)
+    known = _WHOLE_BLOCKS.get(key)
+    if known is None:
+        ptrs, mask = desc.materialize_pointers(indices)  # raises where a block is not aligned
+        if len(_WHOLE_BLOCKS) >= _MOST_BLOCKS:
+            _WHOLE_BLOCKS.clear()
+        _WHOLE_BLOCKS[key] = ptrs.data - ptrs.data.flat[0], mask
+        return ptrs, mask
+    if at[-1] * itemsize % _ALIGNED_BYTES:
+        return desc.materialize_pointers(indices)  # type: ignore[no-any-return]
+    offsets, mask = known
+    first = sum(index * stride for index, stride in zip(at, strides, strict=True)) * itemsize
+    return Handle(offsets + np.uint64(desc.base.data.item() + first), desc.base.dtype.scalar), mask
 
 
 def current() -> Any:
@@ -253,12 +282,12 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         for row in x_offsets.data:
             found, inside = desc.materialize_pointers([Handle(np.asarray(row), core.int32), y_offset])
             ptrs.append(found.data.reshape(-1))
-            masks.append(inside.data.reshape(-1))
+            masks.append((inside.data if isinstance(inside, Handle) else inside).reshape(-1))  # by release
         dtype = desc.base.dtype.scalar
         return Handle(np.stack(ptrs), dtype), Handle(np.stack(masks), core.int1)
 
     def create_descriptor_load(self, desc: Any, indices: Any, *rest: Any) -> Any:
-        ptrs, mask = desc.materialize_pointers(indices)
+        ptrs, mask = _block_of(desc, indices)
         dtype = ptrs.get_element_ty()
         is_nan = "NAN" in str(desc.padding).upper()
         other = Handle(np.full_like(ptrs.data, float("nan"), dtype=np_dtype_of(dtype)), dtype) if is_nan else None

@@ -60,7 +60,7 @@ class TcmArena:
     def has_room(self, nbytes: int) -> bool:
         """Whether a block of `nbytes` can be had now."""
         space = self._space or self._opened()
-        return space.largest_free_bytes >= max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES
+        return space.has_room(max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES)
 
     def check_size(self, nbytes: int) -> None:
         """Raise the KernelError that `alloc` would, for a block that could not fit an empty TCM either."""

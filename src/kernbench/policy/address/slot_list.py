@@ -42,6 +42,12 @@ class SlotList(BlockAllocator):
         end = self.base + self.capacity_bytes
         return (*found, (at, end - at)) if at < end else tuple(found)
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether some free block has so many bytes; those above all that were used are looked at first."""
+        if self.base + self.capacity_bytes - self._top >= nbytes:
+            return True
+        return self.free_bytes >= nbytes and self.largest_free_bytes >= nbytes
+
     def alloc(self, nbytes: int, align: int = 1) -> int:
         """The start of a block of `nbytes`, a multiple of `align`: a free slot of that size, else unused bytes, else
         the smallest free block that has room. Raises AllocationError when none has.

@@ -53,6 +53,7 @@ def test_the_most_live_blocks_of_every_size_always_suffice(program: list[tuple[s
             live.append((ours.alloc(size, 16), size))  # never raises
         else:
             ours.free(*live.pop(which))
+        assert [ours.has_room(n) for n in (16, 64, 320)] == [ours.largest_free_bytes >= n for n in (16, 64, 320)]
 
 
 @given(st.integers(1, 20), st.lists(st.tuples(st.booleans(), st.integers(0, 1000)), max_size=80))
