@@ -157,6 +157,8 @@ def test_what_is_no_multicast_is_refused_at_the_kernel_line() -> None:
     assert "no bytes" in refused(lambda out: [out, out + PART], lambda v, tl: tl.zeros((0, 4), "f16"))
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_a_multicast_with_one_slot_per_link_is_slow_and_right() -> None:
     unlimited, tiny = (
         run(to_all_others),
@@ -166,6 +168,8 @@ def test_a_multicast_with_one_slot_per_link_is_slow_and_right() -> None:
     assert tiny.time_ns > 1.5 * unlimited.time_ns
 
 
+@pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
+@pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
 def test_buffers_whose_packets_own_channels_refuse_a_multicast() -> None:
     graph = machine(**{"fabric.buffers": {"slots": 64, "credit_ns": 1.0, "ownership": "packet"}})
     assert "two that each own a branch" in refused(lambda out: [out + PART, out + 2 * PART], graph=graph)

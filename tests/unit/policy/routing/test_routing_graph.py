@@ -49,7 +49,7 @@ def test_a_route_is_the_same_from_whichever_end_it_is_searched(overrides: dict[s
         cost = routing_graph.costs_from(start, traffic, scope)
         assert walk(start, ends, routing_graph.next_hops_between(start, end, traffic, scope, cost)) == backwards
         found += backwards is not None
-    assert found > 30
+    assert found > 20  # commands reach few nodes, and no router of a channel
 
 
 @pytest.mark.parametrize("overrides", MACHINES)
