@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from kernbench.benches._collectives import Wanted
 from kernbench.benches.milestones.ccl_auto import (
     ALGORITHMS,
     BAR,
+    COLLECTIVES,
     CUBE_PES,
     LINK_GBS,
     MESH,
     SHIPPED,
+    SIPS,
+    SIZES,
     SMALL,
     auto_ns,
     further,
@@ -43,6 +47,12 @@ FOLDER = Path(__file__).parents[2] / "docs/results/ccl-auto"
 @cache
 def rows() -> Rows:
     return read_results(FOLDER).rows
+
+
+@pytest.mark.needs("shipped", reason="measured rows are those of the shipped machine")
+@pytest.mark.parametrize(("mesh", "counts"), [(SMALL, SIPS), (SHIPPED, (2,))])
+def test_there_are_rows_of_every_collective_number_of_sips_and_size(mesh: int, counts: tuple[int, ...]) -> None:
+    assert set(ratios(rows(), mesh)) == set(product(COLLECTIVES, counts, SIZES))
 
 
 @pytest.mark.needs("shipped", reason="measured rows are those of the shipped machine")
