@@ -49,6 +49,7 @@ def test_what_is_selected_in_one_view_is_shown_in_all(page: Opened, served: Serv
     page.page.locator("#answer .parts button[title^=Transfer]").click()  # its ops on the path, loads and stores
     page.settle()
     assert page.ask("kb.state.sel") == "class:transfer@launch:0"
+    page.until("document.querySelector('#pane-details').textContent.includes('below are the whole ops')")
     assert "transfer on the critical path" in page.page.inner_text("#pane-details")
     assert page.page.locator("#pane-details tbody tr").count() == 2
     page.change(sel="link:sip0.cube0.hbm_ctrl.pe0>sip0.cube0.noc.r0c0")

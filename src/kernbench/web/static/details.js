@@ -104,9 +104,12 @@ async function some(ui, id, what, name) {
   if (state.sel !== `${what}:${name}`) return;
   ui.title.textContent = what;
   const line = what === 'line' && run.a ? await lineOf(id, name) : null;
+  const [cls, of] = name.split('@'), answer = what === 'class' && isRun ? await getJson(`/runs/${id}/answer?${query({scope: of || scopeOf().id})}`) : null;
   if (state.sel !== `${what}:${name}`) return;
+  const part = answer?.sums.find(one => one.id === cls);
   const place = found?.place?.count ? found.place : null;
   show(ui.body, h('h3', {}, line ? line.name.split('/').pop() : what === 'launch' ? launchesOf(run.a)[Number(name)]?.name || name : what === 'class' ? `${name.split('@')[0]} on the critical path` : what === 'kind' ? KIND_NAMES[name] : shortLink(name)), h('div', {class: 'muted'}, line ? line.name : what === 'launch' ? `launch ${name} of ${launchesOf(run.a).length}` : what === 'class' ? 'ops that have a piece of it; all of their time' : name.replace('>', ' → ')),
+    part && row('of the path', h('b', {}, pct(part.ns / answer.total_ns)), `, ${ns(part.ns)}; below are the whole ops`),
     line && lineRows(line, found),
     what === 'launch' && calledAt(Number(name)),
     found?.messages && messageRows(found.messages),
