@@ -160,6 +160,7 @@ def test_a_page_that_cannot_be_written_is_refused(run: Path, tmp_path: Path, nam
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_a_program_that_was_edited_since_is_not_measured(run: Path) -> None:
     program = run.parent / "evil.py"
     text = program.read_text()
@@ -170,6 +171,7 @@ def test_a_program_that_was_edited_since_is_not_measured(run: Path) -> None:
     assert refused.exception.what == "evil.py was edited since the run was saved"
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_what_a_later_release_adds_to_a_launch_is_not_read(run: Path) -> None:
     (row,) = json.loads((run / "launches.json").read_text())
     later = {**row, "mood": 1, "pes": [{**pe, "mood": 1} for pe in row["pes"]]}

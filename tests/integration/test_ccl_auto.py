@@ -41,6 +41,7 @@ from kernbench.evaluation.results import read_results
 from kernbench.topology import load_topology
 
 MESHES = [SMALL, SHIPPED]
+SPLIT = pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
 FOLDER = Path(__file__).parents[2] / "docs/results/ccl-auto"
 
 
@@ -148,7 +149,7 @@ def cell_of(row: Row) -> tuple[str, str, int, int]:
 @pytest.mark.parametrize(
     ("collective", "sips", "nbytes", "algorithm", "as_by"),
     [
-        ("all_gather", 3, 32768, "long_messages_direct", "direct"),
+        pytest.param("all_gather", 3, 32768, "long_messages_direct", "direct", marks=SPLIT),
         ("all_reduce", 2, 16384, "recursive_doubling", "hierarchical_all_pes"),
         ("reduce", 2, 4096, "two_rounds", "direct"),
         ("all_reduce", 3, 4096, "short_messages_all_pes", "hierarchical_all_pes"),
@@ -165,7 +166,10 @@ def test_an_algorithm_that_does_what_another_one_does_takes_as_long(
 
 
 @pytest.mark.needs("n_to_one", reason="times with one link per HBM slice")
-@pytest.mark.parametrize(("collective", "nbytes"), [("all_gather", 1024), ("broadcast", 32768), ("all_reduce", 4096)])
+@pytest.mark.parametrize(
+    ("collective", "nbytes"),
+    [pytest.param("all_gather", 1024, marks=SPLIT), ("broadcast", 32768), ("all_reduce", 4096)],
+)
 def test_a_call_on_that_machine_takes_what_the_table_says_and_as_long_as_its_row(collective: str, nbytes: int) -> None:
     graph = load_topology(None, {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2})
     found = measure_alone(graph, Wanted(collective, nbytes, "f16"), check=False)  # type: ignore[arg-type]
@@ -177,7 +181,12 @@ def test_a_call_on_that_machine_takes_what_the_table_says_and_as_long_as_its_row
 
 @pytest.mark.parametrize(
     ("collective", "rounds", "rows_of_cubes"),
-    [("all_gather", 1, 1), ("reduce_scatter", 1, 1), ("all_to_all", 1, 2), ("all_reduce", 2, 1)],
+    [
+        pytest.param("all_gather", 1, 1, marks=SPLIT),
+        pytest.param("reduce_scatter", 1, 1, marks=SPLIT),
+        pytest.param("all_to_all", 1, 2, marks=SPLIT),
+        ("all_reduce", 2, 1),
+    ],
 )
 def test_32_kib_on_8_sips_take_little_more_than_the_link_and_a_crossing_per_round(
     collective: str, rounds: int, rows_of_cubes: int
@@ -189,6 +198,7 @@ def test_32_kib_on_8_sips_take_little_more_than_the_link_and_a_crossing_per_roun
     assert found.time_ns <= rounds * (1.3 * 224 + 180)
 
 
+@SPLIT
 @pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
 def test_a_block_of_fewer_elements_than_pes_takes_no_longer_than_a_larger_one(collective: str) -> None:
     # 64 B on 4 SIPs are blocks of 8 elements, on 8 of the 16 PEs; 512 B are blocks of 64, on all of them. Every PE
