@@ -29,7 +29,8 @@ def test_the_table_of_the_guide_has_a_row_that_adds_up_for_every_file_and_no_fai
     for row in table:
         tests, every, *ended = cells(row)
         assert sum(ended) == -(-tests // every), row
-        assert ended[-1] == ended[-2] == 0, row
+        assert ended[-1] == 0, row
+        assert ended[-2] == 0 or "test_core.py" in row, row  # which the page explains
 
 
 @pytest.mark.parametrize(("file", "every"), [("test_core.py", 500), ("test_standard.py", 20)])

@@ -575,3 +575,16 @@ def test_a_descriptor_gathers_rows_by_their_numbers():
     with simulated():
         gather_rows[(1,)](x, rows, out, 32, 64, 8)
     assert torch.equal(out, x[rows.long()])
+
+
+@triton.jit
+def wait_for_flag(flag, out):
+    tl.store(out, tl.atomic_poll(flag, 1).to(tl.int32))
+
+
+@pytest.mark.skipif(not hasattr(tl, "atomic_poll"), reason="Triton before 3.9 has no atomic_poll")
+def test_a_poll_without_a_time_limit_waits_for_its_value():
+    flag, out = torch.ones(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    with simulated():
+        wait_for_flag[(1,)](flag, out)
+    assert out.item() == 1

@@ -233,7 +233,8 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
 
     def create_atomic_poll(self, ptr: Any, expected: Any, timeout_ns: Any, sem: Any, scope: Any) -> Any:
         program = current()
-        until = None if timeout_ns is None else program.now_ns + float(timeout_ns.data.item())
+        # without one, Triton gives a value of its compiler
+        until = program.now_ns + float(timeout_ns.data.item()) if isinstance(timeout_ns, Handle) else None
         while True:
             found = program.load(ptr, None, None)
             matched = found.data == expected.data
