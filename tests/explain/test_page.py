@@ -20,6 +20,7 @@ from kernbench.report.explain.tensor_use import tensor_uses
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.runs.saved_run import launch_of_row
 from kernbench.topology import load_topology
+from kernbench.web.shelf import Shelf
 
 EVIL = "<script>alert(1)</script>"
 SMALL = [
@@ -176,3 +177,11 @@ def test_what_a_later_release_adds_to_a_launch_is_not_read(run: Path) -> None:
     (row,) = json.loads((run / "launches.json").read_text())
     later = {**row, "mood": 1, "pes": [{**pe, "mood": 1} for pe in row["pes"]]}
     assert launch_of_row(0, later) == launch_of_row(0, row) == open_run(run).launches[0]
+
+
+def test_a_run_is_opened_by_the_dot_of_its_own_folder(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    done = called("explain", ".", "--html", "../dot.html")
+    assert done.exit_code == 0, done.exception
+    shelf = Shelf([Path()], load_topology(None))
+    assert [view.run.path.resolve() for view in shelf.runs()] == [run.resolve()]

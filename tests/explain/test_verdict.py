@@ -13,6 +13,7 @@ from tests.explain.more_slow_kernels import CAUSES as MORE_SLOW_FOR
 
 from kernbench.benches.registry import resolve
 from kernbench.cli.main import kernbench
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.report import open_run
 from kernbench.report.explain.causes import HINTS, PathCauses
 from kernbench.report.explain.explanation import explain
@@ -279,3 +280,39 @@ def test_small_transfers_count_their_whole_latency_within_a_cube():
 def test_one_launch_of_several_is_not_advised_away():
     launches = explained("launch")
     assert verdict_of(explain(launches.run, 2)).cause != "launch"
+
+
+@pytest.mark.needs("addresses", reason="PEs read what lies in another cube")
+def test_distance_has_its_hint_on_a_machine_with_types_of_cubes():
+    slow = {"memory_map": {"hbm_channel_bw_gbs": 16.0}}
+    graph = load_topology(None, {**SMALL, "sip.cube_types": {"slow": [1]}, "cube_types.slow": slow})
+    spec = resolve(f"{MORE_SLOW}:weights-of-cube-0")
+    options = RunOptions(device="sip:0", op_log=OpLog())
+    run = live_run(run_bench(spec.run, graph, options, name=spec.name, params={}))
+    verdict = verdict_of(main_scope(run))
+    assert verdict.cause == "distance"
+    assert 'DPPolicy(cube="replicate", num_pes=1)' in verdict.hint
+
+
+def skewed(x, worker, tl):
+    """One PE does ten times the work of the others."""
+    for _ in range(40 if tl.program_id(0) == worker else 4):
+        tl.sum(tl.load(x.local, shape=(2048,), dtype="f16"))
+
+
+def bench_of_two_launches(torch):
+    rows = DPPolicy(pe="row_wise", num_cubes=1)
+    x = torch.zeros(8, 2048, dtype="f16", name="x", dp=rows)
+    for launch in [torch.launch("skewed", skewed, x, worker, wait=False) for worker in (7, 0)]:
+        torch.wait(launch)
+
+
+@pytest.mark.needs("addresses", reason="a launch on parts of a tensor")
+def test_launches_that_overlap_gain_no_more_by_balance_than_they_have_of_the_path():
+    graph = load_topology(None, SMALL)
+    options = RunOptions(device="sip:0", op_log=OpLog())
+    run = live_run(run_bench(bench_of_two_launches, graph, options, name="two", params={}))
+    whole = explain(run)
+    gains = [one.gain_ns for one in PathCauses(whole).findings() if one.cause == "imbalance"]
+    assert all(gain <= whole.scope.total_ns for gain in gains)
+    assert verdict_of(whole).gain <= 1.0

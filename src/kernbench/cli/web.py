@@ -76,7 +76,7 @@ def _next_step(run: SavedRun, cause: str) -> NextStep:
 
     folder, about = str(run.path), run.manifest
     if is_file(split_identifier(about.identifier)[0]):
-        return RunCommand(about.command, about.bench, folder, is_explained=True).next_step(cause)
+        return RunCommand(about.command, about.bench, folder).next_step(cause)
     return command_of(run, folder).next_step(cause)
 
 

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import IO, Final
 
 from kernbench.common.errors import UsageError
-from kernbench.report.explain.what_if import FREE, TARGETS
+from kernbench.report.explain.what_if import TARGETS, free_folder
 from kernbench.web.machine_map import Json
 from kernbench.web.run_view import RunView
 
@@ -66,7 +66,7 @@ class Measurements:
             raise UsageError(f"no component '{name[:40]}' to make free", hint=f"use one of {', '.join(TARGETS)}")
         view.scope(scope)
         folder = view.run.path.resolve()
-        target = folder.with_name(folder.name + FREE)
+        target = free_folder(folder)
         command = [sys.executable, "-m", "kernbench", "explain", str(folder), *_scope_options(view, scope)]
         command += ["--what-if", name, "--save", str(target), "--progress", "--json"]
         with self._lock:

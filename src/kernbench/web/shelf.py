@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import RLock
 
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.report.explain.what_if import FREE
+from kernbench.report.explain.what_if import free_folder
 from kernbench.report.run_command import NextStep
 from kernbench.report.runs.layout import MANIFEST
 from kernbench.report.runs.saved_run import SavedRun, folders_in, open_run
@@ -80,7 +80,7 @@ class Shelf:
             for folder in self._folders:
                 for path in _folders_to_open(folder, _DEEPEST):
                     found.setdefault(path, self._entry(path))
-                beside = folder.with_name(folder.name + FREE)  # what was measured of a run
+                beside = free_folder(folder)  # what was measured of a run
                 if (folder / MANIFEST).is_file() and beside.is_dir():
                     for path in _folders_to_open(beside, 1):
                         found.setdefault(path, self._entry(path))

@@ -83,11 +83,15 @@ class PathCauses:
 
     def _imbalance(self) -> Iterator[Finding]:
         on_path = dict.fromkeys(segment.launch for segment in self._path if segment.launch >= 0)
-        shares = [Shares(self._run, self._run.launches[launch], self._transfers) for launch in on_path]
-        uneven = [one for one in shares if one.gain_ns > 0.0]
+        shares = {launch: Shares(self._run, self._run.launches[launch], self._transfers) for launch in on_path}
+        uneven = [one for one in shares.values() if one.gain_ns > 0.0]
         if uneven:
             worst = max(uneven, key=lambda one: one.gain_ns)
-            gain = sum(one.gain_ns for one in uneven)
+            spent = dict.fromkeys(on_path, 0.0)  # launches may overlap: no more than a launch has of the path
+            for segment in self._path:
+                if segment.launch >= 0:
+                    spent[segment.launch] += segment.ns
+            gain = sum(min(one.gain_ns, spent[launch]) for launch, one in shares.items() if one.gain_ns > 0.0)
             yield Finding(IMBALANCE, gain, worst.what, worst.hint, MATH, brief=worst.brief)
 
     def _chain(self) -> Iterator[Finding]:

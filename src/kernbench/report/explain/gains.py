@@ -52,6 +52,7 @@ class Gains:
         self._run = run
         self._total_ns = scope.total_ns
         self._delays = LaunchDelays(run.graph)
+        self._is_one_launch = scope.launch >= 0
         self._loads = Loads(run, scope)
         self._times = AccessTimes(run.graph)
         self._pieces = Pieces(run.ops)
@@ -73,7 +74,7 @@ class Gains:
         launch_ns = sum(
             times * max(0.0, step.segment.ns - sum(self._gain_ns(step, target) for target in targets))
             for step, times in self._alike.values()
-            if step.segment.cls == LAUNCH and len(self._run.launches) == 1
+            if step.segment.cls == LAUNCH and (self._is_one_launch or len(self._run.launches) == 1)
         )
         least = launch_ns + self._loads.most({name for target in targets for name in target.links})
         return min(gain, max(0.0, self._total_ns - least))

@@ -25,7 +25,10 @@ class Loads:
     def __init__(self, run: RunData, scope: Scope) -> None:
         self._run = run
         ops = run.ops
-        self._rows = np.flatnonzero((ops.t_end > scope.begin_ns) & (ops.t_start < scope.end_ns))
+        inside = (ops.t_end > scope.begin_ns) & (ops.t_start < scope.end_ns)
+        self._rows = np.flatnonzero(inside)
+        own = inside if scope.launch < 0 else inside & (ops.launch == scope.launch)
+        self._own_rows = np.flatnonzero(own)  # of the scope itself: those of others may end after it
 
     def queue_left(self, segment: PathSegment, links: Collection[str]) -> float:
         """The part of a queue, from 0 to 1, that stays if links of these classes take no time.
@@ -73,7 +76,7 @@ class Loads:
         is_port = np.array([place.link_class in ("hbm port", "sram port") for place in self._run.places], bool)
         row_of = np.repeat(np.arange(len(ops)), np.diff(ops.route.starts))
         ports = np.bincount(row_of, is_port[ops.route.values.astype(np.int64)], len(ops))
-        return self._loads_of(self._rows[ports[self._rows] <= channels_at_once(self._run.graph)])
+        return self._loads_of(self._own_rows[ports[self._own_rows] <= channels_at_once(self._run.graph)])
 
     def engine_left(self, segment: PathSegment, part: str) -> float:
         """The part of an engine's time, from 0 to 1, that stays if it takes no time: of a composite's op, what the next
@@ -131,7 +134,7 @@ class Loads:
             return shares
         route_of = np.repeat(np.arange(len(counts)), counts)
         for cls in CHANNEL_LINKS:
-            chosen = np.array([place.link_class == cls for place in self._run.places])[links]
+            chosen = np.array([place.link_class == cls for place in self._run.places], bool)[links]
             shares[chosen] = np.bincount(route_of[chosen], minlength=len(counts))[route_of[chosen]]
         return shares
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kernbench.common.errors import KernBenchError
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.headline import main_scope, scope_id
-from kernbench.report.explain.what_if import FREE, WhatIf, machine_with, targets_of, what_ifs
+from kernbench.report.explain.what_if import WhatIf, free_folder, machine_with, targets_of, what_ifs
 from kernbench.report.runs.layout import MANIFEST
 from kernbench.report.runs.saved_run import SavedRun, open_run
 
@@ -24,7 +24,7 @@ def with_measurements(run: SavedRun, explanation: Explanation) -> list[Estimated
     """All components that would gain, or that were measured, the largest gain first. A folder `RUN-free` beside the run
     has its measurements, as `kernbench web` and `kernbench explain --what-if --save` write them.
     """
-    beside = run.path.with_name(run.path.name + FREE)
+    beside = free_folder(run.path)
     folders = sorted(path for path in beside.iterdir() if (path / MANIFEST).is_file()) if beside.is_dir() else []
     by_machine = {one.manifest.machine_hash: one for one in map(_opened, folders) if one is not None}
     found = []

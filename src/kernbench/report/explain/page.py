@@ -8,6 +8,7 @@ Equal runs give equal bytes.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -89,7 +90,7 @@ def _answer(run: SavedRun, explanation: Explanation, title: str, step: NextStep)
     facts = (
         f"bench {about.bench} on machine {about.machine}, whole run {format_ns(run.total_ns)}, data {about.verified}"
     )
-    made = f"<code>{escape(' '.join(about.command))}</code>, KernBench {escape(about.version)}"
+    made = f"<code>{escape(shlex.join(about.command))}</code>, KernBench {escape(about.version)}"
     yield f'<p class="muted">{escape(facts)}. Made by {made}.</p>'
     yield "</section>"
 
@@ -105,9 +106,9 @@ def _timeline(explanation: Explanation) -> Iterator[str]:
     drawn = 0
     for lane in _chosen_lanes(explanation, on_path):
         ops = _drawn_ops(explanation, lane, on_path, names)
+        if drawn + len(ops) > MOST_OPS:
+            continue
         drawn += len(ops)
-        if drawn > MOST_OPS:
-            break
         component = run.lanes[lane]
         lanes.append({"name": component.name, "kind": component.kind, "ops": ops, "at": lane})
     lanes.sort(key=lambda one: int(str(one.pop("at"))))  # in the order of the machine
@@ -142,6 +143,7 @@ def _drawn_ops(explanation: Explanation, lane: int, on_path: set[int], names: di
     run, scope, ops = explanation.run, explanation.scope, explanation.run.ops
     least = scope.total_ns / PIXELS
     found: list[list[float]] = []
+    was_short = False
     for row in range(run.lanes[lane].first, run.lanes[lane].stop):
         begin, end = float(ops.t_start[row]), float(ops.t_end[row])
         if end <= scope.begin_ns or begin >= scope.end_ns:
@@ -149,12 +151,15 @@ def _drawn_ops(explanation: Explanation, lane: int, on_path: set[int], names: di
         line = int(ops.line[row])
         name = ops.name[row] + (f" {run.lines[line].name}" if line >= 0 else "")
         path = int(int(ops.id[row]) in on_path)
-        if found and begin - found[-1][1] < least and end - begin < least and found[-1][3] == path:
+        queued = float(ops.queue_ns[row]) if ops.kind[row] in "RW" else 0.0
+        is_short = end - begin < least and queued * 2 < end - begin
+        if is_short and was_short and begin - found[-1][1] < least and found[-1][3] == path:
             found[-1][1] = end
         else:
             found.append([begin, end, names.setdefault(name, len(names)), path])
-            if ops.kind[row] in "RW" and ops.queue_ns[row] > 0:
-                found[-1].append(float(ops.queue_ns[row]))
+            if queued > 0 and not is_short:
+                found[-1].append(queued)
+        was_short = is_short
     return found
 
 

@@ -162,20 +162,22 @@ class TransferCauses:
 
     def distance(self) -> Iterator[Finding]:
         """What transfers across dies take longer than the same bytes from the PE's own HBM slice."""
-        gain, queued, groups = 0.0, 0.0, dict[tuple[str, str], list[MovedOnPath]]()
+        gain, queued, groups = 0.0, 0.0, dict[tuple[str, str, str], list[MovedOnPath]]()
         for moved in self.moved.values():
-            if moved.own is None or not self._is_remote(moved):
-                continue
+            if moved.own is None or not self._is_remote(moved) or Place.of(self._far_die(moved)).cube < 0:
+                continue  # a stack is as near to a tensor wherever that lies
             gain += max(0.0, moved.parts.get(LATENCY, 0.0) - moved.own.latency_ns) + self.longer_than_own_ns(moved)
             queued += moved.parts.get(QUEUE, 0.0)
             tensor = next(iter(self._run.ops.tensors.of(moved.row)), "")
-            groups.setdefault((self._far_die(moved), str(tensor)), []).append(moved)
+            groups.setdefault((moved.pe.rpartition(".")[0], self._far_die(moved), str(tensor)), []).append(moved)
         if not groups:
             return
-        (where, tensor), most = max(groups.items(), key=lambda item: len(item[1]))
+        (home, where, tensor), most = max(groups.items(), key=lambda item: len(item[1]))
         kind = "reads" if sum(self._run.ops.kind[moved.row] == "R" for moved in most) * 2 > len(most) else "writes"
-        home = most[0].pe.rpartition(".")[0]
-        link = "PCIe" if most[0].pe.partition(".")[0] != where.partition(".")[0] else "UCIe"
+        link = "UCIe"
+        if home.partition(".")[0] != where.partition(".")[0]:
+            passed = {self._run.places[int(place)].link_class for place in self._run.ops.route.of(most[0].row)}
+            link = "links between SIPs" if "sip link" in passed else "PCIe"
         cross = f"crosses {link}" if len(most) == 1 else f"cross {link}"
         moves = counted(len(most), kind.removesuffix("s"))
         what = (
@@ -201,7 +203,9 @@ class TransferCauses:
             return f"{run_there}, or split {name} over cubes so that {home} holds what it reads"
         if kind == "reads" and not is_written:
             first = max(Place.of(pe).pe for pe in pes) + 1  # a policy takes the first so many
-            copies = f", num_pes={first}" if first < self._run.graph.cube_at(where).n_pes else ""
+            there = Place.of(where)
+            has = self._run.graph.spec.cube_of(there.sip, there.cube).n_pes
+            copies = f", num_pes={first}" if first < has else ""
             return (
                 f'keep a copy of {name} in each cube that reads it (DPPolicy(cube="replicate"{copies})), or let each '
                 "PE read the part that lies in its own cube"

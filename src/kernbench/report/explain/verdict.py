@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernbench.common.units import format_ns
-from kernbench.report.explain.causes import HINTS, PathCauses
+from kernbench.report.explain.causes import AT_MEMORY, HINTS, PathCauses
 from kernbench.report.explain.classes import (
     COMMUNICATION,
     CREDIT,
@@ -127,10 +127,13 @@ def _largest(explanation: Explanation) -> Verdict:
             name = explanation.run.places[segment.place].link_class
             links[name] = links.get(name, 0.0) + segment.ns
         link_class = max(links, key=lambda name: links[name])
-    hint = HINTS.get(cls, HINTS[LATENCY])
+    hint = HINTS.get(link_class or cls, HINTS[LATENCY])
+    if cls == LAUNCH and not many:
+        hint = "give the kernel more work: the rest is what any launch takes"
     if cls == TRANSFER and 2 * sum(one.ns for one in segments if _is_tile(explanation, one)) > ns:
         hint = HINTS[TILE]
-    return Verdict(CAUSE_OF[cls], cls, link_class, ns, share, 0.0, what, hint, _first_clause(what))
+    cause = MEMORY if link_class in AT_MEMORY else CAUSE_OF[cls]
+    return Verdict(cause, cls, link_class, ns, share, 0.0, what, hint, _first_clause(what))
 
 
 def _is_tile(explanation: Explanation, segment: PathSegment) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 from kernbench.common.errors import UsageError
@@ -27,7 +28,6 @@ from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.topology.spec import MachineSpec
 
-FREE: Final = "-free"  # ends the name of the folder beside a run that has its measurements
 FAST_GBS = 1e6  # the largest value that a description may set
 FAST_PER_NS = 1e9
 FAST_GHZ = 1000.0
@@ -136,6 +136,12 @@ TARGETS: Mapping[str, Target] = {
         nodes=("io_cpu", "m_cpu", "pe_cpu"),
     ),
 }
+
+
+def free_folder(run: Path) -> Path:
+    """The folder beside a run that has its measurements: `RUN-free`."""
+    whole = run.resolve()
+    return whole.with_name(f"{whole.name}-free")
 
 
 def targets_of(spec: MachineSpec) -> list[str]:

@@ -37,12 +37,14 @@ export function startExplain(place, fail) {
       h('section', {class: 'card'}, h('h2', {}, 'What if it were gone?'),
         found.what_if.length ? h('div', {class: 'wide'}, table(WHAT_IF(found, measure), found.what_if)) : empty('No component has a share in this path.'),
         h('p', {class: 'muted'}, 'The estimate takes the component out of this path alone. Measured may be less, where another path is soon as long, or more, where others waited behind it. Measure runs the bench again with the component made free, and keeps that run beside this one. The same as a command:'),
-        command(`kernbench explain ${run.a.dir}${scopeFlag()} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${run.a.dir}-free`)),
+        command(`kernbench explain ${quoted(run.a.dir)}${scopeFlag()} --what-if ${found.what_if.find(one => !one.measured)?.name || 'pe_dma'} --save ${quoted(`${run.a.dir}-free`)}`)),
       h('section', {class: 'card all'}, h('h2', {}, 'What engines did with the time'), idle(found, wide))));
   }
   subscribe(['loaded', 'scope', 'view'], () => load().catch(fail));
 }
 
+// A word for a shell.
+const quoted = text => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replace(/'/g, `'"'"'`)}'`);
 // What of the run the command explains without a flag is what the page opens on.
 const scopeFlag = () => { const {id} = scopeOf(); return id === run.a.main ? '' : id === 'run' ? ' --whole' : ` --launch ${id.slice(7)}`; };
 const change_ = (now, before) => `${now <= before ? '−' : '+'}${pct(Math.abs(now - before) / before)}`;

@@ -25,8 +25,8 @@ export function startWatch(redraw) {
 function offer(next) {
   const before = run.a, share = before.launches_ns ? (next.launches_ns - before.launches_ns) / before.launches_ns : 0;
   const fresh = {scope: '', w: null, t: null, range: null, sel: null, open: null, root: null};
-  const title = document.title;
-  document.title = `● saved again: ${title}`; // in the strip of tabs, too
+  const mark = '● saved again: ', title = document.title.replace(mark, '');
+  document.title = `${mark}${title}`; // in the strip of tabs, too
   const act = (text, patch) => h('button', {onclick: () => { $('banner').hidden = true; document.title = title; if (patch) change(patch, {push: true}); }}, text);
   $('banner').hidden = false;
   show($('banner'), h('b', {}, `${before.dir.split('/').pop()} was saved again: `), `${ns(next.launches_ns)} instead of ${ns(before.launches_ns)} (${share < 0 ? '−' : '+'}${pct(Math.abs(share))}). `,
