@@ -371,6 +371,27 @@ def test_ops_wait_for_those_that_wrote_their_bytes(apart: int, cubes_apart: int)
     assert same(program) >= 4 * CUBES - 2
 
 
+@repeatable
+def every_second(x: Tensor, y: Tensor, tl: TLContext) -> None:
+    """Stores 32 rows of 64 elements, each 128 elements after the one before."""
+    tl.store(y.local, tl.load(x.local, (32, 64)), strides=(128, 1))
+
+
+@repeatable
+def reads_them(x: Tensor, y: Tensor, tl: TLContext) -> None:
+    tl.store(y.local, tl.load(x.local, (2, 64)))
+
+
+def test_ops_wait_for_those_that_wrote_their_bytes_in_many_runs() -> None:
+    def program(run: Run) -> None:
+        x, y = run.tensors(shape=(32 * CUBES * PES, 128))
+        for _ in range(2):
+            run.launch(every_second, x, y)
+            run.launch(reads_them, y, x)
+
+    assert same(program) == 4 * CUBES
+
+
 @pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
 def test_cubes_at_other_rows_take_one_course(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole rounds of channels apart kernels do the same."""

@@ -8,7 +8,7 @@ such bytes waits for a placeholder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import BufferKind, Communicator
@@ -102,6 +102,13 @@ class WritersOf(Writers):
         self._all.note(address, nbytes, op)
         self._all.who_wrote[op] = self._pe
         self._all.touch(self._pe, address, nbytes, is_written=True)
+
+    def note_all(self, segments: Sequence[tuple[int, int]], op: int | None) -> None:
+        assert op is not None
+        self._all.note_all(segments, op)
+        self._all.who_wrote[op] = self._pe
+        for address, nbytes in segments:
+            self._all.touch(self._pe, address, nbytes, is_written=True)
 
     def of(self, address: int, nbytes: int) -> tuple[int, ...]:
         writers = self._all
