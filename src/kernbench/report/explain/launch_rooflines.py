@@ -1,5 +1,6 @@
 """Every launch of a saved run on the roofline: flops per byte of HBM and GFLOP/s, with the peaks of its own PEs and of
-the HBM slices that it accessed. The figures are those of `report.roofline`, from what a run folder has.
+the HBM slices that it accessed. The figures are those of `report.roofline`, as far as a run folder has what they need:
+without links, and with the PEs that had work.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class LaunchRoofline:
     gflops: float
     peak_gflops: float
     peak_gbs: float
-    share: float  # of its own roofline, as `kernbench run` prints it: the least time of its work over its time
+    share: float  # the least time of its work on engines, ports and memories over its time; links are not counted
     bound: str  # compute or memory
 
 
