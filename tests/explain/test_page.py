@@ -179,6 +179,7 @@ def test_what_a_later_release_adds_to_a_launch_is_not_read(run: Path) -> None:
     assert launch_of_row(0, later) == launch_of_row(0, row) == open_run(run).launches[0]
 
 
+@pytest.mark.needs("addresses", reason="its run reads the parts of other PEs")
 def test_a_run_is_opened_by_the_dot_of_its_own_folder(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run)
     done = called("explain", ".", "--html", "../dot.html")

@@ -96,6 +96,7 @@ def naive_ends(machine: Machine, sent: list[Any]) -> list[float]:
     return done
 
 
+@pytest.mark.needs("n_to_one", reason="the naive model has one link to a slice")
 @pytest.mark.parametrize("fast", [ALL, ALL.without("trains")], ids=["trains", "flits"])
 def test_accesses_end_when_the_naive_model_says(fast: FastPaths) -> None:
     for seed in range(5):
