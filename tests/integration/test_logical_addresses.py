@@ -137,7 +137,7 @@ def test_an_access_that_spans_parts_by_its_nature_has_a_run_in_each() -> None:
         tl.store(out + 64, tl.load(x, rows=[1, 2]))
         tl.store(out + 192, tl.load(x + 100, (64,), mask=tl.arange(0, 64) < 40, other=0))
         tl.store(x.storage + 60, tl.load(x.across + 220, (200,)))
-        tl.store(x.across.local, tl.load(x.local, (8,)))  # the pointer is the same in all else
+        tl.store(x.across.local, tl.load(x.local, (8,)))  # it differs from the pointer of the part in `across` alone
 
     def column(x: Any, out: Any, tl: Any) -> None:
         tl.store(out, tl.load(x, (1, 64)))  # its columns are split: 16 on each PE

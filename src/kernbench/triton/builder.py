@@ -82,7 +82,7 @@ def _block_of(desc: Any, indices: Any) -> tuple[Any, Any]:
     strides, sizes = ([int(each.data.item()) for each in values] for values in (desc.strides, desc.shape))
     shape = tuple(desc.block_shape)
     if any(first < 0 or first + block > size for first, block, size in zip(at, shape, sizes, strict=True)):
-        return desc.materialize_pointers(indices)  # type: ignore[no-any-return]
+        return desc.materialize_pointers(indices)  # type: ignore[no-any-return]  # Triton has no types
     itemsize = desc.base.dtype.element_ty.primitive_bitwidth // 8
     key = (shape, tuple(strides), itemsize)
     known = _WHOLE_BLOCKS.get(key)
@@ -93,7 +93,7 @@ def _block_of(desc: Any, indices: Any) -> tuple[Any, Any]:
         _WHOLE_BLOCKS[key] = ptrs.data - ptrs.data.flat[0], mask
         return ptrs, mask
     if at[-1] * itemsize % _ALIGNED_BYTES:
-        return desc.materialize_pointers(indices)  # type: ignore[no-any-return]
+        return desc.materialize_pointers(indices)  # type: ignore[no-any-return]  # Triton has no types
     offsets, mask = known
     first = sum(index * stride for index, stride in zip(at, strides, strict=True)) * itemsize
     return Handle(offsets + np.uint64(desc.base.data.item() + first), desc.base.dtype.scalar), mask

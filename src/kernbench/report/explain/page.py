@@ -12,26 +12,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Final
 
 import numpy as np
 
 from kernbench.common.units import counted, format_bytes, format_ns
 from kernbench.report.explain.calls import longest_calls, numbered_launches
-from kernbench.report.explain.classes import (
-    COMMUNICATION,
-    CREDIT,
-    FETCH_STORE,
-    GEMM,
-    HOST,
-    ISSUE,
-    LATENCY,
-    LAUNCH,
-    MATH,
-    QUEUE,
-    TRANSFER,
-    WORK,
-)
+from kernbench.report.explain.classes import WORK
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.measured import with_measurements
@@ -46,10 +32,6 @@ MOST_LANES = 80
 MOST_OPS = 40_000  # drawn; neighbours closer than a pixel are joined first
 PIXELS = 4_000  # an op shorter than 1 / PIXELS of the time is joined with its neighbour
 MOST_ROWS = 40
-COLOURS: Final = {  # variables of page.css
-    GEMM: "G", MATH: "M", TRANSFER: "R", FETCH_STORE: "F", COMMUNICATION: "C", LATENCY: "S", QUEUE: "hot", ISSUE: "H",
-    CREDIT: "W", LAUNCH: "H", HOST: "H",
-}  # fmt: skip
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -273,8 +255,8 @@ def _tables(explanation: Explanation) -> Iterator[str]:
         for name, ns in list(sums.items())[:MOST_ROWS]:
             share = explanation.share(ns)
             mark = ' class="wait"' if title.endswith("class") and name not in WORK else ""
-            colour = f"--c: var(--{COLOURS[name]}); " if title.endswith("class") else ""
-            bar = f'<span class="bar" style="{colour}width: {20 * share:.2f}rem"></span>'
+            colour = f" c-{name.replace(' ', '-')}" if title.endswith("class") else ""
+            bar = f'<span class="bar{colour}" style="width: {20 * share:.2f}rem"></span>'
             yield (
                 f"<tr{mark}><td>{escape(name)}</td>"
                 + _number(format_ns(ns))
