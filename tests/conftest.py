@@ -12,7 +12,7 @@ compile what it imports, which is half of its start.
 
 Limits of hypothesis on the wall clock are off: how long an example takes on a busy machine says nothing about it.
 
-`make quick` leaves out what is marked `slow`: the files of `SLOW`, three quarters of the time of all unit tests.
+`make quick` leaves out what is marked `slow`: the files and tests of `SLOW`, most of the time of all unit tests.
 
 `scripts/suite-on` runs the suite with another default machine. A test whose claim is about one kind of machine has the
 marker `needs`, and is skipped on others: `needs("va", reason=...)`, `needs("n_to_one", reason=...)`, or
@@ -51,28 +51,50 @@ if sys.dont_write_bytecode:
 SLOW = tuple(
     f"tests/unit/{name}"
     for name in (
+        "benches/test_buffers_evaluation.py",  # networks with buffers, flit by flit
+        "ccl/test_two_rounds.py",  # ten ranks
+        "cli/test_ccl.py",  # a machine for each row
         "cli/test_evaluate_command.py",  # whole evaluations
         "cli/test_main.py",  # a process for each case
+        "cli/test_probe_command.py::test_plot_writes_charts_and_says_where",
+        "cli/test_run_command.py::test_output_is_the_same_bytes_for_any_hash_seed",
         "cli/test_sweep_command.py",  # worker processes
+        "cli/test_topology_command.py::test_bandwidth_that_nothing_can_use_is_warned_of",
         "cli/test_tune_ccl.py",
+        "components/test_simple_commands.py",  # the garbage of a whole run
         "components/test_tile_model.py",  # the tile model against the machine, shape by shape
         "evaluation/",
+        "models/test_block_plans.py",  # layers with numbers
         "models/test_bounds.py",
-        "models/test_layer.py",  # layers with numbers
+        "models/test_layer.py",
+        "models/test_mapper.py",  # thousands of candidates
+        "models/test_parallel_plans.py",
+        "models/test_quantised.py",
+        "models/test_simulated_choice.py",
         "policy/routing/test_routing_graph.py",  # every pair of nodes
         "report/diagrams/",  # every box of every picture
         "report/test_charts.py",  # matplotlib
         "report/test_figures.py",
+        "report/test_machine_summary.py",
         "report/test_replaced_folders.py",  # processes
+        "runtime_api/test_tensor_math.py::test_a_large_right_operand",
         "sim_engine/fabric/test_reservations.py",  # random networks
         "sim_engine/fabric/test_compiled_loop.py",
         "sim_engine/fabric/test_environment.py",
         "sim_engine/fabric/test_fifo.py",
         "sim_engine/fabric/test_properties.py",
         "sim_engine/fabric/test_progressions.py",
+        "sim_engine/test_op_log.py::test_memory_does_not_grow_with_a_file",
         "sweep/",  # processes, files and Optuna
+        "test_hints.py",  # every key of the machine
+        "test_import_circles.py",
         "topology/test_yaml_marks.py",  # mutated machines
         "tp/test_layers.py",
+        "tp/test_parallelize.py",
+        "triton_emu/test_multicast.py::test_multicasts_into_the_memory",
+        "validation/",  # measured silicon
+        "values/test_evaluate.py::test_intermediates_nobody_holds_are_freed",
+        "values/test_plain.py::test_both_meanings_agree_on_elementwise_ops",
     )
 )
 
