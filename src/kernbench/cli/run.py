@@ -48,10 +48,9 @@ from kernbench.runtime_api.bench_runner import NO_REFERENCE
 )
 @click.option(
     "--benchmarks",
-    type=click.IntRange(min=0),
-    metavar="N",
+    metavar="N|NAME=VALUE[,VALUE]",
     default=None,
-    help="With --triton: the number of sizes of every triton.testing.perf_report.  [default: all]",
+    help="With --triton: the first N sizes of every triton.testing.perf_report, or those with a value.  [default: all]",
 )
 @click.argument("program_args", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 @machine_options

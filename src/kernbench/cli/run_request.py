@@ -35,7 +35,7 @@ class RunArguments:
     triton_file: str | None
     schedule: Schedule | None
     placement: Placement | None
-    benchmarks: int | None
+    benchmarks: str | None
     program_args: tuple[str, ...]
     topology: str | None
     settings: tuple[str, ...]

@@ -18,13 +18,13 @@ Placement = Literal["auto", "slabs", "interleave", "replicate"]
 
 
 def triton_program(
-    file: str, args: Sequence[str], schedule: Schedule | None, placement: Placement | None, points: int | None
+    file: str, args: Sequence[str], schedule: Schedule | None, placement: Placement | None, benchmarks: str | None
 ) -> tuple[ProgramFile, BenchSpec]:
     """The program, and as the bench that runs it. Raises UsageError without the extra `kernbench[triton]`."""
     from kernbench.triton.program_file import ProgramFile  # other runs need no Triton
 
     program = ProgramFile(
-        file, args, schedule=schedule or "static", placement=placement or "auto", benchmark_points=points
+        file, args, schedule=schedule or "static", placement=placement or "auto", benchmarks=benchmarks
     )
 
     def run(torch: Any) -> None:
@@ -44,16 +44,17 @@ def triton_program_again(file: str, started: object, run: Path) -> BenchSpec:
             where=str(run),
             hint="run the program again with another machine: simulate(overrides={...}, save=DIR)",
         )
-    args, points = started.get("args"), started.get("benchmarks")
+    args, benchmarks = started.get("args"), started.get("benchmarks")
     schedule, placement = started.get("schedule"), started.get("placement")
     if (
         not isinstance(args, list)
-        or not (points is None or isinstance(points, int))
+        or not (benchmarks is None or isinstance(benchmarks, (int, str)))
         or schedule not in get_args(Schedule)
         or placement not in get_args(Placement)
     ):
         raise UsageError("the saved run is damaged: its manifest has a wrong program", where=str(run))
-    return triton_program(file, [str(arg) for arg in args], schedule, placement, points)[1]
+    sizes = None if benchmarks is None else str(benchmarks)
+    return triton_program(file, [str(arg) for arg in args], schedule, placement, sizes)[1]
 
 
 def triton_as_text(result: BenchResult, program: ProgramFile) -> str:

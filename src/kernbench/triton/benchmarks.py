@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from kernbench.common.errors import KernBenchError, LaunchError, TimeLimitError
 from kernbench.common.units import format_ns
 from kernbench.triton.internals import autotuner
+from kernbench.triton.sizes import Sizes
 
 SLOWER = "slower than the best so far"
 OUTLOOK_FROM = 1 / 8  # of the best time so far that a trial has taken before its pace is judged
@@ -133,11 +134,11 @@ def _in_words(config: dict[str, object]) -> str:
 
 
 class Benchmarks:
-    """Times functions by the launches they make. `points` limits the sizes of every `perf_report`."""
+    """Times functions by the launches they make. `sizes` are those of every `perf_report` that are run."""
 
-    def __init__(self, simulation: Launches, points: int | None) -> None:
+    def __init__(self, simulation: Launches, sizes: Sizes) -> None:
         self._simulation = simulation
-        self._points = points
+        self._sizes = sizes
         self.tables: list[TuningTable] = []
 
     def do_bench(self, fn: Callable[[], object], *_: Any, **options: Any) -> Any:
@@ -215,20 +216,20 @@ class Benchmarks:
 
     def perf_report(self, benchmarks: Any) -> Callable[[Callable[..., Any]], Report]:
         """What stands for `triton.testing.perf_report`."""
-        return lambda fn: Report(fn, benchmarks, self._points)
+        return lambda fn: Report(fn, benchmarks, self._sizes)
 
 
 class Report:
     """A function over sizes and providers. `run` prints a table of what it returns."""
 
-    def __init__(self, fn: Callable[..., Any], benchmarks: Any, points: int | None) -> None:
+    def __init__(self, fn: Callable[..., Any], benchmarks: Any, sizes: Sizes) -> None:
         self.fn = fn
         self.benchmarks = benchmarks if isinstance(benchmarks, list) else [benchmarks]
-        self._points = points
+        self._sizes = sizes
         self.__name__ = getattr(fn, "__name__", "benchmark")
 
     def run(self, show_plots: bool = False, print_data: bool = False, save_path: str = "", **kwargs: Any) -> None:
-        """Call the function for every size, or the first so many, and every provider."""
+        """Call the function for every size that was asked for, and every provider."""
         for bench in self.benchmarks:
             rows = list(self._rows(bench, kwargs))
             if rows:
@@ -239,10 +240,8 @@ class Report:
                     print("  ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in row))
 
     def _rows(self, bench: Any, kwargs: dict[str, Any]) -> Iterator[list[Any]]:
-        values = list(bench.x_vals)
-        for x in values if self._points is None else values[: self._points]:
-            xs = list(x) if isinstance(x, (tuple, list)) else [x] * len(bench.x_names)
-            row: list[Any] = list(xs)
+        for xs in self._sizes.of(bench.x_names, bench.x_vals, bench.plot_name):
+            row = list(xs)
             for line in bench.line_vals:
                 named = {bench.line_arg: line} if bench.line_arg else {}
                 got = self.fn(**dict(zip(bench.x_names, xs, strict=True)), **named, **bench.args, **kwargs)

@@ -13,6 +13,7 @@ from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton.placement import Placement
 from kernbench.triton.simulation import Schedule, Simulation
+from kernbench.triton.sizes import Sizes
 
 
 class ProgramFile:
@@ -25,7 +26,7 @@ class ProgramFile:
         *,
         schedule: Schedule = "static",
         placement: Placement = "auto",
-        benchmark_points: int | None = None,
+        benchmarks: str | None = None,
     ) -> None:
         path = Path(file)
         if not path.is_file():
@@ -33,20 +34,19 @@ class ProgramFile:
         self.file, self.args = str(path.resolve()), list(args)
         self.simulation: Simulation | None = None
         self.failed_check: str | None = None  # of an `assert` in the file
-        self._schedule, self._placement, self._points = schedule, placement, benchmark_points
+        self._schedule, self._placement = schedule, placement
+        self._benchmarks, self._sizes = benchmarks, Sizes.parse(benchmarks)
 
     @property
     def started(self) -> dict[str, object]:
         """How it was started besides its name, for a saved run: what starts it again."""
         return {
             "file": Path(self.file).name, "args": self.args, "schedule": self._schedule, "placement": self._placement,
-            "benchmarks": self._points,
+            "benchmarks": self._benchmarks,
         }  # fmt: skip
 
     def __call__(self, torch: RuntimeContext) -> None:
-        simulation = Simulation(
-            torch, schedule=self._schedule, placement=self._placement, benchmark_points=self._points
-        )
+        simulation = Simulation(torch, schedule=self._schedule, placement=self._placement, sizes=self._sizes)
         self.simulation = simulation
         before = sys.argv[:], sys.path[:]
         sys.argv[:] = [self.file, *self.args]

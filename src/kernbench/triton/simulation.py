@@ -38,6 +38,7 @@ from kernbench.triton.placement import PLACEMENTS, Placement, policy_of
 from kernbench.triton.program import PeProgram
 from kernbench.triton.recording import Ids
 from kernbench.triton.refusals import TritonKernelError
+from kernbench.triton.sizes import ALL_SIZES, Sizes
 from kernbench.triton.torch_front import BlasLibrary, DeviceFront, cuda_names, device_properties
 
 Schedule = Literal["static", "dynamic"]
@@ -96,7 +97,7 @@ class Simulation:
         schedule: Schedule = "static",
         placement: Placement = "auto",
         cycles_per_op: int = 0,
-        benchmark_points: int | None = None,
+        sizes: Sizes = ALL_SIZES,
         note: Callable[[str], object] | None = None,
     ) -> None:
         _check_choice("schedule", schedule, SCHEDULES)
@@ -120,7 +121,7 @@ class Simulation:
         self._told: set[str] = set()
         self._note = note or (lambda text: print(text, file=sys.stderr))
         self._front = DeviceFront(self._remember)
-        self.benchmarks = Benchmarks(self, benchmark_points)
+        self.benchmarks = Benchmarks(self, sizes)
         spec = context.spec
         self._tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
         self.pes = spec.cube.n_pes * spec.sip.n_cubes
