@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -112,14 +114,27 @@ def test_what_a_compiler_leaves_holds_nothing_that_its_callers_have_dropped(name
         gc.enable()
 
 
-def test_every_function_that_is_compiled_is_one_after_which_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources that meet on one link to a memory; nothing is compiled in vain."""
+def test_garbage_is_collected_after_the_first_call_of_a_compiled_function(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    from tests.unit.sim_engine.fabric.test_compiled_loop import KIB, Run, hotspot
-
-    from kernbench.sim_engine.fabric import flit_queues
+    from kernbench.sim_engine.fabric import compiled_loop
 
     seen: list[str] = []
-    monkeypatch.setattr(flit_queues, "collect_after_compiling", seen.append)
-    Run(hotspot(4), [((source, "m", "z"), 16 * KIB, 0.0, {}) for source in range(4)], compile_after=0)
-    assert {"add", "move"} <= set(seen)
+    monkeypatch.setattr(compiled_loop, "collect_after_compiling", seen.append)
+    monkeypatch.setattr(compiled_loop, "compiled", lambda function: function)
+
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    monkeypatch.setitem(doubled.__globals__, "doubled", None)  # taken away again after the test
+    assert compiled_loop.called_from_python(doubled)(4) == 8
+    assert seen == ["doubled"]
+    assert doubled.__globals__["doubled"] is doubled
+
+
+def test_every_compiled_function_that_python_calls_is_one_after_which_is_collected() -> None:
+    fabric = Path(gc_threshold.__file__).parent / "fabric"
+    called: set[str] = set()
+    for file in ("flit_queues.py", "loop_reads.py"):
+        called |= set(re.findall(r"\bloop\.([a-z]\w*)\(", (fabric / file).read_text()))
+    declared = re.findall(r"@called_from_python\ndef (\w+)\(", (fabric / "compiled_loop.py").read_text())
+    assert called == set(declared)

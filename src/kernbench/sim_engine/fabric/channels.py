@@ -268,9 +268,9 @@ class ChannelGroup:
             for i in range(more):
                 self._extra[(block + i) & self.mask] += self.per_burst
         first = t + (n - channels) * dt + self.burst_ns
-        in_turn = [first + i * dt for i in range(channels)]
-        turn = channels - ((block + n) & self.mask)  # the last round begins at channel (block + n) mod channels
-        self._free_ns = in_turn[turn:] + in_turn[:turn]
+        free_ns = [first + i * dt for i in range(channels)]
+        begins_at = (block + n) & self.mask  # the last round: its first channel
+        self._free_ns = free_ns[-begins_at:] + free_ns[:-begins_at] if begins_at else free_ns
         if self.drain:
             self._direction = self._direction[:]
             for i in range(channels):

@@ -10,7 +10,6 @@ programs go on there, so that no order among simultaneous events of the machine 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Sequence
-from functools import partial
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
@@ -28,8 +27,20 @@ from kernbench.sim_engine.fabric.transfers import Transfer
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
 _AFTER_PROCESSES = EventPriority(NORMAL + 1)  # and of what comes when all else of an instant has happened
 
+_simpy_step = simpy.Environment.step
+
 T = TypeVar("T")
 SimProcess = Generator[Event, Any, Any]
+
+
+class Completion(Event):
+    """The end of a transfer."""
+
+    def complete(self, transfer: Transfer) -> None:
+        """Happens when the transfer is done, which is its value."""
+        self._ok, self._value, env = True, transfer, self.env
+        transfer.on_done = None  # it refers to this event: no cycle is left for the garbage collector
+        heappush(env._queue, (transfer.done_ns, _BEFORE_PROCESSES, next(env._eid), self))
 
 
 class FabricEnvironment(simpy.Environment):
@@ -50,25 +61,28 @@ class FabricEnvironment(simpy.Environment):
         if fabric is not None:
             self.fabric = fabric
 
+    def event(self) -> Event:
+        return Event(self)  # SimPy makes a bound method first, at each call
+
     def timeout(self, delay: float = 0, value: Any = None) -> Timeout:
         """SimPy's time-out, rounded to the grid: the clock never stands between two grid times."""
         return Timeout(self, on_grid(delay), value)
 
     def transfer(self, path: Sequence[Hashable] | Route, nbytes: int, **options: Any) -> Event:
         """Inject now; the event's value is the finished `Transfer`. Options are those of `Fabric.inject`."""
-        event = Event(self)
-        self.fabric.inject(path, nbytes, self._now, on_done=partial(self._complete, event), **options)
+        event = Completion(self)
+        self.fabric.inject(path, nbytes, self._now, on_done=event.complete, **options)
         return event
 
     def multicast(self, paths: Sequence[Sequence[Hashable]], nbytes: int, **options: Any) -> Event:
         """Multicast now; the event comes when the last destination has all bytes. Its value is that `Transfer`."""
-        event, left = Event(self), len(paths)
+        event, left = Completion(self), len(paths)
 
         def arrived(transfer: Transfer) -> None:
             nonlocal left
             left -= 1
             if not left:
-                self._complete(event, transfer)
+                event.complete(transfer)
 
         self.fabric.multicast(paths, nbytes, self._now, on_done=arrived, **options)
         return event
@@ -238,7 +252,7 @@ class FabricEnvironment(simpy.Environment):
             if queue[0][1] > NORMAL:
                 self.ended_at = horizon
         try:
-            super().step()
+            _simpy_step(self)
         except KernBenchError as copy:
             # SimPy raises a copy of what a process raised, made from its args alone: where and hint would be lost.
             raise copy.__cause__ if type(copy.__cause__) is type(copy) else copy from None
@@ -251,10 +265,6 @@ class FabricEnvironment(simpy.Environment):
         queue, times = self._queue, self._call_times
         horizon = queue[0][0] if queue else INFINITY
         return times[0] if times and times[0] < horizon else horizon
-
-    def _complete(self, event: Event, transfer: Transfer) -> None:
-        event._ok, event._value = True, transfer
-        heappush(self._queue, (transfer.done_ns, _BEFORE_PROCESSES, next(self._eid), event))
 
 
 def _begin(start: Callable[[], object]) -> None:

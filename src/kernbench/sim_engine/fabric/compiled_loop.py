@@ -33,6 +33,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from kernbench.sim_engine.gc_threshold import collect_after_compiling
+
 FREE_NODE, FREE_NODES, FREE_QUEUE, FREE_QUEUES, NEAR, FAR, QUICK, ENDS, WRITES, EVENTS = range(10)  # of `counts`
 TRANSFER, FLIT, HOP, NEXT = range(4)  # of `node_ints`
 HEAD, TAIL, ORDER = range(3)  # of `queues`
@@ -95,8 +97,23 @@ def compiled(function: Callable[..., Any]) -> Any:
         return njit(function)
 
 
+def called_from_python(function: Callable[..., Any]) -> Any:
+    """The same for a function that Python calls: after its first call garbage is collected, and from then on its name
+    stands for the compiled function itself.
+    """
+    dispatcher = compiled(function)
+
+    def first_call(*arguments: Any) -> Any:
+        outcome = dispatcher(*arguments)
+        collect_after_compiling(function.__name__)
+        function.__globals__[function.__name__] = dispatcher
+        return outcome
+
+    return first_call
+
+
 @compiled
-def note_quick(heap: Array, counts: Array, time: float) -> None:
+def _note_quick(heap: Array, counts: Array, time: float) -> None:
     """A last flit that is quicker than a window can be through at `time`."""
     at = counts[QUICK]
     counts[QUICK] = at + 1
@@ -153,12 +170,15 @@ def _put(queue: int, time: float, near: Array, far: Array, counts: Array, clock:
         clock[FAR_NS] = min(clock[FAR_NS], time)
 
 
-@compiled
+@called_from_python
 def add(
     times: Array, order: int, transfer: int, flit: int, hop: int, node_ns: Array, node_ints: Array, queues: Array,
-    head_ns: Array, near: Array, far: Array, counts: Array, clock: Array,
+    head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, crossing_ns: Array, counts: Array,
+    clock: Array,
 ) -> None:  # fmt: skip
-    """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own."""
+    """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own. If the last flit of the
+    transfer is among them, and may be quicker than a window, that is noted.
+    """
     queue = counts[FREE_QUEUE]
     counts[FREE_QUEUE] = queues[queue, TAIL]
     counts[FREE_QUEUES] -= 1
@@ -182,6 +202,9 @@ def add(
     head_ns[queue] = times[0]
     _put(queue, times[0], near, far, counts, clock)
     clock[NEXT_NS] = min(clock[NEXT_NS], times[0])
+    least_last = crossing_ns[transfers[transfer, FIRST] + hop, LEAST_LAST]
+    if flit + len(times) > transfers[transfer, LAST] and least_last < clock[WINDOW]:
+        _note_quick(quick_ns, counts, times[-1] + least_last)
 
 
 @compiled
@@ -303,7 +326,7 @@ def _read(
         head_ns[queue] = node_ns[queues[queue, HEAD]]
         _put(queue, head_ns[queue], near, far, counts, clock)
         if crossing_ns[first, LEAST_LAST] < clock[WINDOW]:
-            note_quick(quick_ns, counts, latest + crossing_ns[first, LEAST_LAST])
+            _note_quick(quick_ns, counts, latest + crossing_ns[first, LEAST_LAST])
         node_ints[node, NEXT] = counts[FREE_NODE]
         counts[FREE_NODE] = node
         counts[FREE_NODES] += 1
@@ -368,7 +391,7 @@ def _take(
                     _put(link, leave, near, far, counts, clock)
                 queues[link, TAIL] = node
                 if is_last and crossing_ns[crossing, LEAST_LAST] < window:
-                    note_quick(quick_ns, counts, leave + crossing_ns[crossing, LEAST_LAST])
+                    _note_quick(quick_ns, counts, leave + crossing_ns[crossing, LEAST_LAST])
             else:
                 if transfers[transfer, IS_WRITE]:
                     write_ns[writes] = leave
@@ -402,7 +425,7 @@ def _take(
     counts[EVENTS] += events
 
 
-@compiled
+@called_from_python
 def move(
     until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array, node_ints: Array,
     queues: Array, head_ns: Array, near: Array, far: Array, inbox: Array, touched: Array, quick_ns: Array,
@@ -442,7 +465,7 @@ def _filled(state: State) -> Array:
     return np.concatenate((near, far))
 
 
-@compiled
+@called_from_python
 def next_order(state: State) -> int:
     """The place of the next flit among what happens at its time."""
     found = np.iinfo(np.int64).max
@@ -453,7 +476,7 @@ def next_order(state: State) -> int:
     return found
 
 
-@compiled
+@called_from_python
 def find(state: State, transfer: int) -> Array:
     """Where the flits of a transfer stand: rows of hop, flit and time."""
     node_ints, found, rows = state.node_ints, 0, np.empty((0, 3))
@@ -473,7 +496,7 @@ def find(state: State, transfer: int) -> Array:
     return rows
 
 
-@compiled
+@called_from_python
 def remove(state: State, transfer: int) -> None:
     """The flits of a transfer are no longer moved one by one."""
     filled = _filled(state)
@@ -519,7 +542,7 @@ def _remove_from(queue: int, transfer: int, node_ints: Array, queues: Array, cou
         node = following
 
 
-@compiled
+@called_from_python
 def add_reads(places: Array, times: Array, state: State) -> None:
     """Reads set out together, in order of when they will be at their memories. Their flits have a queue each."""
     queues, counts, read_ints, last = state.queues, state.counts, state.read_ints, state.transfers[:, LAST]
@@ -536,7 +559,7 @@ def add_reads(places: Array, times: Array, state: State) -> None:
         state.node_order[queues[waiting, TAIL]] = read_ints[place, INJECTION]
         first_ns = state.burst_ns[read_ints[place, GROUP]] if last[place] else state.read_ns[place, LAST_BURST]
         if first_ns < state.clock[WINDOW]:
-            note_quick(state.quick_ns, counts, time + first_ns)
+            _note_quick(state.quick_ns, counts, time + first_ns)
     state.head_ns[waiting] = times[0]
     _put(waiting, times[0], state.near, state.far, counts, state.clock)
     state.clock[NEXT_NS] = min(state.clock[NEXT_NS], times[0])
@@ -569,7 +592,7 @@ def _append(
     queues[queue, TAIL] = node
 
 
-@compiled
+@called_from_python
 def take_reads(group: int, state: State) -> Array:
     """Take out the reads that are on their way to a memory: rows of transfer and time of arrival, in no order."""
     node_ints, queues, counts = state.node_ints, state.queues, state.counts

@@ -38,6 +38,7 @@ class Counters:
         self.network = network
         self.activity = activity
         self.recorded: list[FlitHop] | None = [] if record else None
+        self.sees_flits = record or activity is not None  # every flit on every link: then no link can be reserved
         self._links = links
         self._groups = groups
         self._tally = DoneTally(network)
@@ -51,11 +52,6 @@ class Counters:
     def count(self, last_flit: LastFlit, flits: int, transfers: int = 1) -> None:
         """Transfers are done: their links have carried `flits` whole flits, and a last one each."""
         self._tally.add(last_flit, flits, transfers)
-
-    @property
-    def sees_flits(self) -> bool:
-        """Whether every flit on every link is recorded: then no link can be reserved."""
-        return self.recorded is not None or self.activity is not None
 
     def is_slow(self, transfer: Transfer) -> bool:
         """Whether a transfer must be moved flit by flit: recorded ones, and watched ones that write to channels."""

@@ -95,11 +95,13 @@ class FlitEngine(FlitSteps):
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         """Now is the time of a transfer: owners of what it needs are called first."""
-        for segment in transfer.tree or (transfer,):
-            if self.reservations.held:
-                self.reservations.interrupt(segment, now, transfer.order)
-            if self.counters.activity is not None:
-                self.counters.activity.set_out(segment, now)
+        reservations, activity = self.reservations, self.counters.activity
+        if reservations.held or activity is not None:
+            for segment in transfer.tree or (transfer,):
+                if reservations.held:
+                    reservations.interrupt(segment, now, transfer.order)
+                if activity is not None:
+                    activity.set_out(segment, now)
         if transfer.on_left is not None and self.buffered is None:
             # All flits are ready now, so they follow one another on the first link whatever comes later.
             occupy_ns, last_ns = transfer.crossings[0].occupy_ns, transfer.last_crossings[0].occupy_ns
@@ -301,7 +303,7 @@ class FlitEngine(FlitSteps):
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
         """The rarer events: setting out, the end, a memory to look at, a schedule, a watched flit. True at the end."""
-        hop, kind = divmod(code, 8)
+        kind = code & 7
         if kind == DONE:
             if i != transfer.epoch:
                 return False
@@ -310,16 +312,16 @@ class FlitEngine(FlitSteps):
         if kind == INJECT:
             self.set_out(transfer, now)
         elif kind == REFILL:
-            self._queue_next_flits(transfer, hop)
+            self._queue_next_flits(transfer, code >> 3)
         elif kind == COMMIT:
             assert transfer.sink is not None
             transfer.sink.flush(now)
             transfer.sink.users -= 1
             self.finish(transfer, transfer.finish_ns)
         elif kind == ENTER:
-            self._ask_delay_rule(transfer, now, i, hop)
+            self._ask_delay_rule(transfer, now, i, code >> 3)
         else:
-            self._cross(transfer, now, i, hop)
+            self._cross(transfer, now, i, code >> 3)
         return False
 
     # ---- the end

@@ -116,7 +116,7 @@ class Fabric:
         if not transfer.flits:
             engine.send_control(transfer)
             return transfer
-        if trace or route.has_delay_rule or self._counters.is_slow(transfer):
+        if trace or route.has_delay_rule or (self._counters.sees_flits and self._counters.is_slow(transfer)):
             transfer.slow = True
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]

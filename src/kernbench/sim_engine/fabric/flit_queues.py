@@ -21,7 +21,6 @@ from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.progressions import Pace, Times, each_time
 from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
-from kernbench.sim_engine.gc_threshold import collect_after_compiling
 
 NODES, QUEUES, TRANSFERS, CROSSINGS, JOINED = 1 << 14, 1 << 10, 1 << 10, 1 << 12, 1 << 6  # room to begin with
 FEW = 32  # flits whose times are not worth a calculation with arrays
@@ -109,25 +108,14 @@ class FlitQueues:
 
     def _add(self, transfer: Transfer, hop: int, index: int, times: Floats) -> None:
         order = transfer.links[hop - 1] if hop else transfer.order
-        place, counts = self._place_of(transfer), self._counts
+        place = self._place_of(transfer)
         self.make_room(0, len(times))
         state = self._state
         loop.add(
             times, order, place, index, hop, state.node_ns, state.node_ints, state.queues, state.head_ns, state.near,
-            state.far, counts, state.clock,
+            state.far, state.quick_ns, state.transfers, state.crossing_ns, self._counts, state.clock,
         )  # fmt: skip
-        collect_after_compiling("add")
-        if index + len(times) > transfer.last:
-            self._note_quick(place, hop, times[-1])
         self.next_ns = float(self._clock[loop.NEXT_NS])
-
-    def _note_quick(self, place: int, hop: int, ready: float) -> None:
-        """The last flit of a transfer is ready for a hop: if it can be through before a window ends, note when."""
-        state, counts = self._state, self._counts
-        least = state.crossing_ns[state.transfers[place, loop.FIRST] + hop, loop.LEAST_LAST]
-        if least < state.clock[loop.WINDOW]:
-            loop.note_quick(state.quick_ns, counts, ready + least)
-            collect_after_compiling("note_quick")
 
     def _place_of(self, transfer: Transfer) -> int:
         """The row of a transfer, made for its first flits."""
@@ -201,7 +189,6 @@ class FlitQueues:
         """
         state = self._state
         loop.move(until, other_ns, float(other_order), *state)  # exact; of two types, it would be compiled twice
-        collect_after_compiling("move")
         self.next_ns = float(self._clock[loop.NEXT_NS])
         ends, writes, events = self._counts[loop.ENDS :].tolist()
         if writes:
@@ -222,9 +209,7 @@ class FlitQueues:
     @property
     def next_order(self) -> int:
         """The place of the next flit among what happens at its time."""
-        order = int(loop.next_order(self._state))
-        collect_after_compiling("next_order")
-        return order
+        return int(loop.next_order(self._state))
 
     def _hand_over(self, writes: int, now: float) -> None:
         """Flits on their way into memories. Who is not among them arrives after `now`."""
@@ -262,9 +247,7 @@ class FlitQueues:
         """Hop, index and time of every flit of a transfer."""
         place = self._places.get(transfer.seq)
         if place is not None:
-            rows = loop.find(self._state, place)
-            collect_after_compiling("find")
-            for hop, flit, time in rows.tolist():
+            for hop, flit, time in loop.find(self._state, place).tolist():
                 yield int(hop), int(flit), time
 
     def forget(self, transfer: Transfer) -> None:
@@ -272,7 +255,6 @@ class FlitQueues:
         place = self._places.get(transfer.seq)
         if place is not None:
             loop.remove(self._state, place)
-            collect_after_compiling("remove")
             del self._places[transfer.seq]
             self.leave(place)
             self.look_at_clock()

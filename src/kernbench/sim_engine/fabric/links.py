@@ -39,14 +39,6 @@ class Links:
         """Whether no transfer is to pass any of them flit by flit."""
         return not any(map(self.users.__getitem__, links))
 
-    def book(self, bookings: list[Booking], at: float) -> list[float]:
-        """A plan timed from `at` takes its links; returns when each was free before, for `restore`."""
-        free = self.free
-        before = [free[booking[0]] for booking in bookings]
-        for link, _, _, after in bookings:
-            free[link] = at + after
-        return before
-
     def restore(self, link: int, free: float) -> None:
         """What was planned for a link will not be: it is free at `free`."""
         self.free[link] = free

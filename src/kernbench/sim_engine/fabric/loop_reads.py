@@ -25,7 +25,6 @@ from kernbench.sim_engine.fabric.model import LastFlit, Network
 from kernbench.sim_engine.fabric.planner import Planner
 from kernbench.sim_engine.fabric.reservations import Reservations
 from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
-from kernbench.sim_engine.gc_threshold import collect_after_compiling
 
 if TYPE_CHECKING:
     from kernbench.sim_engine.fabric.flit_queues import FlitQueues
@@ -159,7 +158,6 @@ class LoopReads:
         state.joined_ints[number], state.joined_ns[number] = (count, -1, -1), -1.0
         order = np.lexsort((state.read_ints[at, loop.INJECTION], arrivals[:, 0]))
         loop.add_reads(at[order], arrivals[order, 0], state)
-        collect_after_compiling("add_reads")
         queues.look_at_clock()
 
     def _number_for(self, together: JoinedReads) -> int:
@@ -218,9 +216,7 @@ class LoopReads:
         group._free_ns, group._worst_ns, group._worst_at_ns = state.channel_ns[:, part].tolist()
         group._extra = state.granules[part].tolist()
         group._all_waited_ns = 0.0
-        taken = loop.take_reads(self._numbers[group.node], state)
-        collect_after_compiling("take_reads")
-        for place, _ in taken.tolist():
+        for place, _ in loop.take_reads(self._numbers[group.node], state).tolist():
             self._go_on_alone(int(place))
         self._queues.look_at_clock()
 

@@ -36,13 +36,14 @@ class PlannedTrains:
         self.to_memory: dict[int, TrainQueue] = {node: [] for node in engine.groups}
 
     def add(self, train: Train, bookings: list[Booking], at: float, arrival: Times, index: int, end: float) -> None:
-        """A plan is in force: links are booked from `at` on, and what flits from `index` on do to a memory is known.
+        """A plan is in force: it books its links from `at` on, and what flits from `index` on do to a memory is known.
 
         They arrive at `arrival`, the last at `end`.
         """
         transfer, queues, engine = train.transfer, self.on_link, self._engine
-        now = engine.now
-        for link, _, last, _ in bookings:
+        now, free = engine.now, engine.links.free
+        for link, _, last, after in bookings:
+            free[link] = at + after
             queue = queues[link]
             if queue:  # trains that have passed are dropped; not always all of them, but so that few remain
                 if queue[-1][0] < now:
@@ -69,10 +70,10 @@ class PlannedTrains:
         transfer.train = None
         del self.active[train.seq]
         links = self._engine.links
-        worst = links.worst
+        worst, worst_at = links.worst, links.worst_at
         for link, wait, at in train.longest_waits(worst):
-            if wait >= worst[link]:
-                links.note_wait(link, wait, at)
+            if wait > worst[link] or (wait == worst[link] and at < worst_at[link]):
+                worst[link], worst_at[link] = wait, at
 
     def in_the_way(self, transfer: Transfer, now: float) -> list[Train]:
         """Trains that a transfer moved flit by flit from now on could contend with."""

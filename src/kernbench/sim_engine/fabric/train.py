@@ -220,4 +220,5 @@ class TemplateTrain(Train):
 
     def longest_waits(self, known: Sequence[float] | None = None) -> list[tuple[int, float, float]]:
         by = self.at_ns
-        return [(link, wait, by + at) for link, wait, at in self.template.waits]
+        waits = self.template.waits
+        return [(link, wait, by + at) for link, wait, at in waits if known is None or wait >= known[link]]

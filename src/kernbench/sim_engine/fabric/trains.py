@@ -106,16 +106,17 @@ class TrainPlanner:
         return True
 
     def _may_plan(self, transfer: Transfer) -> bool:
-        """Whether no transfer moves flit by flit there. A small transfer also needs a link where trains run through. A
-        transfer that alternates with others on its first link is never alone.
+        """Whether a plan is worth trying. A small transfer needs a link where trains run through. A transfer that
+        alternates with others on its first link is never alone.
         """
-        links = transfer.links
         if transfer.slot is not None:
             return False
-        if transfer.flits <= LARGE and self._pause[links[0]]:
-            self._pause[links[0]] -= 1
-            return False
-        return self._links.are_unused(links) and not (transfer.slow or transfer.route.loops)
+        if transfer.flits <= LARGE:
+            first_link = transfer.links[0]
+            if self._pause[first_link]:
+                self._pause[first_link] -= 1
+                return False
+        return not (transfer.slow or transfer.route.loops)
 
     def _split(self, trains: list[Train], now: float, order: float) -> None:
         """Split trains that a new transfer could contend with."""
@@ -154,6 +155,8 @@ class TrainPlanner:
 
     def _plan_new(self, transfer: Transfer, now: float) -> bool:
         """Plan a transfer that sets out; False when it would be contended."""
+        if not self._links.are_unused(transfer.links):
+            return False
         if not transfer.last:
             return self._plan_one_flit(transfer, now)
         if self._trains.active and not self._comes_behind_all(transfer, now):
@@ -183,7 +186,6 @@ class TrainPlanner:
             return False
         train = Train(next(self._train_seq), transfer, [0] * (transfer.hops + 1))
         train.hops, train.arrival = hops, times
-        links.book(bookings, 0.0)
         self.planned += 1
         self._trains.add(train, bookings, 0.0, times, 0, ready)
         return True
@@ -224,7 +226,6 @@ class TrainPlanner:
     def _put_into_force(self, train: Train) -> None:
         """What a train forecasts is planned."""
         bookings, arrival = train.bookings(), train.arrival
-        self._links.book(bookings, 0.0)
         self.planned += 1
         self._trains.add(train, bookings, 0.0, arrival, train.start[-1], last_of(arrival))
 
@@ -260,7 +261,8 @@ class TrainPlanner:
         key = transfer.flits, pace is not None
         template = last_flit.templates.get(key)
         if template is None:
-            _learn_template(transfer, last_flit.templates, key)
+            if self._links.are_unused(transfer.links):
+                _learn_template(transfer, last_flit.templates, key)
             return False
         if not isinstance(template, TrainTemplate) or (pace is not None and not template.has_pace(pace, now)):
             return False
@@ -276,10 +278,10 @@ class TrainPlanner:
 
     def _follow_template(self, transfer: Transfer, template: TrainTemplate, now: float, arrival: Times) -> None:
         """Put the plan of a transfer whose links are idle into force."""
-        bookings = template.links
-        train = TemplateTrain(next(self._train_seq), transfer, template, now, self._links.book(bookings, now))
+        free_before = list(map(self._links.free.__getitem__, transfer.links))
+        train = TemplateTrain(next(self._train_seq), transfer, template, now, free_before)
         self.planned += 1
-        self._trains.add(train, bookings, now, arrival, 0, now + template.end)
+        self._trains.add(train, template.links, now, arrival, 0, now + template.end)
 
     # ---- the end, and planning again what is alone once more
 
