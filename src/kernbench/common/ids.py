@@ -1,6 +1,6 @@
 """Places in the tray and their names. Node names are printed and parsed here and nowhere else.
 
-host, fabric.switch0                                                the tray
+host, fabric.switch0, fabric.tray1                                  the tray; a switch of the level `tray`
 sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiplet; P0 is a PHY
 sip0.hbm_ctrl.s0                                                    an HBM stack that PEs share
 sip0.io0.sip_port.E                                                 where the link to the next SIP begins
@@ -18,6 +18,13 @@ from kernbench.common.frozen import frozen
 
 HOST = "host"
 SWITCH = "fabric.switch0"
+
+
+def level_switch(level: str, number: int) -> str:
+    """A switch of a level below the top, say `tray`."""
+    return f"fabric.{level}{number}"
+
+
 PeKey = tuple[int, int, int]  # sip, cube, pe: the plain form, for tables
 
 _PLACE = re.compile(r"sip(\d{1,9})(?:\.(?:cube(\d{1,9})|(io\d+))(?:\.pe(\d{1,9}))?)?(?:\.|$)")

@@ -240,8 +240,9 @@ _APPROXIMATED = (
     Fact(
         "links between chips",
         "packets with headers, slots and credits in routers that store and forward",
-        "SIPs hang on one switch by default; `system.sips.links` joins them as ring, line, mesh or torus: packets, "
-        "hop latency, slots and credits at the ports (docs/adr/0082); what waits in front of a link has no limit",
+        "SIPs hang on one switch by default, or on levels of switches (docs/adr/0101); `system.sips.links` joins them "
+        "as ring, line, mesh or torus: packets, hop latency, slots and credits at the ports (docs/adr/0082); what "
+        "waits in front of a link has no limit",
         "approximated",
         "optimistic",
         "collectives over many chips. Of four collectives over 2 and 8 chips of a shipping machine "

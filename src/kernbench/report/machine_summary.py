@@ -147,7 +147,10 @@ def _tray_bisection_gbs(spec: MachineSpec, pcie_gbs: float) -> float | None:
     sips = spec.system.sips
     half = sips.count // 2
     if sips.links is None:
-        return half * pcie_gbs if sips.count > 1 else None
+        if sips.count == 1:
+            return None
+        halved = [each.count // 2 * each.bw_gbs for each in spec.system.switch_levels.values() if each.count % 2 == 0]
+        return min([half * pcie_gbs, *halved])
     return sips.links.bw_gbs * sum(count for a, b, count in neighbours(sips) if a < half <= b)
 
 

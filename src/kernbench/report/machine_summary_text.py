@@ -9,6 +9,7 @@ from kernbench.report.machine_summary import MachineSummary
 from kernbench.report.worst_paths import WorstPath
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.switches import levels_from_top
 
 
 def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
@@ -109,6 +110,9 @@ def _joined_by(spec: MachineSpec) -> str:
     """How SIPs are joined."""
     topology = spec.system.sips.topology
     if spec.system.sips.links is None:
+        levels = [f"{level.count} {name}" for name, level in reversed(levels_from_top(spec.system))]
+        if levels:
+            return f"logical {topology}; levels of switches: {', '.join(levels)}, 1 at the top"
         return f"logical {topology}; every SIP is on one switch"
     return f"{topology} of direct links"
 

@@ -99,10 +99,11 @@ def _paths_between_sips(
     graph: TopologyGraph, nodes: list[Node], memories: list[Node], router: PathRouter
 ) -> Iterator[list[str]]:
     """From every PE of the first SIP to each other SIP, from each to every memory, and from SIP to SIP, which has all
-    ways through the SIPs between. Behind a switch all others are alike.
+    ways through the SIPs between. Behind one switch all others are alike.
     """
     system = graph.spec.system
-    sips = range(system.sips.count if system.sips.links is not None else min(system.sips.count, 2))
+    is_uniform = system.sips.links is None and not system.switch_levels
+    sips = range(min(system.sips.count, 2) if is_uniform else system.sips.count)
     end = memories[0].id.removeprefix("sip0")
     for sip in sips[1:]:
         for node in nodes:

@@ -28,6 +28,7 @@ from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
 from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES, MAX_PES_PER_CUBE
 from kernbench.topology.spec_cube import PE_PARTS_KEY
 from kernbench.topology.spec_hbm import BANKS
+from kernbench.topology.switches import check_switches
 
 _MEMORY = "cube.memory_map"
 _LAYOUT = "cube.pe_layout"
@@ -46,6 +47,7 @@ def _check_all(spec: MachineSpec) -> list[Finding]:
     return [
         *_check_sips(spec),
         *check_links(spec),
+        *check_switches(spec),
         *check_stacks(spec),
         *_check_cube_mesh(spec),
         *_check_io_chiplets(spec),

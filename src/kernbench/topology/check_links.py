@@ -20,6 +20,7 @@ def check_links(spec: MachineSpec) -> Iterator[Finding]:
         ("system.links.io_ep_to_switch", system.links.io_ep_to_switch),
         ("sip.links.cube_to_cube", spec.sip.links.cube_to_cube),
     ]
+    links += [(f"system.switch_levels.{name}", level) for name, level in system.switch_levels.items()]
     if direct is not None:
         links.append((_LINKS, direct))
         if system.sips.count == 1:

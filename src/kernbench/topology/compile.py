@@ -23,6 +23,7 @@ from kernbench.topology.ports import Chiplet, resolve_chiplets
 from kernbench.topology.sip_links import direct_links
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import LinkSpec
+from kernbench.topology.switches import level_switches, switch_of_level, switches_above
 from kernbench.topology.template import component_data
 
 _KEPT = 4  # as many as `sim_engine.wiring` keeps
@@ -85,12 +86,17 @@ def _add_tray(spec: MachineSpec, nodes: dict[str, Node], edges: list[Edge]) -> N
         part = component_data(component)
         nodes[name] = Node(name, part.kind, part.impl, part.attrs, 0.0, 0.0, Place())
     _pcie(HOST, SWITCH, spec.system.links.host_to_switch, edges)
+    for switch in level_switches(spec.system):
+        part = component_data(switch_of_level(spec.system, switch.level))
+        nodes[switch.name] = Node(switch.name, part.kind, part.impl, part.attrs, 0.0, 0.0, Place())
+        _pcie(switch.above, switch.name, switch.level, edges)
 
 
 def _join_sips(spec: MachineSpec, chiplets: tuple[Chiplet, ...], edges: list[Edge]) -> None:
     for sip in range(spec.n_sips):
+        switch = switches_above(spec.system, sip)[0]
         for chiplet in chiplets:
-            _pcie(SWITCH, IoId(sip, chiplet.id).pcie_ep(), spec.system.links.io_ep_to_switch, edges)
+            _pcie(switch, IoId(sip, chiplet.id).pcie_ep(), spec.system.links.io_ep_to_switch, edges)
 
 
 def _pcie(a: str, b: str, link: LinkSpec, edges: list[Edge]) -> None:

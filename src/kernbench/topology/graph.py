@@ -17,9 +17,11 @@ from kernbench.common.errors import RoutingError
 from kernbench.common.framing import Framing
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import HOST, CubeId, Place, SipId
+from kernbench.topology.switches import level_switches
 
 if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
+    from kernbench.topology.spec_base import LinkSpec
     from kernbench.topology.spec_cube import CubeSpec
 
 
@@ -127,9 +129,17 @@ class TopologyGraph:
         if edge.kind is EdgeKind.SIP_LINK:
             return system.sips.links.framing if system.sips.links is not None else None
         if edge.kind is EdgeKind.PCIE:
-            is_host = HOST in (edge.src, edge.dst)
-            return (system.links.host_to_switch if is_host else system.links.io_ep_to_switch).framing
+            return self._pcie_link(edge).framing
         return self.spec.sip.links.cube_to_cube.framing if edge.kind is EdgeKind.UCIE_MESH else None
+
+    def _pcie_link(self, edge: Edge) -> LinkSpec:
+        links, ends = self.spec.system.links, (edge.src, edge.dst)
+        if HOST in ends:
+            return links.host_to_switch
+        level = next(
+            (each.level for each in level_switches(self.spec.system) if {each.name, each.above} == {*ends}), None
+        )
+        return links.io_ep_to_switch if level is None else level
 
     def payload_gbs(self, edge: Edge) -> float | None:
         """The bandwidth of an edge that its packets, if it has any, leave for payload."""

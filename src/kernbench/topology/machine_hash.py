@@ -61,6 +61,8 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
             del part[key]
     if spec.sip.hbm_stacks is None:
         del values["sip"]["hbm_stacks"]  # as before there were stacks
+    if not spec.system.switch_levels:
+        del values["system"]["switch_levels"]  # as before there were levels of switches
     if not spec.system.sips.types:
         del values["system"]["sips"]["types"]
     attrs = values["cube"]["pe_template"]["components"]["pe_math"]["attrs"]

@@ -90,6 +90,15 @@ class SystemLinks(Record):
     io_ep_to_switch: LinkSpec
 
 
+class SwitchLevelSpec(LinkSpec):
+    """A level of switches between `system.switch` and the SIPs: how many, the link of each to the level above, and the
+    switch itself, like the one at the top unless it is given.
+    """
+
+    count: Annotated[int, whole(1, MAX_SIPS)]
+    switch: ComponentSpec | None = None
+
+
 class AddressMapSpec(Record):
     """Bits of the fields of a physical address; null: as many as the machine needs, at least the record's."""
 
@@ -110,6 +119,7 @@ class SystemSpec(Record):
     sips: SipsSpec
     host: ComponentSpec
     switch: ComponentSpec
+    switch_levels: Mapping[str, SwitchLevelSpec] = MappingProxyType({})
     links: SystemLinks
 
     @property
@@ -363,6 +373,9 @@ class MachineSpec(Record):
         """Every component entry: its key path, the kind it must have, the entry."""
         yield "system.host", "host", self.system.host
         yield "system.switch", "switch", self.system.switch
+        for name, level in self.system.switch_levels.items():
+            if level.switch is not None:
+                yield f"system.switch_levels.{name}.switch", "switch", level.switch
         if self.system.sips.links is not None:
             yield "system.sips.links.port", "sip_port", self.system.sips.links.port
         blocks: tuple[tuple[str, Record], ...] = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernbench.common.errors import RoutingError, UsageError
-from kernbench.common.ids import HOST, SWITCH, CubeId, PeId, Place
+from kernbench.common.ids import CubeId, PeId, Place
 from kernbench.policy.routing.router import PathRouter
 from kernbench.report.diagrams import MachineView, ViewNode, machine_views, view_of
 from kernbench.report.diagrams.svg_layout import Frame, is_outline, is_zone, scale_px_per_mm
@@ -245,7 +245,7 @@ class MachineMap:
                 return "data", self._router.find_path(pe, end)
             except RoutingError:
                 pass
-        if place.pe < 0 and start not in (HOST, SWITCH):
+        if place.pe < 0 <= place.sip:
             try:
                 return "host", self._router.find_memory_path(start, end)
             except RoutingError:

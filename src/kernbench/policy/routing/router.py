@@ -110,14 +110,11 @@ class PathRouter:
 
     def _vertex_paths(self, start: int, end: int, traffic: Traffic) -> list[list[int]]:
         """The best path from each half of the start, if there is one."""
-        hub, places = self._routing.hub, self._routing.places
+        places = self._routing.places
         if self._has_direct_links and places[start].sip >= 0 <= places[end].sip != places[start].sip:
             return self._paths_over_links(start, end, traffic)
-        if (
-            traffic is Traffic.DATA
-            and hub is not None
-            and places[start].sip >= 0 <= places[end].sip != places[start].sip
-        ):
+        hub = self._routing.hub_between(start, end) if traffic is Traffic.DATA else None
+        if hub is not None:
             # The path to the hub is the same for all destinations behind it, and the path from the hub for all sources.
             onward = self._vertex_paths(hub, end, traffic)
             return [there + on[1:] for there in self._vertex_paths(start, hub, traffic) for on in onward]
@@ -159,7 +156,7 @@ class PathRouter:
         scope = self._routing.scope(start, end)
         # Commands, host traffic and data from other SIPs fan out from few blocks; other data fans in from many PEs to
         # one memory.
-        fans_out = traffic in (Traffic.CONTROL, Traffic.HOST) or start == self._routing.hub
+        fans_out = traffic in (Traffic.CONTROL, Traffic.HOST) or start in self._routing.hubs
         if fans_out and len(self._routing.halves(start)) == 1:
             costs = self._costs.get((start, traffic, scope))
             if costs is None:

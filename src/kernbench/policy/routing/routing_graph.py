@@ -19,6 +19,7 @@ from itertools import pairwise
 from kernbench.common.errors import RoutingError
 from kernbench.common.ids import Place
 from kernbench.topology.graph import UCIE_KINDS, Edge, EdgeKind, Node, TopologyGraph
+from kernbench.topology.switches import common_switch
 
 STEPS_PER_MM = 1 << 20
 HOP_BITS = 20
@@ -227,7 +228,8 @@ class RoutingGraph:
         self._out = self._outgoing()
         self._scopes: dict[tuple[int, int], bytes] = {}
         self._lengths: dict[tuple[int, int], int] = {}  # of links that routes were found over
-        self.hub = self._hub()
+        self._graph = graph
+        self.hubs = self._hubs()
         # SIPs, and the cubes in them, are instances of one template each (`topology/compile.py`), so a path found in
         # one holds in every other.
         sips = max(max(place.sip for place in self.places) + 1, 1)
@@ -236,18 +238,22 @@ class RoutingGraph:
         self._ports_per_sip = len(ports) // sips
         self._per_cube = sum(place.cube == 0 == place.sip for place in self.places)
 
-    def _hub(self) -> int | None:
-        """The one vertex on every path from SIP to SIP; None if there is no such vertex."""
-        tray = [v for v in range(len(self.places)) if self._transit[v] and self.places[v].sip < 0]
-        sips = [sip for sip, _, _ in self._blocks]
-        block = self._block
-        sip_of = [sips[each] for each in block]
+    def _hubs(self) -> tuple[int, ...]:
+        """The switches, if every path from SIP to SIP passes one: no two SIPs are joined directly."""
+        sip_of = [self._blocks[each][0] for each in self._block]
         for v, edges in enumerate(self._into):
-            here = sip_of[v]
-            for u, _, _, _ in edges:
-                if sip_of[u] != here and sip_of[u] >= 0 <= here:
-                    return None
-        return tray[0] if len(tray) == 1 else None
+            if any(sip_of[u] != sip_of[v] and sip_of[u] >= 0 <= sip_of[v] for u, _, _, _ in edges):
+                return ()
+        return tuple(v for v in range(len(self.places)) if self._transit[v] and self.places[v].sip < 0)
+
+    def hub_between(self, src: int, dst: int) -> int | None:
+        """The vertex on every path between two SIPs: the lowest switch that both are below. None within one SIP, to and
+        from the tray, and where SIPs are joined directly.
+        """
+        a, b = self.places[src].sip, self.places[dst].sip
+        if not self.hubs or a < 0 or b < 0 or a == b:
+            return None
+        return self.hubs[0] if len(self.hubs) == 1 else self.index[common_switch(self._graph.spec.system, a, b)]
 
     def _incoming(self, edges: Iterable[Edge], nodes: list[Node]) -> _Incoming:
         """For each vertex, (from, cost, rank among equals, traffic) of every edge that ends there."""
@@ -285,6 +291,8 @@ class RoutingGraph:
         a, b = self.places[src], self.places[dst]
         sip = max(a.sip, b.sip)
         if sip < 0 or -1 < min(a.sip, b.sip) < sip:
+            return 0
+        if min(a.sip, b.sip) < 0 and self._on_tray > 2:  # a host and several switches: SIPs are on different ones
             return 0
         return sip * self._per_sip + (a.cube * self._per_cube if traffic is Traffic.LOCAL else 0)
 

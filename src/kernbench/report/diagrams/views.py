@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId
+from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId, level_switch
 from kernbench.common.units import counted
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, cube_view
@@ -20,6 +20,7 @@ from kernbench.topology.ports import Chiplet, resolve_chiplets, wrap_links
 from kernbench.topology.sip_links import neighbours
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import Side
+from kernbench.topology.switches import level_switches, levels_from_top, switches_above
 
 SIP_OUTLINE = "sip_outline"
 CONTAINER_KINDS = (SIP_OUTLINE, CUBE_OUTLINE, PE_OUTLINE, HBM_ZONE)
@@ -63,8 +64,8 @@ def view_of(spec: MachineSpec, level: str, sip: int, cube: int) -> str:
 
 def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets: int) -> MachineView:
     """Host, switch and SIPs at their package size."""
-    n = spec.n_sips
-    below = n if n <= _ONE_ROW else math.ceil(n / 2)
+    n, levels = spec.n_sips, levels_from_top(spec.system)
+    below = n if n <= _ONE_ROW or levels else math.ceil(n / 2)
     gap = 0.2 * max(sip_w_mm, sip_h_mm)
     box_h, host_w = 0.3 * sip_h_mm, 0.7 * sip_w_mm
     pitch = sip_w_mm + gap
@@ -79,6 +80,17 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
     ]
+    down = box_h + gap  # from a row of switches to the next
+    for row, (name, level) in enumerate(levels, 1):
+        width = (below // level.count) * pitch - gap
+        for number in range(level.count):
+            x = left + number * (width + gap) + width / 2
+            nodes.append(
+                ViewNode(
+                    level_switch(name, number), "switch", f"{name} {number}", "", x, middle + row * down, width, box_h
+                )
+            )
+    bottom = top + len(levels) * down + box_h
     common = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
     types = {number: name for name, sips in spec.system.sips.types.items() for number in sips}
     for sip in range(n):
@@ -86,20 +98,31 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
         if direct is not None and sip >= below:  # neighbours are next to one another or above one another
             column = n - 1 - sip
         x = left + column * pitch + sip_w_mm / 2
-        y = top + box_h + gap + sip_h_mm / 2 if sip < below else gap + sip_h_mm / 2
+        y = bottom + gap + sip_h_mm / 2 if sip < below else gap + sip_h_mm / 2
         detail = f"{types[sip]}: {common}" if sip in types else common
         nodes.append(ViewNode(str(SipId(sip)), "sip", f"SIP {sip}", detail, x, y, sip_w_mm, sip_h_mm))
     host, ep = spec.system.links.host_to_switch, spec.system.links.io_ep_to_switch
     edges = [ViewEdge(HOST, SWITCH, EdgeKind.PCIE, bandwidth_label(host.bw_gbs), host.bw_gbs)]
     label = bandwidth_label(ep.bw_gbs) if n_chiplets == 1 else f"{n_chiplets} x {bandwidth_label(ep.bw_gbs)}"
+    for switch in level_switches(spec.system):
+        gbs = switch.level.bw_gbs
+        edges.append(ViewEdge(switch.above, switch.name, EdgeKind.PCIE, bandwidth_label(gbs), gbs))
     for sip in range(n):
-        edges.append(ViewEdge(SWITCH, str(SipId(sip)), EdgeKind.PCIE, label, n_chiplets * ep.bw_gbs))
+        own = switches_above(spec.system, sip)[0]
+        edges.append(ViewEdge(own, str(SipId(sip)), EdgeKind.PCIE, label, n_chiplets * ep.bw_gbs))
     if direct is not None:
         for sip, to, count in neighbours(spec.system.sips):
             label = bandwidth_label(direct.bw_gbs) if count == 1 else f"{count} x {bandwidth_label(direct.bw_gbs)}"
             edges.append(ViewEdge(str(SipId(sip)), str(SipId(to)), EdgeKind.SIP_LINK, label, count * direct.bw_gbs))
-    width, height = left + span + gap, top + box_h + gap + sip_h_mm + gap
-    return MachineView("system", f"{spec.system.name}: the tray", width, height, tuple(nodes), tuple(edges))
+    width, height = left + span + gap, bottom + gap + sip_h_mm + gap
+    return MachineView(
+        "system",
+        f"{spec.system.name}: {'all SIPs' if levels else 'the tray'}",
+        width,
+        height,
+        tuple(nodes),
+        tuple(edges),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- the SIP

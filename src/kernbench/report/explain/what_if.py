@@ -35,6 +35,7 @@ SIP_LINK: Final = "sip_link"
 _PE = "cube.pe_template.components"
 
 
+SWITCH_KEY = "system.switch.attrs.overhead_ns"
 HBM_KEY = "cube.memory_map.hbm_channel_bw_gbs"
 TARGETS: Mapping[str, Target] = {
     "pe_dma": Target(
@@ -111,7 +112,7 @@ TARGETS: Mapping[str, Target] = {
         {
             "system.links.host_to_switch.bw_gbs": FAST_GBS,
             "system.links.io_ep_to_switch.bw_gbs": FAST_GBS,
-            "system.switch.attrs.overhead_ns": 0.0,
+            SWITCH_KEY: 0.0,
             "io_chiplet.components.pcie_ep.attrs.overhead_ns": 0.0,
             "io_chiplet.links.pcie_ep_to_noc_bw_gbs": FAST_GBS,
         },
@@ -183,9 +184,19 @@ def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -
         settings = {key: value for target in chosen for key, value in target.settings.items()}
         if run.graph.spec.sip.hbm_stacks is not None and settings.pop(HBM_KEY, None) is not None:
             settings |= {f"sip.hbm_stacks.{key}": FAST_GBS for key in ("channel_bw_gbs", "link_bw_gbs")}
-        settings |= _systolic_peak(run.graph.spec, settings)
+        settings |= _of_switch_levels(run.graph.spec, settings) | _systolic_peak(run.graph.spec, settings)
         found.append(WhatIf(" and ".join(names), settings, gains.of(chosen), explanation.scope.total_ns))
     return found
+
+
+def _of_switch_levels(spec: MachineSpec, settings: Mapping[str, float]) -> dict[str, float]:
+    """Where the switch at the top is free, so are those below it."""
+    if SWITCH_KEY not in settings:
+        return {}
+    levels = spec.system.switch_levels
+    links = {f"system.switch_levels.{name}.bw_gbs": FAST_GBS for name in levels}
+    own = [name for name, level in levels.items() if level.switch is not None]
+    return links | {f"system.switch_levels.{name}.switch.attrs.overhead_ns": 0.0 for name in own}
 
 
 def _systolic_peak(spec: MachineSpec, settings: Mapping[str, float]) -> dict[str, float]:
