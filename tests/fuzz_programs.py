@@ -65,7 +65,8 @@ class Program:
 
     @property
     def cubes(self) -> int:
-        return int(str(self.machine["sip.cube_mesh.w"]))
+        width, height = (int(str(self.machine[f"sip.cube_mesh.{side}"])) for side in "wh")
+        return width * height
 
     def source(self) -> str:
         """The program as a bench file."""
@@ -116,10 +117,16 @@ def program(seed: int) -> Program:
     machine = {key: rng.choice(MACHINES[key]) for key in rng.sample(list(MACHINES), rng.randrange(1, 9))}
     machine |= {"sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
     machine.setdefault("sip.cube_mesh.w", rng.choice([1, 2]))
+    more = random.Random(f"more/{seed}")  # apart, so that what is added here leaves the other draws of a seed alone
+    if machine["sip.cube_mesh.w"] == 1 and more.random() < 0.5:
+        machine["sip.cube_mesh.h"] = 2
     if "system.flit_bytes" in machine:
         machine["cube.components.hbm_ctrl.attrs.burst_bytes"] = machine["system.flit_bytes"]
     machine |= _memory(random.Random(f"memory/{seed}"), machine)
-    kernels = tuple(tuple(_with_argument(rng, _kernel(rng))) for _ in range(rng.randint(1, 3)))
+    bodies = [_with_argument(rng, _kernel(rng)) for _ in range(rng.randint(1, 3))]
+    if more.random() < 0.4:
+        _add_many_runs(more, bodies)
+    kernels = tuple(map(tuple, bodies))
     plain = tuple(number for number in range(len(kernels)) if rng.random() < 0.2)
     made = Program(seed, machine, kernels, plain, ())
     return replace(made, host=tuple(_host(rng, made)))
@@ -164,6 +171,28 @@ def _with_argument(rng: random.Random, body: list[str]) -> list[str]:
     for _ in range(rng.choice([0, 0, 1, 3])):
         body.insert(rng.randrange(len(body) + 1), steps[rng.choice(list(steps))])
     return body
+
+
+def _add_many_runs(rng: random.Random, bodies: list[list[str]]) -> None:
+    """A kernel also stores more runs of bytes than are noted one by one, and one of them, maybe the same, loads some of
+    these bytes.
+    """
+    rows, apart, at = rng.choice([17, 20, 31]), rng.choice([128, 250]), rng.choice([0, 64, 512])
+    source = rng.choice([f"tl.load(x.local, ({rows}, 64))", f"tl.full(({rows}, 64), 1.5)"])
+    lanes = f"lanes = tl.arange(0, 256) % {rng.choice([2, 3])} == 0"
+    stores = [
+        f"tl.store(y.local + {at}, {source}, strides=({apart}, 1))",
+        f"tl.store_async(y.local + {at}, {source}, strides=({apart}, 1))",
+        f"{lanes}\ntl.store(y.local + {at}, tl.full((1, 256), 2.5), mask=lanes)",
+    ]
+    loads = [
+        "tl.load(y.local, (1, 64))",
+        f"tl.load(y.local + {at}, ({rows}, 64), strides=({apart}, 1))",
+        f"tl.load(y.local + {at}, (8, 100))",
+    ]
+    for step in (rng.choice(stores), rng.choice(loads)):
+        body = rng.choice(bodies)
+        body.insert(rng.randrange(len(body) + 1), step)
 
 
 def _sends(body: Iterable[str]) -> bool:
