@@ -335,6 +335,32 @@ def _read(
 
 
 @compiled
+def _end(
+    transfer: int, leave: float, link: int, end_ns: Array, end_ints: Array, counts: Array, clock: Array,
+    read_ints: Array, read_ns: Array, joined_ints: Array, joined_ns: Array,
+) -> None:  # fmt: skip
+    """The last flit of a transfer arrives over `link` at `leave`: that is reported, of reads that set out together when
+    it is the last one.
+    """
+    together, end, by_link, whose = read_ints[transfer, TOGETHER], leave, link, transfer
+    if together >= 0:
+        read_ns[transfer, END] = leave
+        latest, end = joined_ints[together, LATEST], joined_ns[together]
+        if leave > end or (leave == end and read_ints[transfer, INJECTION] > read_ints[latest, INJECTION]):
+            joined_ns[together] = end = leave
+            joined_ints[together, LATEST], joined_ints[together, BY_LINK] = transfer, link
+        joined_ints[together, LEFT] -= 1
+        if joined_ints[together, LEFT]:
+            return
+        whose, by_link = joined_ints[together, LATEST], joined_ints[together, BY_LINK]
+    ends = counts[ENDS]
+    end_ns[ends] = end
+    end_ints[ends, 0], end_ints[ends, 1] = by_link, whose
+    counts[ENDS] = ends + 1
+    clock[FIRST_END] = min(clock[FIRST_END], end)
+
+
+@compiled
 def _take(
     count: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
     inbox: Array, touched: Array, quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array,
@@ -345,7 +371,7 @@ def _take(
     """The `count` links that were handed flits take them, each by the rule of `fifo.leave_ns`, and those in series with
     it do so at once; memories take their reads.
     """
-    window, ends, writes, events = clock[WINDOW], counts[ENDS], counts[WRITES], 0
+    window, writes, events = clock[WINDOW], counts[WRITES], 0
     for at in range(count):
         node, inbox[touched[at], 0] = inbox[touched[at], 0], -1
         if touched[at] >= len(users):
@@ -399,29 +425,15 @@ def _take(
                     write_ints[writes, 2] = transfer
                     writes += 1
                 if is_last:
-                    together, ended = read_ints[transfer, TOGETHER], True
-                    end, by_link, whose = leave, link, transfer
-                    if together >= 0:
-                        read_ns[transfer, END] = leave
-                        latest, end = joined_ints[together, LATEST], joined_ns[together]
-                        if leave > end or (
-                            leave == end and read_ints[transfer, INJECTION] > read_ints[latest, INJECTION]
-                        ):
-                            joined_ns[together] = end = leave
-                            joined_ints[together, LATEST], joined_ints[together, BY_LINK] = transfer, link
-                        joined_ints[together, LEFT] -= 1
-                        ended = joined_ints[together, LEFT] == 0
-                        whose, by_link = joined_ints[together, LATEST], joined_ints[together, BY_LINK]
-                    if ended:
-                        end_ns[ends] = end
-                        end_ints[ends, 0], end_ints[ends, 1] = by_link, whose
-                        ends += 1
-                        clock[FIRST_END] = min(clock[FIRST_END], end)
+                    _end(
+                        transfer, leave, link, end_ns, end_ints, counts, clock, read_ints, read_ns, joined_ints,
+                        joined_ns,
+                    )  # fmt: skip
                 node_ints[node, NEXT] = counts[FREE_NODE]
                 counts[FREE_NODE] = node
                 counts[FREE_NODES] += 1
             node = following
-    counts[ENDS], counts[WRITES] = ends, writes
+    counts[WRITES] = writes
     counts[EVENTS] += events
 
 

@@ -134,7 +134,7 @@ class FlitEngine(FlitSteps):
 
     def _move(self, until: float) -> list[Transfer]:
         """The loop of `advance`: longer than other functions, because a call for each flit would cost as much as all
-        the rest. So `fifo.leave_ns` is written out."""
+        the rest, and one for each bucket a twentieth. So `fifo.leave_ns` is written out."""
         agenda, free, users = self.agenda, self.links.free, self.links.users
         worst, worst_at = self.links.worst, self.links.worst_at
         later = agenda.later
@@ -156,36 +156,27 @@ class FlitEngine(FlitSteps):
                         until = now
                     continue
                 # A flit is ready for a link: the one event that counts for speed.
-                start = free[link]
-                if start > now:
-                    wait = start - now
-                    if wait > worst[link]:
-                        worst[link] = wait
-                        worst_at[link] = now
-                    leave += start
-                else:
-                    leave += now
-                free[link] = leave
-                if special:
+                ready = now
+                while True:
+                    start = free[link]
+                    if start > ready:
+                        wait = start - ready
+                        if wait > worst[link]:
+                            worst[link] = wait
+                            worst_at[link] = ready
+                        leave += start
+                    else:
+                        leave += ready
+                    free[link] = leave
+                    leave += tail_ns
+                    if not special:
+                        break
                     if special & FINAL:
                         users[link] -= 1
-                    while special & IN_SERIES:
-                        assert onward is not None
-                        ready = leave + tail_ns
-                        link, leave, tail_ns, onward, special = onward
-                        start = free[link]
-                        if start > ready:
-                            wait = start - ready
-                            if wait > worst[link]:
-                                worst[link] = wait
-                                worst_at[link] = ready
-                            leave += start
-                        else:
-                            leave += ready
-                        free[link] = leave
-                        if special & FINAL:
-                            users[link] -= 1
-                leave += tail_ns
+                    if onward is None or not special & IN_SERIES:
+                        break
+                    ready = leave
+                    link, leave, tail_ns, onward, special = onward
                 if onward is not None:
                     nearby = leave // width_ns
                     if nearby == number:
@@ -197,12 +188,11 @@ class FlitEngine(FlitSteps):
                         agenda.push((leave, link, i, transfer, onward))
                 elif special:
                     self._arrive(transfer, leave, link, i, transfer.hops)
-                else:
+                elif transfer.sink is not None:
                     group = transfer.sink
-                    if group is not None:
-                        group.pending.append((leave, link, i, transfer))
-                        if len(group.pending) > group.most_pending:
-                            group.flush(now)
+                    group.pending.append((leave, link, i, transfer))
+                    if len(group.pending) > group.most_pending:
+                        group.flush(now)
             else:
                 self.events += len(current)
                 agenda.drop(len(current))
