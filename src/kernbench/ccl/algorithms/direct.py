@@ -7,7 +7,7 @@ send to the root.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kernbench.ccl.algorithms import blocks, trees
@@ -26,6 +26,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 __all__ = ["kernel", "kernel_args"]
 
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")
 
 
@@ -70,34 +71,21 @@ def kernel(
         window=blocks.WINDOW,
     )
     listed = [Block(*my_part(parts[f"part_{rank}"], tl, spread)) for rank in range(n_sips)] if parts else []
-    if collective in ("broadcast", "reduce"):
+    if collective in ROOTED:
         part = Block(*my_part(t_ptr, tl, spread))
-        tree = trees.star(sip_rank, n_sips, root, lambda rank: f"rank_{rank}")
-        channel = make_channel(live=trees.live(n_sips - 1))
-        if collective == "reduce":
-            trees.reduce(channel, *part, tree, n_sips)
-        else:
-            trees.broadcast(channel, *part, tree)
+        _with_root(collective, make_channel, part, [each.address for each in listed], sip_rank, n_sips, root)
         return
-    if collective in ("gather", "scatter"):
-        part = Block(*my_part(t_ptr, tl, spread))
-        channel = make_channel(live=(AHEAD + 1) * (n_sips + 1) + 2 * n_sips + 4)
-        (gather if collective == "gather" else scatter)(
-            channel, *part, [each.address for each in listed], sip_rank, root
-        )
-        return
-    others = tuple((sip_rank + distance) % n_sips for distance in range(1, n_sips))
-    here = (tl.physical_id(1), tl.physical_id(0))
+    moves = Moves()
     if listed or (n_sips == 1 and shards is None):  # a list, or a copy by the only rank
         part = Block(*my_part(t_ptr, tl, spread))
         own = Block(*my_part(out if out is not None else t_ptr, tl, spread))
-        one = [own] if collective != "reduce_scatter" else [part]
-        mine = own if collective == "reduce_scatter" else part
-        sends, gets, reduced = _of_lists(listed or one, mine, sip_rank, others, collective)
+        one, mine = ([part], own) if collective == "reduce_scatter" else ([own], part)
+        sends, gets, reduced = _of_lists(listed or one, mine, sip_rank, n_sips, collective)
     else:
         assert out is not None
+        here = (tl.physical_id(1), tl.physical_id(0))
         if shards is not None:
-            moves = by_shards(collective, shards, n_elem, sip_rank, n_sips).get(here, Moves())
+            moves = by_shards(collective, shards, n_elem, sip_rank, n_sips).get(here, moves)
         else:
             assert spread is not None
             index, channels = channel_of(tl, spread)
@@ -107,16 +95,37 @@ def kernel(
                 moves = by_groups(collective, n_elem, sip_rank, n_sips, t_ptr.itemsize, index, channels)
         sends, gets, reduced = _of_moves(moves, t_ptr, out, here, sip_rank, n_sips, collective)
     if collective == "reduce_scatter":
-        blocks.reduce_scatter(
-            make_channel(live=blocks.live_reduced(n_sips)), n_sips, sends, reduced, together=not listed
-        )
+        channel = make_channel(live=blocks.live_reduced(n_sips))
+        blocks.reduce_scatter(channel, n_sips, sends, reduced, together=not listed)
+        return
+    channel = make_channel(live=blocks.live_exchange(n_sips) + n_sips - 2, stores=n_sips)
+    pause = 0
+    if collective == "all_to_all" and shards is not None and link_bytes_per_cycle:
+        ahead = sent_before(moves, n_elem, sip_rank, n_sips, channel.chunk)
+        pause = int(ahead * channel.itemsize / link_bytes_per_cycle)
+    blocks.exchange(channel, sends, gets, together=not listed, pause=pause)
+
+
+def _with_root(
+    collective: str,
+    make_channel: Callable[..., CollectiveChannel],
+    part: Block,
+    places: list[int],
+    rank: int,
+    n: int,
+    root: int,
+) -> None:
+    """A PE's work in a collective with a root; `places` are the addresses of a list of tensors."""
+    if collective in ("gather", "scatter"):
+        channel = make_channel(live=(AHEAD + 1) * (n + 1) + 2 * n + 4)
+        (gather if collective == "gather" else scatter)(channel, *part, places, rank, root)
+        return
+    tree = trees.star(rank, n, root, lambda other: f"rank_{other}")
+    channel = make_channel(live=trees.live(n - 1))
+    if collective == "reduce":
+        trees.reduce(channel, *part, tree, n)
     else:
-        channel = make_channel(live=blocks.live_exchange(n_sips) + n_sips - 2, stores=n_sips)
-        pause = 0
-        if collective == "all_to_all" and shards is not None and link_bytes_per_cycle:
-            ahead = sent_before(moves, n_elem, sip_rank, n_sips, channel.chunk)
-            pause = int(ahead * channel.itemsize / link_bytes_per_cycle)
-        blocks.exchange(channel, sends, gets, together=not listed, pause=pause)
+        trees.broadcast(channel, *part, tree)
 
 
 def sent_before(moves: Moves, block: int, rank: int, n: int, chunk: int) -> float:
@@ -137,8 +146,9 @@ def sent_before(moves: Moves, block: int, rank: int, n: int, chunk: int) -> floa
 _Work = tuple[list[Outgoing], list[Incoming], list[Reduced]]
 
 
-def _of_lists(listed: Sequence[Block], own: Block, rank: int, others: Sequence[int], collective: str) -> _Work:
+def _of_lists(listed: Sequence[Block], own: Block, rank: int, n: int, collective: str) -> _Work:
     """A PE's work with lists of tensors that are all placed alike: it sends and receives what it holds of each."""
+    others = tuple((rank + distance) % n for distance in range(1, n))
     if collective == "reduce_scatter":
         sends = [Outgoing(listed[k], (f"rank_{k}",)) for k in others]
         directions = tuple(None if k == rank else f"rank_{k}" for k in range(len(listed)))
