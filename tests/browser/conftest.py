@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.browser.generated_run import write_generated_run
+from tests.package import SOURCE
 
 from kernbench.cli.main import main
 from kernbench.sweep.results import results_as_json, write_results
@@ -163,7 +164,7 @@ def serve(folder: Path | None) -> Served:
     """`kernbench web` in a process of its own."""
     given = [str(folder)] if folder else []
     command = [sys.executable, "-m", "kernbench", "web", *given, "--no-open", "--port", "0"]
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None

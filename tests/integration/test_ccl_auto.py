@@ -188,6 +188,7 @@ def test_a_call_on_that_machine_takes_what_the_table_says_and_as_long_as_its_row
         ("all_reduce", 2, 1),
     ],
 )
+@pytest.mark.needs("n_to_one", reason="a request for each channel takes longer")
 def test_32_kib_on_8_sips_take_little_more_than_the_link_and_a_crossing_per_round(
     collective: str, rounds: int, rows_of_cubes: int
 ) -> None:

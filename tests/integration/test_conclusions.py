@@ -555,6 +555,7 @@ def test_macs_are_cheap_in_area_and_hbm_bandwidth_is_not() -> None:
 
 
 @concludes("ccl-auto/01-auto")
+@pytest.mark.needs("n_to_one", reason="the rows are of machines that the tables were measured on")
 def test_auto_is_within_10_percent_of_the_fastest_algorithm() -> None:
     for mesh in (SMALL_MESH, SHIPPED_MESH):
         assert max(ratios(rows("ccl-auto"), mesh).values()) <= 1.1

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.package import SOURCE
 
 from kernbench.cli import terminal
 from kernbench.cli.main import main
@@ -102,7 +103,7 @@ def in_process(args: list[str]) -> tuple[int, str]:
 
 
 def in_subprocess(words: list[str], env: dict[str, str]) -> tuple[int, str]:
-    path = os.pathsep.join(part for part in (env.get("PYTHONPATH", ""), str(ROOT / "src")) if part)
+    path = os.pathsep.join(part for part in (env.get("PYTHONPATH", ""), SOURCE) if part)
     done = subprocess.run(
         [sys.executable, *words[1:]],
         env={**os.environ, **env, "PYTHONPATH": path},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_docs import import_path, in_process
+from tests.package import SOURCE
 
 pytestmark = pytest.mark.needs("shipped", reason="their expected text is of the shipped machine")
 
@@ -20,7 +21,7 @@ SCRIPTS = {script.parent.name: script for script in sorted(EXAMPLES.glob("*/run.
 
 
 def run(*args: str, cwd: Path, **env: str) -> str:
-    source = str(EXAMPLES.parent / "src")
+    source = SOURCE
     path = os.pathsep.join(part for part in (env.pop("PYTHONPATH", ""), source) if part)
     done = subprocess.run(
         [sys.executable, *args], cwd=cwd, env={**os.environ, **env, "PYTHONPATH": path}, capture_output=True, text=True

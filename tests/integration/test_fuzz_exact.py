@@ -45,6 +45,7 @@ def test_a_seed_is_always_the_same_program() -> None:
     assert program(3).source() == program(3).source() != program(4).source()
 
 
+@pytest.mark.needs("n_to_one", reason="it names the smallest program")
 def test_a_fast_path_that_is_wrong_is_found_and_the_program_is_made_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.package import SOURCE
 
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.user_module import load_user_module
@@ -60,7 +61,7 @@ class Cluster:
 
     def start(self, what: str, *args: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dask", what, "--no-dashboard", *args]
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+        env = {**os.environ, "PYTHONPATH": SOURCE, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
         log = self._stack.enter_context((self._folder / f"{what}.log").open("ab"))
         process = subprocess.Popen(command, cwd=self._folder, env=env, stdout=log, stderr=log)
         self._stack.callback(process.wait)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.package import SOURCE
 
 import kernbench
 from kernbench.cli.main import main
@@ -248,7 +249,7 @@ def test_a_script_without_a_guard_ends_in_a_message(tmp_path: Path) -> None:
         "import kernbench\n\ndef run(torch, n):\n    pass\n\n"
         "rows = kernbench.sweep(run, {'n': [1, 2]}, workers=1)\nprint(rows)\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "hint:  in a script, call kernbench.sweep under `if __name__ == '__main__':`" in done.stderr
@@ -263,7 +264,7 @@ def test_a_function_of_the_script_itself_is_found_by_workers(tmp_path: Path) -> 
         "if __name__ == '__main__':\n"
         "    print([row.ok for row in kernbench.sweep(run, {'n': [1, 2]}, workers=1)])\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("[True, True]\n", "")
 
@@ -348,7 +349,7 @@ def start(folder: Path, count: int, wait_s: float, *more: str) -> subprocess.Pop
     return subprocess.Popen(
         [sys.executable, *PROGRAM, *command(count, wait_s)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*more, str(ROOT / "src")])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*more, SOURCE])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

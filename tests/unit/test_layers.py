@@ -10,6 +10,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from tests.package import SOURCE
 
 ROOT = Path(__file__).parents[2]
 HEAVY = "matplotlib rustworkx networkx pandas scipy torch starlette uvicorn pyarrow distributed optuna"
@@ -19,7 +20,7 @@ NOT_AT_THE_DOOR = "numpy ml_dtypes rich yaml simpy greenlet"
 def loaded_after(statement: str, names: str) -> list[str]:
     """Which of `names` a fresh interpreter has loaded after `statement`."""
     script = f"import sys\n{statement}\nprint(*(name for name in {names.split()!r} if name in sys.modules))"
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
@@ -62,7 +63,7 @@ def test_the_fabric_stands_on_its_own() -> None:
 
 def test_imports_go_down_only() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run([linter, "--no-cache"], cwd=ROOT, env=env, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 kept, 0 broken" in done.stdout

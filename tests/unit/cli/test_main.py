@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.package import SOURCE
 
 from kernbench.cli.failures import failed_outside
 from kernbench.cli.main import main
@@ -35,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[object, str, st
 
 
 def command(*args: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = {**os.environ, "PYTHONPATH": SOURCE}
     env.pop("PYTHONUNBUFFERED", None)  # with a buffer, as most have it
     return subprocess.run([sys.executable, "-m", "kernbench", *args], env=env, check=False, text=False, **options)
 
@@ -181,7 +182,7 @@ def test_a_closed_stderr_is_done_without() -> None:
 
 def test_names_that_are_not_utf_8_are_read_written_and_shown(tmp_path: Path) -> None:
     run = os.fsdecode(bytes(tmp_path) + b"/run\xff")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8:strict"}
+    env = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONIOENCODING": "utf-8:strict"}
 
     def call(*args: str) -> tuple[int, bytes, bytes]:
         done = subprocess.run([sys.executable, "-m", "kernbench", *args], env=env, check=False, capture_output=True)

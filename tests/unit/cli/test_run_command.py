@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.package import SOURCE
 
 from kernbench.cli import terminal
 from kernbench.cli.main import main
@@ -213,7 +214,7 @@ def test_output_is_the_same_bytes_for_any_hash_seed():
     command += ["--bench", "flash-attention", "--param", "seq_k=64", "--param", "pes=0", "--verify-data", "--json"]
     outputs = []
     for seed in ("0", "4242"):
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": seed}
+        env = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONHASHSEED": seed}
         outputs.append(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
     assert outputs[0] == outputs[1] != b""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.package import SOURCE
 
 from kernbench.common.engine_declaration import COMPUTE_WIRES, SELF, Attribute, EngineDeclaration, Wire
 from kernbench.common.errors import Fault, TopologyError
@@ -163,7 +164,7 @@ class TestTheNine:
             f"import sys; from kernbench.topology import load_topology; {statement}\n"
             f"print(*(name in sys.modules for name in {names}))"
         )
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+        env = {**os.environ, "PYTHONPATH": SOURCE}
         done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == loaded
 

@@ -104,6 +104,7 @@ def test_what_was_measured_changes_no_simulated_value(tmp_path):
     assert as_shipped.regimes[0].mean != other.regimes[0].mean
 
 
+@pytest.mark.needs("n_to_one", reason="real chips were compared with it")
 def test_some_rows_are_within_the_bars(tmp_path):
     """The errors of all rows are in docs/validation.md."""
     small = judge(SET, folder(tmp_path / "a", shipped(size_bytes=["65536"], memory=["DRAM"])), says_nothing)

@@ -53,6 +53,7 @@ def test_streams_take_turns_a_few_rows_apart():
     ]  # fmt: skip
 
 
+@pytest.mark.needs("n_to_one", reason="banks take accesses whole")
 def test_what_was_measured_changes_no_simulated_value(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "REQUESTS", 64)
     h200, dramsim3 = (
@@ -69,6 +70,7 @@ def test_what_was_measured_changes_no_simulated_value(tmp_path, monkeypatch):
     assert altered.rows[0].error == pytest.approx(altered.rows[0].simulated - 10.0)
 
 
+@pytest.mark.needs("n_to_one", reason="banks take accesses whole")
 def test_random_blocks_of_an_h200_are_met_to_five_points(tmp_path):
     rows = "128,random,read,0.749\n256,random,write,0.891\n"
     verdict = judged(
