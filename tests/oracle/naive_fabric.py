@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 import simpy
 
 from kernbench.common.flits import FlitArrival
-from kernbench.sim_engine.fabric.channels import READ, WRITE
+from kernbench.sim_engine.fabric.channel_bank import READ, WRITE
 from kernbench.sim_engine.fabric.model import Network
 
 INJECTED = 10**9

@@ -32,7 +32,7 @@ from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.done_tally import DoneCounts
 from kernbench.sim_engine.fabric.fabric import MANY_EVENTS
-from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.fast_paths import ALL, FastPaths
 from kernbench.sim_engine.hbm_traffic import HbmTraffic
 from kernbench.sim_engine.host_ahead import HostAhead

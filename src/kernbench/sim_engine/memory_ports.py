@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from kernbench.components.base import Context, MemoryComponent, Packet
 from kernbench.components.memory_port import Initiator, MemoryAccess, MemoryPort, Notice, OnArrival, Part
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
-from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.interleaved_port import InterleavedPort, refuse_multicast
 from kernbench.sim_engine.interleaving import Interleaving
 from kernbench.sim_engine.wiring import Wiring

@@ -20,7 +20,7 @@ from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.buffer_layers import layers_of_machine
 from kernbench.sim_engine.fabric import BETWEEN, DelayRule, Network
-from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.plain_network import buffers_of
 from kernbench.topology.graph import FRAMED_KINDS, TopologyGraph
 

@@ -18,7 +18,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.ids import IoId, PeId
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
-from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine

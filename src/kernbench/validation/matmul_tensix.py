@@ -20,7 +20,7 @@ from simpy.events import Event
 from kernbench.common.errors import UsageError
 from kernbench.components.builtin.tile_core import TileCore
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
-from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.plain_network import plain_network
 from kernbench.topology.network import NetworkTopology, Tile
 from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine

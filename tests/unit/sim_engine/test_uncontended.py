@@ -6,7 +6,7 @@ import pytest
 
 from kernbench.sim_engine.fabric import Network
 from kernbench.sim_engine.fabric.activity import Piece, TransferGroup
-from kernbench.sim_engine.fabric.channels import CHANNEL_SHIFT
+from kernbench.sim_engine.fabric.channel_bank import CHANNEL_SHIFT
 from kernbench.sim_engine.uncontended import Uncontended
 
 FLIT = 256

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kernbench.sim_engine.fabric.bins import Bins
-from kernbench.sim_engine.fabric.channels import READ, WRITE, ChannelGroup, ChannelSpec, WriteBursts
-from kernbench.sim_engine.fabric.model import Network, Route
+from kernbench.sim_engine.fabric.channel_bank import READ, WRITE, ChannelSpec, WriteBursts
+from kernbench.sim_engine.fabric.channels import ChannelGroup
+from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.progressions import Pace
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 MOST_BINS = 4096

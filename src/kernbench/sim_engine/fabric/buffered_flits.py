@@ -21,8 +21,9 @@ from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.buffers import Buffers
 from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import LastFlit, Network
+from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.progressions import each_time
+from kernbench.sim_engine.fabric.routes import LastFlit
 from kernbench.sim_engine.fabric.transfers import Transfer
 from kernbench.sim_engine.gc_threshold import collect_after_compiling
 

@@ -20,8 +20,8 @@ from kernbench.common.errors import KernBenchError
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.fabric import Fabric
-from kernbench.sim_engine.fabric.model import Route
 from kernbench.sim_engine.fabric.rewind import RewoundFabric, rewound
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions

@@ -14,7 +14,8 @@ from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts, DoneTally
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import CONTROL, LastFlit, Network
+from kernbench.sim_engine.fabric.model import Network
+from kernbench.sim_engine.fabric.routes import CONTROL, LastFlit
 from kernbench.sim_engine.fabric.transfers import (
     FlitHop,
     HopTimes,

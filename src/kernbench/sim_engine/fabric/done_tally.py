@@ -11,7 +11,8 @@ from array import array
 from collections.abc import Collection, Hashable, Iterator
 from typing import NamedTuple
 
-from kernbench.sim_engine.fabric.model import BETWEEN, LastFlit, Network
+from kernbench.sim_engine.fabric.model import BETWEEN, Network
+from kernbench.sim_engine.fabric.routes import LastFlit
 
 
 class DoneCounts(NamedTuple):

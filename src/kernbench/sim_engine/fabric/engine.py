@@ -35,9 +35,10 @@ from kernbench.sim_engine.fabric.flit_events import (
 )
 from kernbench.sim_engine.fabric.flit_steps import FlitSteps
 from kernbench.sim_engine.fabric.joined_reads import JoinedReads
-from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Network
+from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.planner import FlitLoop, FlitsOnly, Planner
 from kernbench.sim_engine.fabric.reservations import Reservations
+from kernbench.sim_engine.fabric.routes import FINAL, IN_SERIES
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.joined_reads import JoinedRead, JoinedReads
-from kernbench.sim_engine.fabric.model import Network, Route
+from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.multicast import Segment, join, segments_of
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.fabric.reservations import OnInterrupt, Reservation
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kernbench.sim_engine.fabric.model import Crossing
+from kernbench.sim_engine.fabric.routes import Crossing
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 # What an event is about, where it is not simply a flit ready for a link: the crossing's link is -(8 * hop + kind).

@@ -18,8 +18,8 @@ from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.joined_reads import JoinedReads
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.progressions import Pace, Times, each_time
+from kernbench.sim_engine.fabric.routes import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
 
 NODES, QUEUES, TRANSFERS, CROSSINGS, JOINED = 1 << 14, 1 << 10, 1 << 10, 1 << 12, 1 << 6  # room to begin with

@@ -19,8 +19,9 @@ from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.fifo import leave_ns, leave_together, wait_ns
 from kernbench.sim_engine.fabric.flit_events import AT_COMMIT, AT_DONE, ENTER, REFILL, WATCHED, Event, other
 from kernbench.sim_engine.fabric.links import Links
-from kernbench.sim_engine.fabric.model import FINAL, IN_SERIES, Network
+from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.progressions import Times, each_time
+from kernbench.sim_engine.fabric.routes import FINAL, IN_SERIES
 from kernbench.sim_engine.fabric.transfers import INJECTED, FlitSchedule, Transfer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from kernbench.common.declared_state import Derived
-from kernbench.sim_engine.fabric.model import LastFlit, Route
+from kernbench.sim_engine.fabric.routes import LastFlit, Route
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 

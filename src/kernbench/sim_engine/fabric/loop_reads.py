@@ -21,9 +21,10 @@ from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.flit_events import AT_DONE, Event
 from kernbench.sim_engine.fabric.joined_reads import Alone, JoinedRead, JoinedReads
-from kernbench.sim_engine.fabric.model import LastFlit, Network
+from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.planner import Planner
 from kernbench.sim_engine.fabric.reservations import Reservations
+from kernbench.sim_engine.fabric.routes import LastFlit
 from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class LentChannels(ChannelGroup):
 
 
 def _taking_back(name: str) -> property:
-    slot: Any = vars(ChannelGroup)[name]
+    slot: Any = getattr(ChannelGroup, name)
 
     def get(group: ChannelGroup) -> Any:
         _take_back(group)

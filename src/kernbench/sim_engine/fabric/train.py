@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernbench.common.units import GRID_NS
-from kernbench.sim_engine.fabric.channels import ChannelGroup, ChannelState
+from kernbench.sim_engine.fabric.channel_bank import ChannelState
+from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.fifo import EXAMINE, wait_ns
 from kernbench.sim_engine.fabric.forecast import Forecast, HopForecast, on_idle_links
 from kernbench.sim_engine.fabric.links import Booking

@@ -7,7 +7,8 @@ from itertools import count
 
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.model import CONTROL, Network, Route
+from kernbench.sim_engine.fabric.model import Network
+from kernbench.sim_engine.fabric.routes import CONTROL, Route
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 

@@ -9,8 +9,8 @@ from kernbench.common.declared_state import Derived, StateField, View, differs, 
 from kernbench.common.frozen import frozen
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.model import Crossing, LastFlit, Route
 from kernbench.sim_engine.fabric.progressions import Pace, Progression, Times, part_of, times_of
+from kernbench.sim_engine.fabric.routes import Crossing, LastFlit, Route
 
 INJECTED = 1 << 40  # order of injections: behind every link index
 

@@ -19,7 +19,7 @@ from kernbench.components.memory_port import MemoryPort
 from kernbench.components.table import make_component
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.fabric.agenda import INFINITY
-from kernbench.sim_engine.fabric.model import Route
+from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.memo.sub_network import SubNetwork
 from kernbench.sim_engine.memory_ports import DirectPort, PortOwner
 from kernbench.sim_engine.op_log import OpLog

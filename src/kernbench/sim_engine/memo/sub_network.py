@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kernbench.common.framing import Framing
 from kernbench.sim_engine.fabric import Network
-from kernbench.sim_engine.fabric.channels import ChannelSpec
+from kernbench.sim_engine.fabric.channel_bank import ChannelSpec
 
 Path = tuple[str, ...]
 # Bytes of a flit; of each link its ends, bandwidth, propagation and framing; overheads of nodes; channels by node;

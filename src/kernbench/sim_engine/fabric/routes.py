@@ -1,0 +1,134 @@
+"""Paths through a network, looked up once: their links with their times, for whole flits and for the last one.
+
+What a flit meets on its way is a chain of crossings, one for each link: how long it occupies the link, and when it is
+ready behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernbench.common.errors import FabricError
+from kernbench.sim_engine.fabric.occupancy import Occupancy
+
+if TYPE_CHECKING:
+    from kernbench.sim_engine.fabric.model import Network
+
+CONTROL = -1  # in place of spare granules: of requests, acknowledgements and credits, which access no memory channel
+FINAL, IN_SERIES = 1, 2  # what is special about a crossing: bits of `Crossing.special`
+
+
+class Crossing(NamedTuple):
+    """A flit crossing one link, and the crossing after it. A link below 0 stands for some other event.
+
+    `special` says in one look what is rare: FINAL for the last flit of a transfer, IN_SERIES where the link after this
+    one takes flits from this one only (`Network.add_series`).
+    """
+
+    link: int
+    occupy_ns: float
+    tail_ns: float  # from leaving the link to being ready in the node it leads to
+    onward: Crossing | None
+    special: int
+
+    @property
+    def final(self) -> bool:
+        """Whether it is that of the last flit of a transfer."""
+        return self.special & FINAL != 0
+
+
+class LastFlit:
+    """The last flit of transfers along one route, by its size, and by what its burst lacks at a memory. Compared by
+    identity: what is done is tallied by it.
+    """
+
+    __slots__ = ("crossings", "kind_bytes", "nbytes", "route", "spare", "templates")
+
+    def __init__(self, route: Route, nbytes: int, kind_bytes: int, spare: int, crossings: tuple[Crossing, ...]) -> None:
+        self.route = route
+        self.nbytes = nbytes
+        self.kind_bytes = kind_bytes  # for which `Route.last_flit` answers this one: its own, or those of the transfer
+        self.spare = spare  # granules
+        self.crossings = crossings
+        self.templates: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
+
+
+class Route:
+    """A path, looked up once: its links with their times. `nodes` are indices."""
+
+    DERIVED = ("_last_flits", "crossings", "heads", "hops", "links", "origin", "path")  # made once
+
+    __slots__ = (
+        "_last_flits",
+        "control_ns",
+        "control_only_link",
+        "crossings",
+        "has_delay_rule",
+        "has_framing",
+        "heads",
+        "hops",
+        "links",
+        "loops",
+        "nodes",
+        "origin",
+        "path",
+    )
+
+    def __init__(self, network: Network, path: tuple[Hashable, ...], origin: Hashable = None) -> None:
+        self.path = path
+        self.nodes, self.links = network.along(path)
+        self.origin = self.nodes[0] if origin is None else network.node_index(origin)  # where its bytes come from
+        self.hops = len(self.links)
+        self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
+        rules = network.delay_rule
+        self.has_delay_rule = network.has_delay_rules and any(rules[node] is not None for node in self.nodes[1:])
+        self.has_framing = any(network.framing[link] is not None for link in self.links)
+        self.control_ns = sum(network.tail_ns[link] for link in self.links)
+        self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
+        self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
+        self.heads: tuple[int, ...] = ()  # by hop: where the series begins that it is part of; itself, if of none
+        self._last_flits: dict[tuple[int, int], LastFlit] = {}
+
+    def last_flit(self, network: Network, wire_bytes: int, spare: int = 0) -> LastFlit:
+        """For transfers of `wire_bytes` whose last burst lacks `spare` granules. Without framing on the route, all with
+        equal last flits are of one kind.
+        """
+        kind_bytes = wire_bytes if self.has_framing else (wire_bytes - 1) % network.flit_bytes + 1
+        last_flit = self._last_flits.get((kind_bytes, spare))
+        if last_flit is None:
+            if not self.crossings:
+                self.heads = self._heads(network)
+                self.crossings = self._crossings(network, network.occupancy_of(network.flit_bytes), final=False)
+            nbytes = (wire_bytes - 1) % network.flit_bytes + 1
+            occupancy = Occupancy(nbytes, wire_bytes) if self.has_framing else network.occupancy_of(nbytes)
+            crossings = self._crossings(network, occupancy, final=True)
+            last_flit = self._last_flits[kind_bytes, spare] = LastFlit(self, nbytes, kind_bytes, spare, crossings)
+        return last_flit
+
+    def _crossings(self, network: Network, occupancy: Occupancy, *, final: bool) -> tuple[Crossing, ...]:
+        crossings: list[Crossing] = []
+        onward, heads, rate, tail_ns = None, self.heads, network.rate, network.tail_ns
+        for hop in range(self.hops - 1, -1, -1):
+            link = self.links[hop]
+            special = FINAL * final | IN_SERIES * (heads[hop + 1] <= hop)
+            onward = Crossing(link, occupancy[rate[link]], tail_ns[link], onward, special)
+            crossings.append(onward)
+        crossings.reverse()
+        return tuple(crossings)
+
+    def _heads(self, network: Network) -> tuple[int, ...]:
+        heads: list[int] = []
+        before: int | None = None
+        for hop, link in enumerate(self.links):
+            feeder = network.sole_feeder.get(link)
+            if feeder is not None and feeder != before:
+                a, b = self.path[hop : hop + 2]
+                raise FabricError(
+                    f"bytes from {self.path[0]!r} to {self.path[-1]!r} would enter the link from {a!r} to {b!r}, which "
+                    f"is in series behind another",
+                    hint="take another path, or do not declare the series with add_series",
+                )
+            heads.append(hop if feeder is None else heads[-1])
+            before = link
+        return (*heads, self.hops)
