@@ -50,6 +50,11 @@ def work_type(dtypes: Sequence[DType], real: bool = False) -> DType:
     """The type in which an op on these types is computed: f64 with an input of f64, f32 with another float input and
     for functions of real numbers, i64 or u64 if an integer may exceed i32, else i32.
     """
+    return _work_type(tuple(dtypes), real)
+
+
+@cache
+def _work_type(dtypes: tuple[DType, ...], real: bool) -> DType:
     if F64 in dtypes:
         return F64
     if real or any(dtype.is_float for dtype in dtypes):

@@ -74,6 +74,9 @@ def _store_stack(values: Sequence[Value], stack: Array) -> None:
     if values[0].op != "full":  # a full value stays one repeated element
         stack = np.ascontiguousarray(stack)
     stack.setflags(write=False)
+    if len(values) == 1:
+        values[0].data = stack[0]
+        return
     for value, array in zip(values, stack, strict=True):
         value.data = array
 
