@@ -86,7 +86,9 @@ def test_the_verdict_names_the_cause_of_more_slow_kernels(name):
 
 
 @pytest.mark.needs("addresses", reason="kernels read the parts of other PEs, and benches have parallel layers")
-@pytest.mark.parametrize("name", ["columns", "panels", "one-channel", "across", "writes-to-one-slice", "barriers"])
+@pytest.mark.parametrize(
+    "name", ["columns", "panels", "one-channel", "across", "writes-to-one-slice", "barriers", "atomics"]
+)
 def test_a_saved_run_has_the_same_cause_and_names_the_kernel_line(name, tmp_path):
     """A run that was not saved knows neither lines nor places of queueing."""
     done = CliRunner().invoke(

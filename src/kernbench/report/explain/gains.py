@@ -15,7 +15,7 @@ from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE,
 from kernbench.report.explain.launch_delays import LaunchDelays
 from kernbench.report.explain.loads import CHANNEL_LINKS, Loads
 from kernbench.report.explain.path import PathSegment, Scope
-from kernbench.report.explain.transfer_causes import ROUNDING_NS, Pieces, memories_of, memory_of
+from kernbench.report.explain.transfer_causes import ROUNDING_NS, Pieces, memories_of, memory_of, route_of
 from kernbench.report.link_classes import link_class
 from kernbench.report.runs.access_times import AccessTimes, access_gbs, channels_at_once
 from kernbench.report.runs.parts import TILE, SavedPlace
@@ -195,7 +195,7 @@ def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, direct
     """
     row = int(run.ops.row_of[segment.op])
     nbytes = int(run.ops.nbytes[row])
-    route = _of_one_request(run, [run.places[int(place)] for place in run.ops.route.of(row)])
+    route = _of_one_request(run, route_of(run, row))
     pe = run.lanes[segment.lane].component.rpartition(".")[0]
     accesses = [times.of(pe, memory) for memory in memories_of(run, row)]
     if len(accesses) < 2:

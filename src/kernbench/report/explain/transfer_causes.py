@@ -25,7 +25,8 @@ from kernbench.report.explain.loads import Loads
 from kernbench.report.explain.path import RunData
 from kernbench.report.explain.path_text import lines_of, requesters_at
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
-from kernbench.report.runs.parts import TILE, Ops
+from kernbench.report.runs.op_table import ATOMIC
+from kernbench.report.runs.parts import TILE, Ops, SavedPlace
 
 REMOTE: Final = ("ucie", "pcie", "io", "sip link")  # classes of links that leave a die
 FEW = 8  # fewer small transfers are no pattern
@@ -294,12 +295,26 @@ class TransferCauses:
         yield Finding(MEMORY, gain, what, hint, cls, "hbm channel", brief=brief)
 
 
+def route_of(run: RunData, row: int) -> list[SavedPlace]:
+    """The links of an op's route, in order; of an atomic, whose reply passes the same links back, those to its memory."""
+    links = [run.places[int(place)] for place in run.ops.route.of(row)]
+    if not run.ops.name[row].startswith(ATOMIC):
+        return links
+    passed = set[tuple[str, str]]()
+    there = []
+    for link in links:
+        passed.add((link.src, link.dst))
+        if (link.dst, link.src) not in passed:
+            there.append(link)
+    return there
+
+
 def memory_of(run: RunData, row: int) -> str:
     """The memory of a DMA transfer: where its route begins for a read, ends for a write; empty if not known."""
-    route = run.ops.route.of(row)
-    if not len(route):
+    route = route_of(run, row)
+    if not route:
         return ""
-    return run.places[int(route[0])].src if run.ops.kind[row] == "R" else run.places[int(route[-1])].dst
+    return route[0].src if run.ops.kind[row] == "R" else route[-1].dst
 
 
 def memories_of(run: RunData, row: int) -> list[str]:
@@ -307,8 +322,7 @@ def memories_of(run: RunData, row: int) -> list[str]:
     kind = run.ops.kind[row]
     if kind not in "RW":
         return []
-    route = [run.places[int(place)] for place in run.ops.route.of(row)]
-    at_memory = [link for link in route if link.link_class in ("hbm port", "sram port")]
+    at_memory = [link for link in route_of(run, row) if link.link_class in ("hbm port", "sram port")]
     return list(dict.fromkeys(link.src if kind == "R" else link.dst for link in at_memory))
 
 

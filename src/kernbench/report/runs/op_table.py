@@ -37,13 +37,14 @@ _PORTS = {
     "baaw_remove": ("H", "map"),
 }
 _PORT_ORDER = ("span", "read", "write", "fetch", "store", "gemm", "math", "memory", "send", "recv", "message", "map")
+ATOMIC = "atomic_"  # with which the names of atomics begin
 _ADDRESSES = ("src_addr", "dst_addr", "address")
 
 
 def lane_of(op_kind: str, op_name: str) -> tuple[str, str]:
     """Letter and port of an op."""
     name = op_name.removeprefix("TileToken/")
-    if name.startswith("atomic_"):
+    if name.startswith(ATOMIC):
         return "W", "write"
     return _PORTS.get(name) or _BY_KIND.get(op_kind, ("F", op_kind))
 
