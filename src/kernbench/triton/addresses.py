@@ -2,8 +2,9 @@
 
 Tensors stay where PyTorch has them: a pointer of a Triton program is an address of the host. Each storage has a copy on
 the machine, of the same size and without contents. A block of pointers is cut into the lanes of each storage that it
-touches; the distinct addresses of live lanes make runs, and runs make requests (`triton_emu.block_access`). An address
-in no storage is an error with the program's id, the nearest tensor and the offset.
+touches; the distinct addresses of live lanes make runs, and runs make requests (`triton_emu.block_access`). A lane
+outside of the storage that its pointer comes from (`origins`) is an error with the program's id, the tensor and the
+offset; so is an address in no storage, of a pointer whose origin is not known.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from kernbench.common.dtypes import DType, dtype_of
+from kernbench.triton.origins import Origins
 from kernbench.triton.refusals import refuse
 from kernbench.triton_emu.block_access import Lanes, of_offsets
 
@@ -30,6 +32,9 @@ class Storage(NamedTuple):
     name: str
     position: int
     itemsize: int
+
+
+_NOWHERE = Storage(0, 0, "", -1, 1)  # addresses before the first storage
 
 
 class Access(NamedTuple):
@@ -49,29 +54,36 @@ class Storages:
         self._starts = [storage.start for storage in self._ordered]
 
     def accesses(
-        self, op: str, addresses: Any, live: Any, itemsize: int, dtype: str, program_id: tuple[int, int, int]
+        self,
+        op: str,
+        addresses: Any,
+        live: Any,
+        itemsize: int,
+        dtype: str,
+        program_id: tuple[int, int, int],
+        origins: Origins | None,
     ) -> list[Access]:
-        """What a block of pointers touches, one access for each storage."""
+        """What a block of pointers touches, one access for each storage, in the order of the launch's tensors. Raises
+        KernelError for a lane outside of the storages that its pointer comes from.
+        """
         whole = bool(live.all())
         touched = addresses if whole else addresses[live]
         if not touched.size:
             return []
         low, high = int(touched.min()), int(touched.max()) + itemsize
-        storage = self._at(low)
-        if storage is not None and high <= storage.end:
+        storage = self._at(origins[0].start if origins is not None and len(origins) == 1 else low)
+        if storage is not None and storage.start <= low and high <= storage.end and _may_hold(storage, origins):
             return [self._access(storage, addresses, live, whole, low, itemsize, dtype)]
+        at = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
+        ends = np.array([each.end if _may_hold(each, origins) else 0 for each in (*self._ordered, _NOWHERE)])
+        outside = live & (addresses + np.uint64(itemsize) > ends.astype(np.uint64)[at])
+        if outside.any():
+            self._fail_outside(op, int(addresses[outside].min()), itemsize, program_id, origins)
         found = []
-        left = live.copy()
-        while left.any():
-            low = int(addresses[left].min())
-            storage = self._at(low)
-            if storage is None or low + itemsize > storage.end:
-                self._fail_outside(op, low, itemsize, program_id)
-            here = left & (addresses >= storage.start) & (addresses < storage.end)
-            if int(addresses[here].max()) + itemsize > storage.end:
-                self._fail_outside(op, int(addresses[here].max()), itemsize, program_id)
-            found.append(self._access(storage, addresses, here, False, low, itemsize, dtype))
-            left &= ~here
+        for storage in sorted((self._ordered[each] for each in np.unique(at[live])), key=lambda each: each.position):
+            here = live & (addresses >= storage.start) & (addresses < storage.end)
+            first = int(addresses[here].min())
+            found.append(self._access(storage, addresses, here, False, first, itemsize, dtype))
         return found
 
     def _at(self, address: int) -> Storage | None:
@@ -86,17 +98,31 @@ class Storages:
             offsets[~live] = 0
         return Access(storage, low - storage.start, _lanes_of(offsets, None if whole else live, dtype_of(dtype)), live)
 
-    def _fail_outside(self, op: str, address: int, itemsize: int, program_id: tuple[int, int, int]) -> NoReturn:
-        nearest = min(self._ordered, key=lambda each: max(each.start - address, address - each.end + 1), default=None)
-        if nearest is None:
+    def _fail_outside(
+        self, op: str, address: int, itemsize: int, program_id: tuple[int, int, int], origins: Origins | None
+    ) -> NoReturn:
+        homes = [each for each in self._ordered if _may_hold(each, origins)]
+        nearest = min(homes, key=lambda each: max(each.start - address, address - each.end + 1), default=None)
+        if origins is None and nearest is None:
             refuse(f"{op} outside of every tensor in program {program_id}", "pass tensors to the kernel")
-        size = nearest.itemsize
-        offset, count = (address - nearest.start) // size, (nearest.end - nearest.start) // size
+        start, end, name, _, size = nearest or Storage(
+            address, address, "", 0, itemsize
+        )  # of a tensor without elements
+        names = [each.name for each in origins or () if nearest is None or start <= each.start < end]
+        offset, count = (address - start) // size, (end - start) // size
         refuse(
-            f"{op} out of bounds in program {program_id}: element {offset} of '{nearest.name}', which has {count}",
-            "mask the lanes beyond the tensor, or check strides and offsets; of a tensor that is no argument, ask for "
-            "data_ptr() inside of the simulation",
+            f"{op} out of bounds in program {program_id}: element {offset} of '{(names or [name])[0]}', which has "
+            f"{count}",
+            "mask the lanes beyond the tensor, or check strides and offsets"
+            if origins is not None
+            else "mask the lanes beyond the tensor, or check strides and offsets; of a tensor that is no argument, ask "
+            "for data_ptr() inside of the simulation",
         )
+
+
+def _may_hold(storage: Storage, origins: Origins | None) -> bool:
+    """Whether pointers from there may point into a storage."""
+    return origins is None or any(storage.start <= each.start < storage.end for each in origins)
 
 
 def covered(addresses: Any, live: Any, low: int, dtype: str) -> tuple[int, int]:

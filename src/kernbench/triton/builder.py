@@ -17,6 +17,7 @@ from greenlet import getcurrent
 
 from kernbench.triton.handles import DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import Builder, Handle, core, native, np_dtype_of
+from kernbench.triton.origins import BLOCKS, CARRIERS, attributes_of, carrying, with_origin
 from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
 
@@ -96,7 +97,8 @@ def _block_of(desc: Any, indices: Any) -> tuple[Any, Any]:
         return desc.materialize_pointers(indices)  # type: ignore[no-any-return]  # Triton has no types
     offsets, mask = known
     first = sum(index * stride for index, stride in zip(at, strides, strict=True)) * itemsize
-    return Handle(offsets + np.uint64(desc.base.data.item() + first), desc.base.dtype.scalar), mask
+    ptrs = offsets + np.uint64(desc.base.data.item() + first)
+    return Handle(ptrs, desc.base.dtype.scalar, attributes_of(desc.base)), mask
 
 
 def current() -> Any:
@@ -285,7 +287,7 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
             ptrs.append(found.data.reshape(-1))
             masks.append((inside.data if isinstance(inside, Handle) else inside).reshape(-1))  # by release
         dtype = desc.base.dtype.scalar
-        return Handle(np.stack(ptrs), dtype), Handle(np.stack(masks), core.int1)
+        return Handle(np.stack(ptrs), dtype, attributes_of(desc.base)), Handle(np.stack(masks), core.int1)
 
     def create_descriptor_load(self, desc: Any, indices: Any, *rest: Any) -> Any:
         ptrs, mask = _block_of(desc, indices)
@@ -341,4 +343,8 @@ for _method in dir(SimulatedBuilder):
     if _method.startswith("create_"):
         is_plain = _method not in OTHERS and _method not in vars(SimulatedBuilder)
         _function = _wrapped(_method, getattr(Builder, _method)) if is_plain else getattr(SimulatedBuilder, _method)
+        if _method in CARRIERS:
+            _function = carrying(_function, CARRIERS[_method])
+        elif _method in BLOCKS:
+            _function = with_origin(_function)
         setattr(SimulatedBuilder, _method, recordable(_function))

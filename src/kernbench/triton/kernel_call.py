@@ -12,6 +12,7 @@ import torch
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.triton.internals import LAUNCH_OPTIONS, Handle, TensorDescriptor, core, interpreter
+from kernbench.triton.origins import mark
 from kernbench.triton.recording import Ids
 
 DEFAULT_STAGES = 3  # as Triton's own
@@ -64,10 +65,12 @@ class KernelCall:
 
     def converted(self) -> dict[str, Any]:
         """The arguments as the interpreter takes them."""
-        return {
-            name: _unwrapped(value) if name in self._constexprs else _converted(_unwrapped(value))
-            for name, value in self.arguments.items()
-        }
+        found = {name: _unwrapped(value) for name, value in self.arguments.items()}
+        for name, value in found.items():
+            if name not in self._constexprs:
+                found[name] = _converted(value)
+                mark(found[name], value, name)
+        return found
 
     @property
     def key(self) -> object:
@@ -116,7 +119,8 @@ def _key_of(value: Any) -> object:
     if value is None or isinstance(value, (bool, int, float, str)):
         return type(value).__name__, repr(value)
     if isinstance(value, torch.Tensor):
-        return value.data_ptr(), value.dtype, value.untyped_storage().nbytes()
+        storage = value.untyped_storage()
+        return value.data_ptr(), value.dtype, storage.data_ptr(), storage.nbytes()
     if isinstance(value, TensorDescriptor):
         return (
             _key_of(value.base),

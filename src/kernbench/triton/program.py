@@ -18,6 +18,7 @@ from kernbench.triton.addresses import Access, Storages
 from kernbench.triton.dtypes import kb_dtype
 from kernbench.triton.handles import Compute, DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import native, np_dtype_of
+from kernbench.triton.origins import origins_of
 from kernbench.triton_emu.handle import PendingHandle, TensorHandle
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_context import TLContext
@@ -212,7 +213,7 @@ class PeProgram:
         node = DeviceHandle.of(shape, dtype, room, read, inputs)
         handles = []
         pending = _Countdown(node.numbers.evaluate if self._computes else lambda: None)
-        accesses = self._storages.accesses("load", addresses, live, found.itemsize, kb_dtype(dtype), self.program_id)
+        accesses = self._accesses("load", ptrs, addresses, live, dtype)
         for access in accesses:
             pending.left += 1
             pointer = self._pointer(access)
@@ -230,10 +231,8 @@ class PeProgram:
         source = self._device(value)
         numbers = source.numbers
         dtype = ptrs.get_element_ty()
-        found = np_dtype_of(dtype)
         assert source.buffer is not None
-        accesses = self._storages.accesses("store", addresses, live, found.itemsize, kb_dtype(dtype), self.program_id)
-        for access in accesses:
+        for access in self._accesses("store", ptrs, addresses, live, dtype):
             where = access.live
 
             def write(where: Any = where) -> None:
@@ -270,9 +269,7 @@ class PeProgram:
         held = np.zeros(addresses.size, found)
         flat = np.ascontiguousarray(addresses).reshape(-1)
         room = self._room(addresses.shape, dtype)
-        for access in self._storages.accesses(
-            "atomic", addresses, live, found.itemsize, kb_dtype(dtype), self.program_id
-        ):
+        for access in self._accesses("atomic", ptrs, addresses, live, dtype):
 
             def apply(first: int, count: int) -> None:
                 part = slice(first, first + count)
@@ -291,6 +288,12 @@ class PeProgram:
         if mask is None:
             return addresses, np.ones(addresses.shape, bool)
         return addresses, np.ascontiguousarray(np.broadcast_to(self.settle(mask), addresses.shape))
+
+    def _accesses(self, op: str, ptrs: Any, addresses: Any, live: Any, dtype: Any) -> list[Access]:
+        itemsize = np_dtype_of(dtype).itemsize
+        return self._storages.accesses(
+            op, addresses, live, itemsize, kb_dtype(dtype), self.program_id, origins_of(ptrs)
+        )
 
     def _pointer(self, access: Access) -> int:
         return self._pointers[access.storage.position] + access.offset

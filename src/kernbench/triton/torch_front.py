@@ -1,6 +1,7 @@
 """PyTorch as on a machine with one accelerator: `device="cuda"` is accepted, queries are answered, tensors stay here.
 
-Every tensor says that it is on the device `cuda:0`, which is KernBench's; its contents are in the host's memory.
+Every tensor says that it is on the device `cuda:0`, which is KernBench's; its contents are in the host's memory. Copies
+between the two are copies (`device_memory`).
 Streams do nothing, since launches run one after the other; events read the simulated clock.
 """
 
@@ -15,24 +16,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernbench.topology.spec import MachineSpec
+from kernbench.triton.device_memory import HERE, is_accelerator, result_of, to_device, to_host
 
 DEVICE = torch.device("cuda", 0)
 CAPABILITY = (8, 0)
-_HERE = torch.device("cpu")
 _WARP = 32  # lanes that programs believe to run together
 
 
-def is_accelerator(device: object) -> bool:
-    """Whether a device argument names the accelerator."""
-    if isinstance(device, torch.device):
-        return bool(device.type == "cuda")
-    if isinstance(device, str):
-        return device.split(":")[0] == "cuda"
-    return False
-
-
 def _local(value: Any) -> Any:
-    return _HERE if is_accelerator(value) else value
+    return HERE if is_accelerator(value) else value
 
 
 # Accelerators add up halves in f32; PyTorch's norms on a CPU add up their gradients in halves.
@@ -59,7 +51,8 @@ class DeviceFront(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's class h
             tensor.device.__get__: lambda x: DEVICE,
             tensor.is_cuda.__get__: lambda x: True,
             tensor.get_device: lambda x: 0,
-            tensor.cuda: lambda x, *_, **__: x,
+            tensor.cuda: to_device,
+            tensor.cpu: to_host,
             tensor.pin_memory: lambda x, *_, **__: x,
             tensor.is_pinned: lambda x, *_, **__: False,
             tensor.record_stream: lambda x, *_: None,
@@ -72,15 +65,13 @@ class DeviceFront(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's class h
         if func is torch.Tensor.data_ptr:
             self._on_address(args[0])
         kwargs = dict(kwargs or {})
-        if "device" in kwargs:
-            kwargs["device"] = _local(kwargs["device"])
-        if func is torch.Tensor.to or func is torch.Tensor.new_tensor or func is torch.Tensor.type:
+        if func is torch.Tensor.new_tensor or func is torch.Tensor.type:
             args = tuple(_local(arg) for arg in args)
         if func in _NORMS and args and isinstance(args[0], torch.Tensor) and args[0].dtype in _HALVES:
             return func(*map(_wide, args), **{name: _wide(arg) for name, arg in kwargs.items()}).to(args[0].dtype)
         if func is torch.Tensor.numpy:  # reading waits on a real accelerator; here it is the same memory
             return func(args[0].detach() if args[0].requires_grad and not kwargs.get("force") else args[0], **kwargs)
-        return func(*args, **kwargs)
+        return result_of(func, args, kwargs)
 
 
 def _is_hashable(func: object) -> bool:

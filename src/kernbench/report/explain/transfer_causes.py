@@ -296,7 +296,7 @@ class TransferCauses:
 
 
 def route_of(run: RunData, row: int) -> list[SavedPlace]:
-    """The links of an op's route, in order; of an atomic, whose reply passes the same links back, those to its memory."""
+    """The links of an op's route, in order; of an atomic, whose reply comes back over them, those to its memory."""
     links = [run.places[int(place)] for place in run.ops.route.of(row)]
     if not run.ops.name[row].startswith(ATOMIC):
         return links
