@@ -29,6 +29,7 @@ SIP_PORT = "builtin.sip_port"
 PRODUCTS = {  # other impls of PE_GEMM, with as many MACs as the shipped engine has
     "builtin.systolic": {"rows": 64, "columns": 64},
     "builtin.unit_group": {"units": 4, "unit_m": 64, "unit_n": 64, "unit_least": 16},
+    "builtin.core_group": {"cores": 4, "arrays": 4, "rows": 16, "columns": 16, "local_kb": 192, "feed_gbs": 512.0},
 }
 MET = {  # the node of each impl that the traffic below passes or reaches
     "builtin.forwarding": "sip0.cube0.noc.r0c0",

@@ -21,6 +21,7 @@ from typing import Any
 import kernbench
 from kernbench.common.declared_state import declared, quantity, timing_state
 from kernbench.components.base import Component
+from kernbench.components.builtin.core_group import CoreGroupComponent
 from kernbench.components.builtin.forwarding import ForwardingComponent
 from kernbench.components.builtin.pe_state import RelativeView
 from kernbench.components.builtin.pipeline import ServerQueue
@@ -185,7 +186,8 @@ def test_every_registered_implementation_was_looked_at() -> None:
     joined = {"system.sips.count": 2, "system.sips.links": {"bw_gbs": 12.5, "distance_mm": 0.0}}
     engine = GraphEngine(load_topology(None, {**SMALL, **VIRTUAL, **joined}))
     looked_at = {type(engine.component(node)).__name__ for node in engine.graph.nodes}
-    for other in (SystolicComponent, UnitGroupComponent):  # PE_GEMM with another cost of a product, and no own state
+    # PE_GEMM with another cost of a product, and no own state
+    for other in (SystolicComponent, UnitGroupComponent, CoreGroupComponent):
         looked_at |= {other.__name__}
         assert other.__slots__ == ()
     assert looked_at == {target.partition(":")[2] for target in BUILTIN.values()}

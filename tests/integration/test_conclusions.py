@@ -16,6 +16,7 @@ from kernbench.benches.milestones.ccl_auto import SMALL as SMALL_MESH
 from kernbench.benches.milestones.ccl_auto import ratios
 from kernbench.benches.milestones.channel_mapping import MODE, MODES
 from kernbench.benches.milestones.design_space import pareto
+from kernbench.benches.milestones.llmcompass import times_of
 from kernbench.benches.pe2pe import CREDIT
 from kernbench.evaluation.contract import Row, number, where
 from kernbench.evaluation.results import read_results
@@ -574,3 +575,49 @@ def test_one_round_is_the_fastest_for_small_messages_and_relays_for_larger_broad
     large = rows("ccl-auto", sips=8, size_bytes=262144)
     for collective in {str(row["collective"]) for row in large}:
         assert max(number(row, "busbw_gbs") for row in large if row["collective"] == collective) >= 128 / 1.6
+
+
+# ----------------------------------------------------------------------------------------------------------- llmcompass
+
+
+def relative(study: str, phase: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Times of a layer by place, relative to the paper's baseline: ours, and published."""
+    times = times_of(_all("llmcompass"), study, phase)
+    return {place: ours for place, (ours, _) in times.items()}, {place: theirs for place, (_, theirs) in times.items()}
+
+
+@concludes("llmcompass/01-cores")
+def test_prefill_wants_macs_in_small_arrays_and_decode_does_not_care() -> None:
+    for times, slower in zip(relative("cores", "prefill"), (0.25, 0.15), strict=True):
+        assert 3.4 < times["A"] < 3.7  # a quarter of the MACs
+        assert 1 == times["B"] == min(times.values())
+        assert times["E"] == max(times[design] for design in "BCDE") < 1 + slower
+        assert all(times[design] < 1.1 for design in "CD")
+    ours, theirs = relative("cores", "decode")
+    assert all(abs(ours[design] - 1) < 0.04 for design in "ABCD")
+    assert all(abs(theirs[design] - 1) < 0.03 for design in "ABCDE")
+    assert 1.15 < ours["E"] < 1.2
+
+
+@concludes("llmcompass/02-bandwidth")
+def test_decode_scales_with_bandwidth_and_prefill_hardly_beyond_1200() -> None:
+    for times in relative("bandwidth", "prefill"):
+        assert list(times.values()) == sorted(times.values(), reverse=True)
+        assert 1.4 < times["400"] < 1.6
+        assert 1.1 < times["800"] < 1.2
+        assert times["1200"] < 1.08
+        assert times["3200"] > 0.95
+    for times in relative("bandwidth", "decode"):
+        assert 3.5 < times["400"] < 4
+        assert 1.9 < times["800"] < 2.1
+        assert times["3200"] < 0.78
+
+
+@concludes("llmcompass/03-buffer")
+def test_a_larger_local_buffer_helps_prefill_up_to_192_kb_and_decode_not() -> None:
+    for times in relative("buffer", "prefill"):
+        assert 1.1 < times["64"] < 1.25
+        assert 1.05 < times["128"] < 1.1
+        assert times["1024"] > 0.95
+    for times in relative("buffer", "decode"):
+        assert all(abs(time - 1) < 0.02 for time in times.values())

@@ -28,6 +28,7 @@ BUILTIN = {
     "builtin.pe_gemm": "kernbench.components.builtin.pe_gemm:PeGemmComponent",
     "builtin.systolic": "kernbench.components.builtin.systolic:SystolicComponent",
     "builtin.unit_group": "kernbench.components.builtin.unit_group:UnitGroupComponent",
+    "builtin.core_group": "kernbench.components.builtin.core_group:CoreGroupComponent",
     "builtin.pe_math": "kernbench.components.builtin.pe_math:PeMathComponent",
     "builtin.pe_tcm": "kernbench.components.builtin.pe_tcm:PeTcmComponent",
     "builtin.pe_mmu": "kernbench.components.builtin.pe_mmu:PeMmuComponent",

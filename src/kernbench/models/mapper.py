@@ -105,6 +105,11 @@ def estimate(machine: MachineModel, plan: ProductPlan, size: ProductSize) -> dic
     return _split_k_ns(machine, plan, size) if isinstance(plan, SplitKPlan) else _columns_ns(machine, plan, size)
 
 
+def _dtype(itemsize: int) -> str:
+    """A type of this size: rates of engines depend on it."""
+    return "f16" if itemsize == 2 else "f32"
+
+
 def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
@@ -165,7 +170,9 @@ def _blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> di
     blocks = -(-own_rows // plan.block_rows) * -(-own_columns // max(1, plan.block_columns // size.weights))
     rows, columns, k = plan.block_rows, plan.block_columns, -(-size.k // chunks)
     x_bytes, w_bytes = rows * k * item, columns * k * item
-    compute = rows * columns * k / machine.macs
+    strips = min(plan.strips, rows)  # of which each is a product, for each of the weights
+    dot_ns = machine.engines.product.product_ns
+    compute = strips * size.weights * dot_ns(-(-rows // strips), k, -(-columns // size.weights), _dtype(item))
     move = _passing_ns if plan.passes else _reading_ns
     step = max(compute, move(machine, plan, size, chunks, x_bytes, w_bytes)) + STEP_NS
     finish = rows * columns / size.weights * (1 + size.weights) / machine.lanes
@@ -225,7 +232,7 @@ def _column_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[Col
 def _columns_ns(machine: MachineModel, plan: ColumnsPlan, size: ProductSize) -> dict[str, float]:
     """Copies of the rows to every PE, the streamed product, and moving its results."""
     item, rows, k, n = size.itemsize, plan.most_rows, plan.most_k, plan.most_columns
-    dtype, out = ("f16", "f32" if plan.splits_k else "f16") if item == 2 else ("f32", "f32")
+    dtype, out = _dtype(item), "f32" if plan.splits_k else _dtype(item)
     block = plan.block_rows or rows
     blocks = -(-rows // block)
     one = machine.stream_ns(min(block, rows), k, n, dtype, out, x_in_tcm=bool(plan.block_rows))

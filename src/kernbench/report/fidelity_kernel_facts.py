@@ -69,7 +69,8 @@ APPROXIMATED = (
         "(`tl.dot(a, b, acc)`) is free. `pe_gemm: {impl: builtin.systolic}` fills and drains by folds of its rows and "
         "columns, exactly as SCALE-Sim counts cycles (`kernbench validate arrays`); `builtin.unit_group` deals tiles "
         "to units in whole rounds, as a GPU does: operators on two GPUs have a mean error of 8.2 % "
-        "(`kernbench validate gpu_operators`), where launching does not dominate",
+        "(`kernbench validate gpu_operators`), where launching does not dominate; "
+        "`builtin.core_group` has cores with arrays and local buffers, fed by one memory",
         "approximated",
         "optimistic",
         "small and narrow products, tiles much smaller than the native one",

@@ -48,7 +48,18 @@ _OF_KIND: Mapping[str, Mapping[str, Attribute]] = MappingProxyType(
 TRANSIT_IMPLS: tuple[str, ...] = ("builtin.forwarding", "builtin.switch", "builtin.noc", "builtin.ucie")
 
 
-FURTHER_IMPLS: Mapping[str, tuple[str, ...]] = MappingProxyType({"pe_gemm": ("builtin.systolic", "builtin.unit_group")})
+FURTHER_IMPLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"pe_gemm": ("builtin.systolic", "builtin.unit_group", "builtin.core_group")}
+)
+
+
+# Attributes of PE_GEMM whose product is its peak, `macs_per_ns`.
+ARRAY_FACTORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "builtin.systolic": ("rows", "columns", "clock_ghz"),
+        "builtin.core_group": ("cores", "arrays", "rows", "columns", "clock_ghz"),
+    }
+)
 
 
 def impl_fault(kind: str, impl: str) -> InvalidValue | None:

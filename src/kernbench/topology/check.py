@@ -7,12 +7,13 @@ whatever the others find. `fit.py` checks what must fit on the die.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isclose, prod
 
 from kernbench.common.address_layout import layout_of
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import AddressError
 from kernbench.common.units import is_power_of_two
-from kernbench.topology.attrs import impl_fault, read_attrs
+from kernbench.topology.attrs import ARRAY_FACTORS, impl_fault, read_attrs
 from kernbench.topology.check_links import check_links
 from kernbench.topology.check_network import check_buffers
 from kernbench.topology.check_stacks import check_stacks
@@ -59,7 +60,7 @@ def _check_all(spec: MachineSpec) -> list[Finding]:
         *check_ops(spec.cube.pe_template.components),
         *_check_flit(spec),
         *_check_memory_model(spec),
-        *_check_systolic(spec),
+        *_check_arrays(spec),
         *check_fit(spec.cube),
         *_check_coefficients(spec),
         *(check_buffers(spec.fabric.buffers) if spec.fabric.buffers is not None else ()),
@@ -347,14 +348,14 @@ def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
                           ("hbm.preset", "cube.components.hbm_ctrl", "cube.memory_map"))  # fmt: skip
 
 
-def _check_systolic(spec: MachineSpec) -> Iterator[Finding]:
-    """The peak of a systolic array is given by its geometry; code that needs the peak reads `macs_per_ns`."""
+def _check_arrays(spec: MachineSpec) -> Iterator[Finding]:
+    """The peak of systolic arrays is given by their geometry; code that needs the peak reads `macs_per_ns`."""
     gemm = spec.cube.pe_template.components.pe_gemm
-    numbers = [gemm.attrs.get(name) for name in ("rows", "columns", "clock_ghz", "macs_per_ns")]
-    if gemm.impl == "builtin.systolic" and all(isinstance(number, int | float) for number in numbers):
-        rows, columns, clock_ghz, given = (float(str(number)) for number in numbers)
-        if given != rows * columns * clock_ghz:
-            key = f"{PE_PARTS_KEY}.pe_gemm.attrs"
-            what = f"{rows:g} x {columns:g} MACs at {clock_ghz:g} GHz are not {given:g} MACs per ns"
-            uses = tuple(f"{key}.{name}" for name in ("rows", "columns", "clock_ghz", "macs_per_ns"))
-            yield Finding(f"{key}.macs_per_ns", what, f"give macs_per_ns: {rows * columns * clock_ghz:g}", uses)
+    names = (*ARRAY_FACTORS.get(gemm.impl, ()), "macs_per_ns")
+    numbers = [float(number) for number in map(gemm.attrs.get, names) if isinstance(number, int | float)]
+    if len(names) > 1 and len(numbers) == len(names) and not isclose(peak := prod(numbers[:-1]), numbers[-1]):
+        key = f"{PE_PARTS_KEY}.pe_gemm.attrs"
+        macs = " x ".join(f"{number:g}" for number in numbers[:-2])
+        what = f"{macs} MACs at {numbers[-2]:g} GHz are not {numbers[-1]:g} MACs per ns"
+        uses = tuple(f"{key}.{name}" for name in names)
+        yield Finding(f"{key}.macs_per_ns", what, f"give macs_per_ns: {peak:.12g}", uses)

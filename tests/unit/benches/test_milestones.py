@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kernbench.benches.milestones import design_space, llm_scaling, milestone_gqa_llama70b
+from kernbench.benches.milestones import design_space, llm_scaling, llmcompass, milestone_gqa_llama70b
 from kernbench.benches.milestones._gqa import mesh_ring
 from kernbench.benches.milestones._layers import counts_of, models_of
 from kernbench.common.errors import UsageError
 from kernbench.models.shapes import load_model
 from kernbench.topology import load_topology
+from kernbench.topology.load import load_spec
 
 
 @pytest.mark.parametrize(("width", "height"), [(4, 4), (3, 4), (4, 3), (2, 5), (5, 2), (1, 4), (4, 1), (3, 3), (1, 1)])
@@ -117,3 +120,43 @@ def test_figures_of_a_design_space_mark_the_machine_as_given_and_measure_against
     front = {line.label: line.points for line in charts["front-cost"].panels[1].lines}  # type: ignore[union-attr]  # a panel of lines
     assert front["Pareto front"] == ((0.5, 10.0), (1.0, 8.0), (2.0, 4.0))
     assert front["machine as given"] == ((1.0, 8.0),)
+
+
+# ----------------------------------------------------------------------------------------------------------- llmcompass
+
+CARD = Path(__file__).parents[3] / "examples/machines/a100-cores.yaml"
+
+
+def test_designs_of_cores_have_as_many_macs_lanes_and_bytes_but_for_the_first() -> None:
+    designs = llmcompass.DESIGNS.values()
+    assert [d.cores * d.arrays * d.side**2 for d in designs] == [1 << 15, *4 * [1 << 17]]
+    assert [d.cores * d.lanes for d in designs] == [1 << 12, *4 * [1 << 14]]
+    assert {d.cores * d.local_kb for d in designs} == {24576}
+
+
+def test_machines_of_a_card_study_load_and_differ_in_what_they_say() -> None:
+    card = load_topology(CARD)
+    for each in llmcompass.machines(card.spec, "full"):
+        keys = {key.removeprefix("machine:"): value for key, value in each.items() if key.startswith("machine:")}
+        cube = load_spec(card.spec, keys).cube
+        if each["study"] == "bandwidth":
+            total = cube.n_pes * cube.memory_map.hbm_channels_per_pe * cube.memory_map.hbm_channel_bw_gbs
+            assert total == float(each["place"])
+        if each["study"] == "buffer":
+            assert cube.pe_template.components.pe_gemm.number_attr("local_kb") == float(each["place"])
+    phases = [each["phase"] for each in llmcompass.points(card, scale="small")]
+    assert phases == 7 * ["prefill"] + 7 * ["decode"]
+
+
+def test_a_card_study_refuses_a_machine_without_cores() -> None:
+    with pytest.raises(UsageError, match="machine 'default' has no cores to vary"):
+        llmcompass.points(load_topology())
+
+
+def test_times_of_a_card_study_are_relative_to_the_baseline_of_the_paper() -> None:
+    def row(study: str, place: str, us: float) -> dict[str, str | float]:
+        return {"study": study, "place": place, "phase": "prefill", "layer_us": us, "hbm_gbs": 2000.0, "local_kb": 192}
+
+    rows = [row("as given", "as given", 100.0), row("buffer", "64", 150.0), row("cores", "B", 80.0)]
+    assert llmcompass.times_of(rows, "buffer", "prefill") == {"64": (1.5, 72.02 / 59.9), "192": (1.0, 1.0)}
+    assert llmcompass.times_of(rows, "cores", "prefill") == {"B": (1.0, 1.0)}

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from kernbench.report.explain.classes import COMMUNICATION, CREDIT, ISSUE
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.gains import Gains, Target
 from kernbench.report.runs.saved_run import SavedRun
+from kernbench.topology.attrs import ARRAY_FACTORS
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.topology.spec import MachineSpec
@@ -184,7 +186,7 @@ def what_ifs(run: SavedRun, explanation: Explanation, patterns: Iterable[str]) -
         settings = {key: value for target in chosen for key, value in target.settings.items()}
         if run.graph.spec.sip.hbm_stacks is not None and settings.pop(HBM_KEY, None) is not None:
             settings |= {f"sip.hbm_stacks.{key}": FAST_GBS for key in ("channel_bw_gbs", "link_bw_gbs")}
-        settings |= _of_switch_levels(run.graph.spec, settings) | _systolic_peak(run.graph.spec, settings)
+        settings |= _of_switch_levels(run.graph.spec, settings) | _peak_of_arrays(run.graph.spec, settings)
         found.append(WhatIf(" and ".join(names), settings, gains.of(chosen), explanation.scope.total_ns))
     return found
 
@@ -199,12 +201,13 @@ def _of_switch_levels(spec: MachineSpec, settings: Mapping[str, float]) -> dict[
     return links | {f"system.switch_levels.{name}.switch.attrs.overhead_ns": 0.0 for name in own}
 
 
-def _systolic_peak(spec: MachineSpec, settings: Mapping[str, float]) -> dict[str, float]:
-    """The peak of a systolic array follows from its size and the clock that it is given."""
+def _peak_of_arrays(spec: MachineSpec, settings: Mapping[str, float]) -> dict[str, float]:
+    """The peak of systolic arrays follows from their size and the clock that they are given."""
     gemm, key = spec.cube.pe_template.components.pe_gemm, f"{_PE}.pe_gemm.attrs.macs_per_ns"
-    if gemm.impl != "builtin.systolic" or key not in settings:
+    factors = ARRAY_FACTORS.get(gemm.impl, ())
+    if not factors or key not in settings:
         return {}
-    return {key: gemm.number_attr("rows") * gemm.number_attr("columns") * FAST_GHZ}
+    return {key: prod(gemm.number_attr(name) for name in factors if name != "clock_ghz") * FAST_GHZ}
 
 
 def machine_with(run: SavedRun, settings: Mapping[str, float]) -> str:
