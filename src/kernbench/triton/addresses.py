@@ -32,6 +32,7 @@ class Storage(NamedTuple):
     name: str
     position: int
     itemsize: int
+    is_replicated: bool = False
 
 
 _NOWHERE = Storage(0, 0, "", -1, 1)  # addresses before the first storage
@@ -105,9 +106,8 @@ class Storages:
         nearest = min(homes, key=lambda each: max(each.start - address, address - each.end + 1), default=None)
         if origins is None and nearest is None:
             refuse(f"{op} outside of every tensor in program {program_id}", "pass tensors to the kernel")
-        start, end, name, _, size = nearest or Storage(
-            address, address, "", 0, itemsize
-        )  # of a tensor without elements
+        near = nearest or Storage(address, address, "", 0, itemsize)  # of a tensor without elements
+        start, end, name, size = near.start, near.end, near.name, near.itemsize
         names = [each.name for each in origins or () if nearest is None or start <= each.start < end]
         offset, count = (address - start) // size, (end - start) // size
         refuse(

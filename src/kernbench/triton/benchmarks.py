@@ -3,7 +3,7 @@
 A function that is timed is called once: a launch takes the same simulated time whenever it is repeated. Configurations
 of an autotuned kernel are tried on a machine of their own, so that the run itself has only the launch of the chosen
 one; those that differ in what has no meaning here (`num_warps`) are tried once. Large grids are tried in part: programs
-run in waves, one on each PE, and each wave after the second is taken to last as long as the second. A configuration is
+run in waves, one on each PE, and each wave after the second is taken to add what the second adds. A configuration is
 given up when it has taken longer than the best so far, or when its loads so far show that it would: by half as much at
 first, by less the more of its time has passed. Those that are the least work to simulate are tried first,
 so that the others have a time to be compared with; one that cannot take less than the best so far (`least_time.py`) is
@@ -140,6 +140,7 @@ class Benchmarks:
         self._simulation = simulation
         self._sizes = sizes
         self.tables: list[TuningTable] = []
+        self._chosen: dict[int, tuple[Any, dict[Any, Any]]] = {}  # by tuner: itself, and its choices on this machine
 
     def do_bench(self, fn: Callable[[], object], *_: Any, **options: Any) -> Any:
         """The simulated ms of the launches that a call makes: the same for every repetition. NaN without launches."""
@@ -153,6 +154,20 @@ class Benchmarks:
         return [ms] if options.get("return_mode") == "all" else ms
 
     # ---- autotuning
+
+    def run_of_tuner(self) -> Callable[..., Any]:
+        """What stands for `Autotuner.run`: what was chosen on another machine, or a GPU, is not taken."""
+        before = autotuner.Autotuner.run
+
+        def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            outside = tuner.cache
+            tuner.cache = self._chosen.setdefault(id(tuner), (tuner, {}))[1]
+            try:
+                return before(tuner, *args, **kwargs)
+            finally:
+                tuner.cache = outside
+
+        return run
 
     def bench_of_tuner(self) -> Callable[..., Any]:
         """What stands for `Autotuner._bench`: one configuration's time, three times over as quantiles are."""

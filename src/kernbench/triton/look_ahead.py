@@ -47,6 +47,8 @@ class LookAhead:
         self.grid, self._program_id = grid, program_id
         self._spans = list(spans)
         self.touched: dict[int, Span] = {}  # by storage
+        self.written: dict[int, Span] = {}
+        self.reads_its_stores = False
         self.bytes: dict[int, int] = {}
         self.reads: dict[int, int] = {}  # bytes that loads bring, by storage
         self.loads = self.runs = 0  # runs of bytes are what loads read
@@ -209,6 +211,9 @@ class LookAhead:
     def load(self, ptrs: Any, mask: Any, other: Any) -> Any:
         self.loads += 1
         addresses, live = self._note(ptrs, mask, self.reads)
+        if self.written and not self.reads_its_stores and live.any():
+            low, high = int(addresses[live].min()), int(addresses[live].max())
+            self.reads_its_stores = any(low <= last and first <= high for first, last in self.written.values())
         dtype = ptrs.get_element_ty()
         found, shape = np_dtype_of(dtype), addresses.shape
 
@@ -220,7 +225,17 @@ class LookAhead:
         return DeviceHandle.of(shape, dtype, None, read, inputs)
 
     def store(self, ptrs: Any, value: Any, mask: Any) -> None:
-        self._note(ptrs, mask)
+        self._note_write(ptrs, mask)
+
+    def _note_write(self, ptrs: Any, mask: Any) -> None:
+        addresses, live = self._note(ptrs, mask)
+        touched = addresses[live]
+        if touched.size:
+            low, high = int(touched.min()), int(touched.max())
+            for at, (start, end) in enumerate(self._spans):
+                if start <= low < end:
+                    first, last = self.written.get(at, (low, high))
+                    self.written[at] = (min(first, low), max(last, high))
 
     @property
     def read_bytes(self) -> int:
@@ -256,7 +271,8 @@ class LookAhead:
                 raise _Stop
         return addresses, np.ascontiguousarray(live)
 
-    def atomic(self, *_: Any) -> Any:
+    def atomic(self, op: str, ptrs: Any, values: Sequence[Any], mask: Any, *_: Any) -> Any:
+        self._note_write(ptrs, mask)
         raise _Stop
 
     def settle(self, handle: Any) -> Any:

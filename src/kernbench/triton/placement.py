@@ -2,9 +2,9 @@
 
 `slabs` puts each part of a tensor into the memory next to the PE whose programs use it: the starts of the slabs follow
 from the first bytes that the programs touch. `interleave` deals pages to the memories of all PEs, for operands that
-many programs share. By default each tensor gets what fits it: three programs of the grid, the first two and the last,
-are run ahead (`look_ahead.py`), to see which bytes they touch. A tensor keeps its place as long as
-it lives.
+many programs share; `replicate` gives each PE a copy of what programs only read. By default each tensor gets what fits
+it: three programs of the grid, the first two and the last, are run ahead (`look_ahead.py`), to see which bytes they
+touch. A tensor keeps its place as long as it lives.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def policy_of(
     page: int,
 ) -> DPPolicy:
     """The policy of storage `at` of a launch, which has `nbytes` from address `start` on."""
-    if placement == "replicate":
+    if placement == "replicate" and not any(at in each.written for each in seen):
         return DPPolicy(cube="replicate", pe="replicate")
     touched = [each.touched.get(at) for each in seen]
-    if placement == "interleave" or (placement == "auto" and _is_shared(at, nbytes, seen, programs)):
+    if placement == "interleave" or (placement in ("auto", "replicate") and _is_shared(at, nbytes, seen, programs)):
         return DPPolicy(cube="interleave", pe="interleave")
     shares = parts_of(programs, pes)
     starts = []

@@ -19,6 +19,7 @@ from kernbench.triton.dtypes import kb_dtype
 from kernbench.triton.handles import Compute, DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import native, np_dtype_of
 from kernbench.triton.origins import origins_of
+from kernbench.triton.refusals import refuse
 from kernbench.triton_emu.handle import PendingHandle, TensorHandle
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_context import TLContext
@@ -71,6 +72,12 @@ class PeProgram:
         """The last program is over."""
         self._charge_index_ops()
         self.wait_for(tuple(self._issued))
+        self._issued.clear()
+
+    def complete(self) -> None:
+        """Let time pass until the program so far is over, with its stores."""
+        self._charge_index_ops()
+        self.fence()
         self._issued.clear()
 
     @property
@@ -233,6 +240,7 @@ class PeProgram:
         dtype = ptrs.get_element_ty()
         assert source.buffer is not None
         for access in self._accesses("store", ptrs, addresses, live, dtype):
+            _refuse_copies("store", access)
             where = access.live
 
             def write(where: Any = where) -> None:
@@ -270,6 +278,7 @@ class PeProgram:
         flat = np.ascontiguousarray(addresses).reshape(-1)
         room = self._room(addresses.shape, dtype)
         for access in self._accesses("atomic", ptrs, addresses, live, dtype):
+            _refuse_copies("atomic", access)
 
             def apply(first: int, count: int) -> None:
                 part = slice(first, first + count)
@@ -297,6 +306,13 @@ class PeProgram:
 
     def _pointer(self, access: Access) -> int:
         return self._pointers[access.storage.position] + access.offset
+
+
+def _refuse_copies(op: str, access: Access) -> None:
+    """A tensor that every PE has a copy of is only read: others would not see what one writes."""
+    if access.storage.is_replicated:
+        name = access.storage.name
+        refuse(f"{op} to '{name}', of which every PE has a copy", hint="give the launch placement='auto'")
 
 
 class _Pipeline:

@@ -10,8 +10,9 @@ import inspect
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from greenlet import getcurrent
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernbench.common.errors import KernelError, LaunchError, UsageError
-from kernbench.policy.placement.dp import parts_of
+from kernbench.policy.placement.dp import DPPolicy, parts_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
@@ -58,13 +59,13 @@ class TritonLaunch:
     config: dict[str, object]
     launch: Launch = field(repr=False)
     index_ops: int = 0
-    wave_ns: float = field(default=0.0, repr=False)  # when the last PE has begun its second program
-    waves_left: int = field(default=0, repr=False)  # that were not simulated, of a launch that is only timed
+    schedule: Schedule = "static"
+    first_ns: float = field(default=0.0, repr=False)  # of its first wave alone, of a launch that is only timed
+    waves_left: int = field(default=0, repr=False)  # that were not simulated
 
     @property
     def ns(self) -> float:
-        second_ns = self.launch.exec_span[1] - self.wave_ns
-        return self.launch.exec_ns + self.waves_left * max(second_ns, 0.0)
+        return self.launch.exec_ns + self.waves_left * max(self.launch.exec_ns - self.first_ns, 0.0)
 
 
 class _Estimate(Exception):
@@ -83,6 +84,7 @@ class _Copy:
     alive: StorageWeakRef
     tensor: Tensor
     placement: str
+    policy: DPPolicy
     name: str
     itemsize: int
 
@@ -107,6 +109,7 @@ class Simulation:
         self._schedule, self._placement = schedule, placement
         self._cycles_per_op = cycles_per_op
         self._copies: dict[int, _Copy] = {}  # by first address
+        self._copies_of_run: dict[int, _Copy] = {}  # those outside of a trial, while there is one
         self._is_trial = False  # launches are only timed
         self._most_ns = float("inf")  # that they may take
         self._is_estimate = False  # launches are not even simulated
@@ -151,6 +154,7 @@ class Simulation:
         self._change(testing, "do_bench", self.benchmarks.do_bench)
         self._change(testing, "do_bench_cudagraph", self.benchmarks.do_bench)
         self._change(testing, "perf_report", self.benchmarks.perf_report)
+        self._change(autotuner.Autotuner, "run", self.benchmarks.run_of_tuner())
         self._change(autotuner.Autotuner, "_bench", self.benchmarks.bench_of_tuner())
         self._change(autotuner.Autotuner, "prune_configs", self.benchmarks.configs_of_tuner())
         self._front.__enter__()
@@ -200,11 +204,13 @@ class Simulation:
         try:
             with RuntimeContext(engine) as context:
                 self.context, self._copies, self._launches = context, {}, []
+                self._copies_of_run = before[1]
                 self._is_trial, self._most_ns = True, most_ns
                 yield self._launches
                 self._copies = {}
         finally:
             self.context, self._copies, self._launches = before
+            self._copies_of_run = {}
             self._is_trial = False
 
     def work_of(self, run: Callable[[], object]) -> float:
@@ -251,22 +257,57 @@ class Simulation:
                 raise UsageError("the work of simulating a launch is not known")
             if self._is_trial and self._least_ns > (1 + MARGIN) * self._most_ns:
                 raise CannotWinError(self._least_ns)
-            launched = TritonLaunch(call.name, call.grid, call.config, None)  # type: ignore[arg-type]  # set below
-            kernel_of_pes = self._kernel_of_pes(call, lambda: body(**bound), ahead, copies, schedule, launched)
-            cubes = _targets(prod(call.grid), self.context.spec)
-            if self._is_trial and self._most_ns < float("inf"):
-                self.context.engine.limit_time(self.context.now_ns + _LAUNCHING_NS + self._trial_ns(call, schedule))
-            tensors = [copy.tensor for copy in copies]
-            try:
-                launched.launch = self.context.launch(
-                    call.name, kernel_of_pes, *tensors, target_cubes=cubes, target_pes="all"
-                )
-            except LaunchError as error:
-                if getattr(error.failures[0], "kind", "") == KernelError.__name__:
-                    raise
-                raise TritonKernelError(error) from None
+            launched = TritonLaunch(call.name, call.grid, call.config, None, schedule=schedule)  # type: ignore[arg-type]
+            run_on = partial(self._run_on_pes, call, lambda: body(**bound), ahead, copies, launched)
+            with self._unchanged(call) if self._is_trial else nullcontext():
+                waves = -(-prod(call.grid) // self.pes)
+                if self._is_trial and self._is_independent and schedule == "static" and waves > WAVES:
+                    # A wave begins while the stores of the one before are under way: what a further one adds is the
+                    # difference between two launches.
+                    launched.first_ns = run_on(1, WAVES * self._most_ns / waves).exec_ns
+                    launched.waves_left = waves - WAVES
+                    most_ns = (self._most_ns + launched.waves_left * launched.first_ns) / (waves - 1)
+                    launched.launch = run_on(WAVES, most_ns)
+                else:
+                    launched.launch = run_on(waves, self._most_ns)
         self._launches.append(launched)
         return launched
+
+    def _run_on_pes(
+        self,
+        call: KernelCall,
+        run: Callable[[], object],
+        ahead: ProgramsAhead,
+        copies: Sequence[_Copy],
+        launched: TritonLaunch,
+        waves: int,
+        most_ns: float,
+    ) -> Launch:
+        """Launch the first waves of a grid; of a trial, for at most so long."""
+        kernel_of_pes = self._kernel_of_pes(call, run, ahead, copies, launched, waves, most_ns)
+        cubes = _targets(prod(call.grid), self.context.spec)
+        if self._is_trial and most_ns < float("inf"):
+            self.context.engine.limit_time(self.context.now_ns + _LAUNCHING_NS + most_ns)
+        tensors = [copy.tensor for copy in copies]
+        try:
+            return self.context.launch(call.name, kernel_of_pes, *tensors, target_cubes=cubes, target_pes="all")
+        except LaunchError as error:
+            if getattr(error.failures[0], "kind", "") == KernelError.__name__:
+                raise
+            raise TritonKernelError(error) from None
+
+    @contextmanager
+    def _unchanged(self, call: KernelCall) -> Iterator[None]:
+        """What a launch that is only timed writes is undone: the numbers of its storages are kept and put back."""
+        before = [
+            (storage, storage.clone())
+            for storage in {each.data_ptr(): each for each in map(_storage_of, self._wanted(call).values())}.values()
+        ]
+        try:
+            yield
+        finally:
+            for storage, numbers in before:
+                storage.copy_(numbers)
 
     def _programs_ahead(self, call: KernelCall, run: Callable[[], object]) -> ProgramsAhead:
         """What is known of the programs of a launch: kept from trial to trial, and for the launch that follows."""
@@ -283,29 +324,25 @@ class Simulation:
             self._ahead[key] = found
         return found
 
-    def _trial_ns(self, call: KernelCall, schedule: str) -> float:
-        """How long the part of a launch that a trial simulates may take."""
-        waves = -(-prod(call.grid) // self.pes)
-        is_partial = self._is_independent and schedule == "static" and waves > WAVES
-        return self._most_ns * (WAVES / waves if is_partial else 1.0)
-
     def _kernel_of_pes(
         self,
         call: KernelCall,
         run: Callable[[], object],
         ahead: ProgramsAhead,
         copies: Sequence[_Copy],
-        schedule: str,
         launched: TritonLaunch,
+        waves: int,
+        most_ns: float,
     ) -> Callable[..., object]:
-        """What each PE runs: its share of the programs, one after the other."""
+        """What each PE runs: its share of the programs, or the first `waves` of them, one after the other."""
         programs = prod(call.grid)
         pes_per_cube = self.context.spec.cube.n_pes
         shares = parts_of(programs, self.pes)
-        waves = -(-programs // self.pes)
-        is_partial = self._is_trial and schedule == "static" and self._is_independent and waves > WAVES
         queue = deque(range(programs))
-        places = [Storage(copy.start, copy.end, copy.name, at, copy.itemsize) for at, copy in enumerate(copies)]
+        places = [
+            Storage(copy.start, copy.end, copy.name, at, copy.itemsize, copy.policy.pe == "replicate")
+            for at, copy in enumerate(copies)
+        ]
         storages, stages, cycles = Storages(places), call.num_stages, self._cycles_per_op
         is_replayed = self.context.engine.fast_paths.programs
 
@@ -313,29 +350,23 @@ class Simulation:
             computes = not (self._is_trial and self._is_independent)
             program = PeProgram(tl, storages, pointers, call.grid, stages, cycles, computes)
             getcurrent().triton_program = program
-            mine: Iterator[int] = _taken(queue)
-            if schedule == "static":
+            mine: Iterator[int] = _taken(queue, program)
+            if launched.schedule == "static":
                 first, end = shares[tl.program_id(1) * pes_per_cube + tl.program_id(0)]
-                mine = iter(range(first, end))
-                if self._is_trial and self._loads and self._most_ns < float("inf"):
-                    part = min(end - first, WAVES if is_partial else end - first)
+                mine = iter(range(first, min(end, first + waves)))
+                if self._is_trial and self._loads and most_ns < float("inf"):
                     is_late = self._likely_ns > (1 + LIKELY_MARGIN) * self._most_ns
-                    outlook = Outlook(program, part * self._loads, self._trial_ns(call, schedule), is_late)
+                    outlook = Outlook(program, min(end - first, waves) * self._loads, most_ns, is_late)
                     program.on_load = lambda: outlook.at_load(self.context.engine.limit_time)
             with np.errstate(all="ignore"):
-                for at, number in enumerate(mine):
+                for number in mine:
                     program.begin(_ids(number, call.grid))
-                    if at == WAVES - 1:
-                        launched.wave_ns = max(launched.wave_ns, program.now_ns)
-                    elif is_partial and at == WAVES:
-                        break
                     recording = ahead.recording_of(program.program_id) if is_replayed else None
                     if recording is None:
                         run()
                     else:
                         recording.replay(program)
                 program.finish()
-            launched.waves_left = waves - WAVES if is_partial else 0
             launched.index_ops += program.index_ops
 
         return pe_programs
@@ -347,6 +378,11 @@ class Simulation:
                 continue
             self._told.add(name)
             self._note(f"note: {name} has no meaning on this machine: a program runs on one PE")
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._told and not self._is_trial:
+            self._told.add(text)
+            self._note(text)
 
     # ---- copies on the machine
 
@@ -382,15 +418,19 @@ class Simulation:
         for start in [start for start, copy in self._copies.items() if copy.alive.expired()]:
             del self._copies[start]
         wanted = self._wanted(call)
-        override = "placement" in call.options
         for start, (nbytes, *_) in wanted.items():
             held = self._copies.get(start)
-            if held is not None and (held.end - start != nbytes or (override and held.placement != placement)):
+            if held is not None and not self._stays(held, nbytes, call, placement):
                 del self._copies[start]
         missing = [start for start in wanted if start not in self._copies]
         if missing:
             self._place(call, placement, ahead, wanted, missing)
         return [self._copies[start] for start in wanted]
+
+    @staticmethod
+    def _stays(held: _Copy, nbytes: int, call: KernelCall, placement: Placement) -> bool:
+        """Whether a storage keeps its place: a launch may ask for another one."""
+        return held.end - held.start == nbytes and ("placement" not in call.options or held.placement == placement)
 
     def _place(
         self,
@@ -402,17 +442,23 @@ class Simulation:
     ) -> None:
         programs = prod(call.grid)
         order = list(wanted)
-        seen = ahead.samples if placement in ("auto", "slabs") else []
-        self._is_independent = bool(seen) and all(each.is_complete for each in seen)
+        seen = ahead.samples
+        self._is_independent = bool(seen) and all(each.is_complete and not each.reads_its_stores for each in seen)
         self._loads = seen[0].loads if self._is_independent and len({each.loads for each in seen}) == 1 else None
         page = self.context.spec.cube.page_bytes
         sizes: dict[int, Size] = {}
         for start in missing:
             nbytes, alive, name, itemsize = wanted[start]
-            policy = policy_of(placement, order.index(start), nbytes, seen, start, programs, self.pes, page)
+            held = self._copies_of_run.get(start)
+            if held is not None and not held.alive.expired() and self._stays(held, nbytes, call, placement):
+                policy = held.policy
+            else:
+                policy = policy_of(placement, order.index(start), nbytes, seen, start, programs, self.pes, page)
+                if placement == "replicate" and policy.cube != "replicate":
+                    self._note_once(f"note: '{name}' is written, so it has no copy in every PE's memory")
             sizes[order.index(start)] = nbytes, policy.cube == "interleave"
             tensor = self.context.empty(nbytes, dtype="u8", dp=policy, name=name)
-            self._copies[start] = _Copy(start, start + nbytes, alive, tensor, placement, name, itemsize)
+            self._copies[start] = _Copy(start, start + nbytes, alive, tensor, placement, policy, name, itemsize)
         if self._is_trial:  # which places all its tensors
             self._least_ns, self._likely_ns = self._least.of(seen, programs, -(-programs // self.pes), sizes)
 
@@ -460,9 +506,17 @@ def _ids(number: int, grid: Ids) -> Ids:
     return number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
 
 
-def _taken(queue: deque[int]) -> Iterator[int]:
-    while queue:
+def _taken(queue: deque[int], program: PeProgram) -> Iterator[int]:
+    """Programs of a queue; a PE takes the next one when it has done all of the one before, its stores too."""
+    while True:
+        program.complete()
+        if not queue:
+            return
         yield queue.popleft()
+
+
+def _storage_of(wanted: tuple[int, StorageWeakRef, str, int]) -> torch.UntypedStorage:
+    return torch.UntypedStorage._new_with_weak_ptr(wanted[1].cdata)
 
 
 def _targets(programs: int, spec: Any) -> tuple[int, ...]:

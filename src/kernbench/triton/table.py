@@ -21,7 +21,7 @@ def launches_as_text(launches: Sequence[TritonLaunch], graph: TopologyGraph) -> 
         row = (
             each.kernel,
             "x".join(map(str, _trimmed(each.grid))),
-            ", ".join(f"{name}={value}" for name, value in each.config.items()) or "-",
+            ", ".join(f"{name}={value}" for name, value in _shown(each).items()) or "-",
             format_ns(each.ns),
             roofline.bound_name,
             f"{100 * roofline.bound_ns / roofline.exec_ns:.1f}" if roofline.exec_ns else "-",
@@ -39,10 +39,15 @@ def launches_as_json(data: dict[str, Any], simulation: Simulation) -> dict[str, 
     """A run's JSON with what is Triton's of its launches, and the tables of autotuning."""
     for row, each in zip(data["launches"], simulation.launches, strict=True):
         row |= {
-            "kernel": each.kernel, "grid": list(each.grid), "config": each.config, "ns": each.ns,
-            "index_ops": each.index_ops,
+            "kernel": each.kernel, "grid": list(each.grid), "config": each.config, "schedule": each.schedule,
+            "ns": each.ns, "index_ops": each.index_ops,
         }  # fmt: skip
     return data | {"autotune": [table.as_json() for table in simulation.benchmarks.tables]}
+
+
+def _shown(launch: TritonLaunch) -> dict[str, object]:
+    """The configuration, and the schedule where it is not the usual one."""
+    return launch.config if launch.schedule == "static" else {**launch.config, "schedule": launch.schedule}
 
 
 def _trimmed(grid: tuple[int, int, int]) -> tuple[int, ...]:
