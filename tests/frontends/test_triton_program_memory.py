@@ -68,6 +68,21 @@ def double_(x, B: tl.constexpr):
     tl.store(x + at, tl.load(x + at) * 2)
 
 
+@triton.jit
+def write_pairs(x):
+    program = tl.program_id(0)
+    tl.store(x + program // 2, program)
+
+
+@triton.jit
+def count_under_lock(lock, x):
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.store(x, tl.load(x) + 1)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
 def neighbours() -> tuple:
     """Two tensors that lie next to each other; views of one storage would be one tensor."""
     memory = np.zeros((4, N), np.float32)
@@ -191,3 +206,25 @@ def test_a_module_is_moved_with_its_parameters():
         assert module.weight.grad is not None
         assert module.weight.data_ptr() != weight.data_ptr()
         assert module.to("cuda").weight is module.weight
+
+
+# ---- order between programs
+
+
+def test_programs_that_share_a_pe_are_in_no_order():
+    with simulated(check_races=True) as sim:  # 8 PEs with two programs each
+        write_pairs[(16,)](torch.zeros(8, dtype=torch.int32))
+    (race,) = sim.result.races
+    assert (race.kind, race.count, race.first.pe, race.second.pe) == ("write-write", 8, 0, 0)
+    assert (race.first.program, race.second.program) == ((0, 0, 0), (1, 0, 0))
+    assert "pe 0, program (1, 0, 0)" in str(race)
+
+
+def test_a_lock_orders_programs_of_one_pe_and_launches_follow_each_other():
+    lock, x = torch.zeros(1, dtype=torch.int32), torch.zeros(1)
+    with simulated(check_races=True) as sim:
+        for programs in (24, 8, 1, 16):  # of different numbers of programs on each PE
+            count_under_lock[(programs,)](lock, x)
+            double_[(1,)](x, B=1)
+    assert sim.result.races == []
+    assert x.item() == (((24 * 2 + 8) * 2 + 1) * 2 + 16) * 2

@@ -30,6 +30,7 @@ class Access:
     line: int
     start_ns: float  # when the kernel asked for it
     end_ns: float | None = None
+    program: tuple[int, ...] | None = None  # its id, where the kernel runs several programs of a grid
 
     @property
     def site(self) -> tuple[str, int, str, str | None]:
@@ -53,6 +54,7 @@ class RaceSide:
     source_line: str
     start_ns: float
     end_ns: float | None  # None where the run ended first
+    program: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, access: Access) -> RaceSide:
@@ -72,12 +74,14 @@ class RaceSide:
             source_line=source,
             start_ns=access.start_ns,
             end_ns=access.end_ns,
+            program=access.program,
         )
 
     @property
     def who(self) -> str:
-        """Where it ran: `sip 0, cube 0, pe 1`, or `the host`."""
-        return "the host" if self.sip is None else f"sip {self.sip}, cube {self.cube}, pe {self.pe}"
+        """Where it ran: `sip 0, cube 0, pe 1`, with the program of a grid if there is one, or `the host`."""
+        program = "" if self.program is None else f", program {self.program}"
+        return "the host" if self.sip is None else f"sip {self.sip}, cube {self.cube}, pe {self.pe}{program}"
 
     @property
     def where(self) -> str:

@@ -34,8 +34,8 @@ from kernbench.triton_emu.call_site import kernel_place
 from kernbench.triton_emu.kernel_env import TensorRange
 
 
-class KernelTask(Protocol):
-    """One kernel on one PE, as the race detector tracks it."""
+class ProgramTask(Protocol):
+    """What runs in order on a PE, as the race detector tracks it: a kernel, or one of the programs that it runs."""
 
     def touch(self, access: Access, segments: Sequence[Segment], branch: Epoch | None = None) -> None:
         """Memory is accessed now, or by a branch that begins now."""
@@ -51,6 +51,13 @@ class KernelTask(Protocol):
 
     def acquire(self, released: object) -> None:
         """The kernel has received a message: what its sender did before the release happens before what follows."""
+
+
+class KernelTask(ProgramTask, Protocol):
+    """One kernel on one PE."""
+
+    def next_program(self) -> ProgramTask:
+        """The kernel begins another program of a grid, which is in no order with the others."""
 
     def end(self) -> None:
         """The kernel is over, and all its commands are done."""
@@ -69,14 +76,16 @@ class KernelWatch:
     def __init__(
         self, task: KernelTask, clock: simpy.Environment, pe: PeKey, kernel: str, tensors: Sequence[TensorRange]
     ) -> None:
-        self._task = task
+        self._kernel_task = task
+        self._task: ProgramTask = task  # of the program that runs
+        self._program: tuple[int, ...] | None = None
         self._clock = clock
         self._pe = pe
         self._kernel = kernel
         self._tensors = tensors
         self._asked: list[Access] = []  # by the command that the kernel is in
         self._issued: dict[int, list[Access]] = {}  # by number of a command under way
-        self._branches: dict[int, Epoch] = {}  # of those that were not waited for, by number
+        self._branches: dict[int, tuple[ProgramTask, Epoch]] = {}  # of those that were not waited for, by number
         self._receives: dict[int, RecvCmd] = {}  # of those, by number
 
     def asked(self, cmd: Command) -> Command:
@@ -110,23 +119,29 @@ class KernelWatch:
             cmd.message.clock = self._task.release()
         elif isinstance(cmd, RecvCmd):
             self._receives[number] = cmd
-        branch = self._branches[number] = self._task.branch()
+        branch = self._task.branch()
+        self._branches[number] = self._task, branch
         self._issued[number] = self._report(cmd, branch)
 
     def finished(self, number: int) -> None:
         self._ended(self._issued.pop(number))
 
     def waited(self, number: int) -> None:
-        branch = self._branches.pop(number, None)
-        if branch is not None:
-            self._task.merge(branch)
+        if number in self._branches:
+            task, branch = self._branches.pop(number)
+            task.merge(branch)
         received = self._receives.pop(number, None)
         if received is not None and received.received:
             self._task.acquire(received.received[0].clock)
 
+    def begin_program(self, program_id: tuple[int, ...]) -> None:
+        if self._program is not None:
+            self._task = self._kernel_task.next_program()
+        self._program = program_id
+
     def end(self) -> None:
         """The kernel is over, and all its commands are done."""
-        self._task.end()
+        self._kernel_task.end()
 
     # ---- from commands to accesses
 
@@ -149,8 +164,10 @@ class KernelWatch:
         access = self._access("atomic", f"atomic_{cmd.op}", cmd.target)
         self._asked = [access]
 
+        task = self._task
+
         def apply(number: int) -> object:
-            self._task.touch(access, cmd.requests[number])
+            task.touch(access, cmd.requests[number])
             return cmd.apply(number)
 
         return cmd._replace(apply=apply)
@@ -165,7 +182,8 @@ class KernelWatch:
     def _access(self, kind: AccessKind, op: str, operand: Operand) -> Access:
         at = operand.address
         tensor = next((tensor.name for tensor in self._tensors if tensor.start <= at < tensor.end), None)
-        return Access(kind, op, self._pe, self._kernel, tensor, *kernel_place(), self._clock.now)
+        place, now_ns = kernel_place(), self._clock.now
+        return Access(kind, op, self._pe, self._kernel, tensor, *place, now_ns, program=self._program)
 
     def _ended(self, accesses: Sequence[Access]) -> None:
         for access in accesses:

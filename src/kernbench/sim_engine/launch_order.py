@@ -3,6 +3,7 @@
 - What a host program did before it submitted a launch happens before the launch's kernels: requests that it waited for,
   and launches that it waited for.
 - What a launch's kernels did happens before what a host program does after it has waited for the launch.
+- Programs of one grid that a kernel runs (`next_program`) are in no order with each other, also on one PE.
 - A PE serves the launches of a stream one after the other, so a kernel happens after the previous one of its stream on
   its PE. Launches that were not waited for order no kernels of the other stream or of other PEs.
 - Programs that a host program starts (`ranks.run`) happen after what it did before, and before what it does when they
@@ -60,7 +61,7 @@ class LaunchOrder:
         self._answered = _Clocks[int]()  # by number of a finished launch or abort: released by its answer
         self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
         self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
-        self._last_on: dict[tuple[PeKey, LaunchStream], Task] = {}
+        self._last_on: dict[tuple[PeKey, LaunchStream], list[Task]] = {}  # one for each program of a grid
 
     @property
     def compared(self) -> int:
@@ -72,15 +73,10 @@ class LaunchOrder:
     def begin(self, pe: PeKey, launch: RequestId, stream: LaunchStream) -> LaunchedKernel:
         """A kernel of a launch begins on a PE."""
         clock = self._starts.of(launch).copy()
-        before = self._last_on.get((pe, stream))
-        if before is None:
-            task = self.detector.new_task(clock)
-        else:
-            if not clock.knows(before.timeline, before.number):
-                clock.join(before.clock)
-            task = self.detector.new_task(clock, timeline=before.timeline, number=before.number + 1)
-        self._last_on[pe, stream] = task
-        return LaunchedKernel(task, self._ends, launch)
+        before = self._last_on.setdefault((pe, stream), [])
+        if before and not clock.knows(before[0].timeline, before[0].number):
+            clock.join(before[0].clock)
+        return LaunchedKernel(self.detector, clock, before, self._ends, launch)
 
     # ---- host programs
 
@@ -175,17 +171,45 @@ class _Clocks(Generic[K]):
 class LaunchedKernel:
     """A kernel of a launch on a PE; implements `components.race_watch.KernelTask`."""
 
-    __slots__ = ("_ends", "_launch", "_task", "acquire", "branch", "merge", "release", "touch")
+    __slots__ = (
+        "_detector", "_ends", "_launch", "_on_pe", "_start", "_tasks", "acquire", "branch", "merge", "release", "touch",
+    )  # fmt: skip
 
-    def __init__(self, task: Task, ends: _Clocks[RequestId], launch: RequestId) -> None:
-        self._task = task
+    def __init__(
+        self,
+        detector: RaceDetector,
+        start: VectorClock,
+        on_pe: list[Task],
+        ends: _Clocks[RequestId],
+        launch: RequestId,
+    ) -> None:
+        self._detector, self._start, self._on_pe = detector, start, on_pe
         self._ends, self._launch = ends, launch
+        self._tasks: list[Task] = []  # the first is the kernel's own
+        task = self.next_program()
         self.touch, self.branch, self.merge = task.touch, task.branch, task.merge
         self.release, self.acquire = task.release, task.acquire
 
+    def next_program(self) -> Task:
+        """A task that begins with what the kernel knew at its start, and continues a timeline of the launch before."""
+        at = len(self._tasks)
+        if at < len(self._on_pe):
+            before = self._on_pe[at]
+            task = self._detector.new_task(self._start, timeline=before.timeline, number=before.number + 1)
+            self._on_pe[at] = task
+        else:
+            task = self._detector.new_task(self._start)
+            self._on_pe.append(task)
+        self._tasks.append(task)
+        return task
+
     def end(self) -> None:
-        self._task.end()
-        self._ends.of(self._launch).join(self._task.clock)
+        first, *others = self._tasks
+        for task in (first, *others):
+            task.end()
+        for task in others:
+            first.acquire(task.clock)
+        self._ends.of(self._launch).join(first.clock)
 
 
 def _host_access(kind: AccessKind, tensor: str | None, now_ns: float) -> Access:

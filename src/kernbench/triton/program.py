@@ -67,6 +67,7 @@ class PeProgram:
         self.wait_for(tuple(self._issued))
         self._issued.clear()
         self.program_id = program_id
+        self.tl._runner.begin_program(program_id)
 
     def finish(self) -> None:
         """The last program is over."""

@@ -81,6 +81,9 @@ class CommandWatch(Protocol):
     def waited(self, number: int) -> None:
         """The kernel has waited for an asynchronous command."""
 
+    def begin_program(self, program_id: tuple[int, ...]) -> None:
+        """The kernel, which runs several programs of a grid, begins one."""
+
 
 AnyCommand = TypeVar("AnyCommand", bound=Command)
 
@@ -221,6 +224,11 @@ class KernelRunner:
         """The kernel knows that the command of this number is done."""
         if self._watch is not None:
             self._watch.waited(number)
+
+    def begin_program(self, program_id: tuple[int, ...]) -> None:
+        """The kernel begins the next program of a grid; those before it on this PE are in no order with it."""
+        if self._watch is not None:
+            self._watch.begin_program(program_id)
 
     def take_failure(self, number: int | None = None) -> KernBenchError | None:
         """What went wrong at the end of a command, or of the first that failed; the kernel is shown it once."""
