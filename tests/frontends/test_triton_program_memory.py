@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.frontends.triton_programs import NEEDS_BLOCK_POINTERS, simulated, tl, torch, triton
 
-from kernbench.common.errors import LaunchError
+from kernbench.common.errors import LaunchError, UsageError
 
 N = 64
 
@@ -228,3 +228,64 @@ def test_a_lock_orders_programs_of_one_pe_and_launches_follow_each_other():
             double_[(1,)](x, B=1)
     assert sim.result.races == []
     assert x.item() == (((24 * 2 + 8) * 2 + 1) * 2 + 16) * 2
+
+
+# ---- which storages there are
+
+
+@triton.jit
+def sum_of(x, y, out, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(out + at, tl.load(y + at) + tl.load(x + at % 8))
+
+
+@pytest.mark.parametrize("first", [0, 16])
+def test_tensors_on_one_array_of_numpy_are_one_storage(first):
+    array = np.arange(N, dtype=np.float32)
+    x, y, out = torch.from_numpy(array[first : first + 8]), torch.from_numpy(array), torch.empty(N)
+    with simulated():
+        sum_of[(1,)](x, y, out, B=N)
+        assert torch.equal(out, y + x.repeat(N // 8))
+        sum_of[(1,)](y, y, y, B=8)
+    assert list(array[:8]) == [2 * each for each in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: torch.zeros(N, device="meta"), "argument 'x' of kernel 'copy_from' is a tensor on device 'meta'"),
+        (lambda: torch.eye(4).to_sparse_csr(), "argument 'x' of kernel 'copy_from' is a tensor torch.sparse_csr"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_tensors_without_memory_here_are_refused(make, why):
+    x = make()
+    with pytest.raises(UsageError, match=why), simulated():
+        copy_from[(1,)](x, torch.zeros(N), 0, B=N)
+
+
+def test_tensors_that_are_no_arguments_are_named_by_the_order_of_their_addresses(tmp_path):
+    """Runs that differ in the addresses of the host only are equal."""
+    saved = []
+    for padding in (0, 10007):
+        folder = tmp_path / str(padding)
+        with simulated(save=str(folder)):
+            kept = [torch.zeros(padding) for _ in range(3)]
+            x, y, out = torch.zeros(N), torch.ones(N), torch.empty(N)
+            pair = (x, y) if padding else (y, x)  # which is first asked for is first named
+            first, second = (each.data_ptr() for each in pair)
+            from_table[(1,)](torch.tensor([first, second]), out, B=N)
+        assert len(kept) == 3
+        saved.append([(folder / name).read_bytes() for name in ("ops.parquet", "places.parquet")])
+    assert saved[0] == saved[1]
+
+
+def test_a_launch_that_failed_and_was_caught_leaves_the_others_their_rows():
+    x, out = torch.ones(N), torch.empty(N)
+    with simulated() as sim:
+        with pytest.raises(LaunchError):
+            copy_from[(1,)](x, out, 1, B=N)
+        copy_from[(1,)](x, out, 0, B=N)
+    failed, done = sim.as_json()["launches"]
+    assert "kernel" not in failed
+    assert (done["kernel"], done["ns"]) == ("copy_from", sim.launches[0].ns)

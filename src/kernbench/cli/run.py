@@ -175,7 +175,7 @@ def run(redraw: bool, old_redraw: bool, full: bool, as_json: bool, **given: Any)
         data = run_as_json(figures)
         if arguments.stats:
             data |= {"simulation": result.simulation.as_json(), "verdict": verdict_as_json(result, command)}
-        print_json(data if program is None else triton_as_json(data, program))
+        print_json(data if program is None else triton_as_json(data, result, program))
     else:
         if program is not None:
             click.echo(f"{triton_as_text(result, program)}\n")

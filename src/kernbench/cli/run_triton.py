@@ -67,9 +67,9 @@ def triton_as_text(result: BenchResult, program: ProgramFile) -> str:
     return "\n\n".join(parts)
 
 
-def triton_as_json(data: dict[str, Any], program: ProgramFile) -> dict[str, Any]:
+def triton_as_json(data: dict[str, Any], result: BenchResult, program: ProgramFile) -> dict[str, Any]:
     """The run's JSON with what is Triton's of its launches."""
     from kernbench.triton.table import launches_as_json
 
     assert program.simulation is not None
-    return launches_as_json(data, program.simulation)
+    return launches_as_json(data, result.launches, program.simulation)

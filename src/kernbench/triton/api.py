@@ -59,7 +59,7 @@ class SimulatedRun:
 
     def as_json(self) -> dict[str, Any]:
         """The run as `kernbench run --triton --json` prints it."""
-        return launches_as_json(run_as_json(self.figures), self._simulation)
+        return launches_as_json(run_as_json(self.figures), self.result.launches, self._simulation)
 
 
 @contextmanager

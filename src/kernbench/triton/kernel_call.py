@@ -37,6 +37,8 @@ class KernelCall:
         if "num_stages" in given:
             options["num_stages"] = given["num_stages"]
         arguments = inspect.getcallargs(fn, *args, **given)
+        for name, value in arguments.items():
+            _refuse_elsewhere(fn.__name__, name, value)
         for hook in getattr(kernel, "pre_run_hooks", ()):
             hook(*args, **kwargs)
         constexprs = [name for name, note in inspect.get_annotations(fn).items() if _is_constexpr(note)]
@@ -93,6 +95,17 @@ def _refuse_unknown(kernel: str, options: Iterable[str], names: Sequence[str]) -
             near = nearest(option, [*names, *LAUNCH_OPTIONS])
             hint = f"did you mean '{near}'?" if near else f"it has {', '.join(names)}"
             raise UsageError(f"kernel '{kernel}' has no parameter '{option}', and no launch has that option", hint=hint)
+
+
+def _refuse_elsewhere(kernel: str, name: str, value: Any) -> None:
+    """Raise UsageError for a tensor whose numbers are not in the memory of this process."""
+    for called, tensor in _tensors_in(name, value):
+        if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+            found = f"on device '{tensor.device}'" if tensor.device.type != "cpu" else f"{tensor.layout}"
+            raise UsageError(
+                f"argument '{called}' of kernel '{kernel}' is a tensor {found}, which a kernel cannot access",
+                hint='give a dense tensor with numbers, on the accelerator ("cuda") or on the CPU',
+            )
 
 
 def _stages(value: Any) -> int:

@@ -37,6 +37,7 @@ from kernbench.triton.least_time import LIKELY_MARGIN, MARGIN, LeastTimes, Size
 from kernbench.triton.look_ahead import ProgramsAhead
 from kernbench.triton.placement import PLACEMENTS, Placement, policy_of
 from kernbench.triton.program import PeProgram
+from kernbench.triton.program_storages import ProgramStorages, Wanted
 from kernbench.triton.recording import Ids
 from kernbench.triton.refusals import TritonKernelError
 from kernbench.triton.sizes import ALL_SIZES, Sizes
@@ -118,12 +119,12 @@ class Simulation:
         self._is_independent = False  # programs that were run ahead need no other program's effects
         self._ahead: dict[object, ProgramsAhead] = {}  # of the configurations that are being tried
         self._loads: int | None = None  # of each program, where those that were run ahead have equally many
-        self._addressed: dict[int, StorageWeakRef] = {}  # storages whose address a program has asked for
+        self._storages = ProgramStorages()
         self._patches = Patches()
         self._changed: list[tuple[Any, str, Any]] = []
         self._told: set[str] = set()
         self._note = note or (lambda text: print(text, file=sys.stderr))
-        self._front = DeviceFront(self._remember)
+        self._front = DeviceFront(self._storages.remember)
         self.benchmarks = Benchmarks(self, sizes)
         spec = context.spec
         self._tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
@@ -386,32 +387,8 @@ class Simulation:
 
     # ---- copies on the machine
 
-    def _remember(self, tensor: torch.Tensor) -> None:
-        with torch._C.DisableTorchFunction():
-            storage = tensor.untyped_storage()
-            if storage.nbytes():
-                self._addressed[storage.data_ptr()] = StorageWeakRef(storage)
-                self._sizes[storage.data_ptr()] = (storage.nbytes(), tensor.element_size())
-
-    @property
-    def _sizes(self) -> dict[int, tuple[int, int]]:
-        return self.__dict__.setdefault("_sizes_by_start", {})  # type: ignore[no-any-return]
-
-    def _wanted(self, call: KernelCall) -> dict[int, tuple[int, StorageWeakRef, str, int]]:
-        """All storages that a launch may touch, by their first address."""
-        wanted: dict[int, tuple[int, StorageWeakRef, str, int]] = {}
-        for name, tensor in call.tensors():
-            storage = tensor.untyped_storage()
-            if storage.nbytes():
-                found = (storage.nbytes(), StorageWeakRef(storage), name, tensor.element_size())
-                wanted.setdefault(storage.data_ptr(), found)
-        for start, alive in list(self._addressed.items()):
-            if alive.expired():
-                del self._addressed[start]
-            elif start not in wanted:
-                nbytes, itemsize = self._sizes[start]
-                wanted[start] = (nbytes, alive, f"tensor at {start:#x}", itemsize)
-        return wanted
+    def _wanted(self, call: KernelCall) -> dict[int, Wanted]:
+        return self._storages.of(call)
 
     def _placed(self, call: KernelCall, placement: Placement, ahead: ProgramsAhead) -> list[_Copy]:
         """The copies of all storages that a launch may touch; those that are new get a place now."""
@@ -437,7 +414,7 @@ class Simulation:
         call: KernelCall,
         placement: Placement,
         ahead: ProgramsAhead,
-        wanted: Mapping[int, tuple[int, StorageWeakRef, str, int]],
+        wanted: Mapping[int, Wanted],
         missing: Sequence[int],
     ) -> None:
         programs = prod(call.grid)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernbench.common.units import format_ns
 from kernbench.report.roofline import roofline_of
+from kernbench.runtime_api.launches import Launch
 from kernbench.topology.graph import TopologyGraph
 from kernbench.triton.simulation import Simulation, TritonLaunch
 
@@ -35,9 +36,15 @@ def launches_as_text(launches: Sequence[TritonLaunch], graph: TopologyGraph) -> 
     )
 
 
-def launches_as_json(data: dict[str, Any], simulation: Simulation) -> dict[str, Any]:
-    """A run's JSON with what is Triton's of its launches, and the tables of autotuning."""
-    for row, each in zip(data["launches"], simulation.launches, strict=True):
+def launches_as_json(data: dict[str, Any], launches: Sequence[Launch], simulation: Simulation) -> dict[str, Any]:
+    """A run's JSON with what is Triton's of its launches, and the tables of autotuning. A launch that failed, and whose
+    error the program caught, is one of the run's `launches` without that.
+    """
+    known = {each.launch: each for each in simulation.launches}
+    for row, launch in zip(data["launches"], launches, strict=True):
+        each = known.get(launch)
+        if each is None:
+            continue
         row |= {
             "kernel": each.kernel, "grid": list(each.grid), "config": each.config, "schedule": each.schedule,
             "ns": each.ns, "index_ops": each.index_ops,
