@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.frontends.triton_programs import NEEDS_BLOCK_POINTERS, simulated, tl, torch, triton
 
+from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import LaunchError
+from kernbench.triton.addresses import Patterns
 from kernbench.triton.benchmarks import TuningTable
 from kernbench.triton.look_ahead import LookAhead
 from kernbench.triton.recording import Recording
@@ -202,3 +205,13 @@ def test_a_configuration_that_cannot_win_is_not_simulated(monkeypatch, replayed)
     assert small.error == "16.38 us at least"
     assert replayed["replayed"] == 16 + 16  # a trial and the launch itself
     assert torch.allclose(out, a.float() @ b.float(), rtol=1e-3)
+
+
+def test_patterns_of_lanes_are_kept_within_their_bytes():
+    patterns, f32 = Patterns(100_000), dtype_of("f32")
+    first = patterns.lanes_of(np.arange(1024) * 4, None, f32)
+    assert patterns.lanes_of(np.arange(1024) * 4, None, f32) is first
+    for step in range(8, 200, 4):
+        patterns.lanes_of(np.arange(64) * step, None, f32)
+        assert patterns.nbytes <= 100_000
+    assert patterns.lanes_of(np.arange(1024) * 4, None, f32) is not first

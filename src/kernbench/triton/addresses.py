@@ -21,7 +21,8 @@ from kernbench.triton.origins import Origins
 from kernbench.triton.refusals import refuse
 from kernbench.triton_emu.block_access import Lanes, of_offsets
 
-_KEPT = 4096  # patterns of lanes
+_MOST_BYTES = 128 << 20  # of patterns of lanes that are kept, about
+_RUN_BYTES = 160  # of a run of lanes, about, in Python
 
 
 class Storage(NamedTuple):
@@ -135,15 +136,28 @@ def covered(addresses: Any, live: Any, low: int, dtype: str) -> tuple[int, int]:
     return sum(nbytes for _, nbytes in cover), len(cover)
 
 
-_patterns: OrderedDict[tuple[object, ...], Lanes] = OrderedDict()
+class Patterns:
+    """The runs of lanes at distances from the first one; equal patterns are found once. The oldest are dropped where
+    they take more than `most_bytes`.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._found: OrderedDict[tuple[object, ...], tuple[Lanes, int]] = OrderedDict()
+        self.nbytes = 0
+
+    def lanes_of(self, offsets: Any, mask: Any, dtype: DType) -> Lanes:
+        key = (offsets.shape, dtype.name, offsets.tobytes(), None if mask is None else mask.tobytes())
+        found = self._found.get(key)
+        if found is not None:
+            return found[0]
+        lanes = of_offsets(offsets, dtype, mask)
+        nbytes = offsets.nbytes + (0 if mask is None else mask.nbytes) + len(lanes.runs) * _RUN_BYTES
+        self._found[key] = lanes, nbytes
+        self.nbytes += nbytes
+        while self.nbytes > self._most_bytes:
+            self.nbytes -= self._found.popitem(last=False)[1][1]
+        return lanes
 
 
-def _lanes_of(offsets: Any, mask: Any, dtype: DType) -> Lanes:
-    """The runs of lanes at these distances; equal patterns are found once."""
-    key = (offsets.shape, dtype.name, offsets.tobytes(), None if mask is None else mask.tobytes())
-    lanes = _patterns.get(key)
-    if lanes is None:
-        if len(_patterns) >= _KEPT:
-            _patterns.popitem(last=False)
-        lanes = _patterns[key] = of_offsets(offsets, dtype, mask)
-    return lanes
+_lanes_of = Patterns(_MOST_BYTES).lanes_of

@@ -7,7 +7,8 @@ stores and atomics are commands of its DMA engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +76,21 @@ def _combined(combine: Callable[[Any, Any], Any], x: Any, y: Any, dtype: Any) ->
     return torch.from_numpy(combine(*wide)).bfloat16().view(torch.uint16).numpy()
 
 
+def _added_in_turn(ptrs: Any, values: Any, dtype: Any) -> Any:
+    """Add values to memory, those at one address one after the other; returns what each of them found."""
+    order = np.argsort(ptrs, kind="stable")
+    is_first = np.append(True, np.diff(ptrs[order]) != 0)
+    at = np.arange(ptrs.size)
+    turns = np.empty_like(at)
+    turns[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
+    old = np.zeros(ptrs.shape, values.dtype)
+    for turn in range(int(turns.max()) + 1):
+        live = turns == turn
+        old[live] = native.load(ptrs, live, old, old.dtype)[live]
+        native.store(ptrs, _combined(np.add, old, values, dtype), live)
+    return old
+
+
 def _block_of(desc: Any, indices: Any) -> tuple[Any, Any]:
     """The addresses of a descriptor's block, and which are inside. Those of a block that is inside as a whole differ
     from those of other such blocks by one number.
@@ -104,6 +120,17 @@ def _block_of(desc: Any, indices: Any) -> tuple[Any, Any]:
 def current() -> Any:
     """The Triton program that runs in this greenlet; None outside kernels."""
     return getattr(getcurrent(), "triton_program", None)
+
+
+@contextmanager
+def outside_of_programs() -> Iterator[None]:
+    """Operations within belong to one that the program has been charged for: they are none of its own."""
+    thread, before = getcurrent(), current()
+    thread.triton_program = None
+    try:
+        yield
+    finally:
+        thread.triton_program = before
 
 
 def _name_of(method: str) -> str:
@@ -211,9 +238,12 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         op, order = self.ir_rmw_op_to_interpreter_rmw_op[rmw_op], self.ir_sem_to_interpreter_sem[sem]
 
         def change(ptrs: Any, values: Any, live: Any) -> Any:
+            if dtype.is_bf16():  # of which the interpreter knows none; the language has a sum only
+                return _added_in_turn(ptrs, values[0], dtype)
             return native.atomic_rmw(op, ptrs, values[0], live, order)
 
-        return current().atomic(str(op.name).lower(), ptr, (val,), mask, change, val.dtype.scalar)
+        dtype = val.dtype.scalar
+        return current().atomic(str(op.name).lower(), ptr, (val,), mask, change, dtype)
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
         order = self.ir_sem_to_interpreter_sem[sem]

@@ -144,7 +144,9 @@ def _key_of(value: Any) -> object:
 
 
 def _converted(value: Any) -> Any:
-    """An argument as a compiled kernel has it: a float is an f32."""
+    """An argument as a compiled kernel has it: a float is an f32, a bool an int1."""
+    if isinstance(value, bool):
+        return core.tensor(Handle(np.array([value]), core.int1), core.int1)
     if isinstance(value, float):
         return core.tensor(Handle(np.array([value], np.float32), core.float32), core.float32)
     if type(value) is tuple:

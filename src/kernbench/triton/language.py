@@ -1,109 +1,32 @@
 """Triton's language while a launch runs: its own interpreter's patches, with loops, reductions and scans of ours.
 
-A kernel is rewritten once as Triton's interpreter does it, and its `for` loops tell the program where an iteration
-begins. Reductions and scans are one command of MATH each, with Triton's own numbers; user functions are applied to
-whole slices at a time, in a tree of neighbours.
+Kernels are rewritten (`rewriting`). Reductions and scans are one command of MATH each, with Triton's own numbers; user
+functions are applied to whole slices at a time, in a tree of neighbours.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from kernbench.triton import libdevice
-from kernbench.triton.builder import SimulatedBuilder, current
+from kernbench.triton.builder import SimulatedBuilder, current, outside_of_programs
 from kernbench.triton.handles import DeviceHandle, without_room
 from kernbench.triton.internals import Handle, TritonSemantic, core, interpreter, language, np_dtype_of, standard
 from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
+from kernbench.triton.rewriting import PipelinedRange, rewritten
 from kernbench.triton.shared_types import block_init, tensor_init
+from kernbench.triton_emu.call_site import is_own_code
 
-_LOOP = "_kernbench_loop"
 _Change = tuple[object, str, object, object]  # what, which attribute, as it was, as it is while kernels run
 
 
-# ---- rewriting
-
-
-class _Names(interpreter.ASTTransformer):  # type: ignore[misc]  # Triton has no types
-    """Triton's own rewriting, with every `for` announced, and functions of the language that a file has imported by
-    their names replaced as those of its modules are.
-    """
-
-    def __init__(self, names: dict[str, Any]) -> None:
-        self._names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802  # as the ast module names it
-        found = self._names.get(node.id) if isinstance(node.ctx, ast.Load) else None
-        if found is None or not callable(found):
-            return node
-        known = libdevice.known(found) or (_with_semantic(found) if core.is_builtin(found) else None)
-        if known is None:
-            return node
-        name = f"_kernbench_{node.id}"
-        self._names[name] = known
-        return ast.copy_location(ast.Name(id=name, ctx=node.ctx), node)
-
-    def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: N802  # as the ast module names it
-        node.value = self.visit(node.value)  # not all releases do
-        return super().visit_Assign(node)
-
-    def visit_For(self, node: ast.For) -> ast.AST:  # noqa: N802  # as the ast module names it
-        self.generic_visit(node)
-        node.iter = ast.Call(func=ast.Name(id=_LOOP, ctx=ast.Load()), args=[node.iter], keywords=[])
-        return node
-
-
-def _with_semantic(builtin: Any) -> Callable[..., Any]:
-    def call(*args: Any, **named: Any) -> Any:
-        named.pop("_semantic", None)
-        return builtin(*args, **named, _semantic=interpreter.interpreter_semantic)
-
-    return call
-
-
-class _Rewriter(interpreter.FunctionRewriter):  # type: ignore[misc]  # Triton has no types
-    """Rewrites one function."""
-
-    def __init__(self, fn: Any) -> None:
-        super().__init__(fn)
-        self.ast_transformer = _Names(fn.__globals__)
-
-
-_rewritten: dict[Any, Callable[..., object]] = {}
-
-
-def rewritten(fn: Callable[..., object]) -> Callable[..., object]:
-    """A kernel or device function as it is run."""
-    found = _rewritten.get(fn)
-    if found is None:
-        fn.__globals__[_LOOP] = announced_loop
-        found = _rewritten[fn] = _Rewriter(fn).rewrite_ast()
-    return found
-
-
-class PipelinedRange:
-    """What `tl.range` gives: a range with a number of stages."""
-
-    def __init__(self, items: range, num_stages: int | None) -> None:
-        self.items = items
-        self.num_stages = num_stages
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.items)
-
-
-def announced_loop(items: Any) -> Iterator[Any]:
-    """The iterations of a loop. Each one is reported to the program that runs, which may run loads ahead."""
-    program = current()
-    if program is None:
-        return iter(items)
-    stages = items.num_stages if isinstance(items, PipelinedRange) else None
-    found: Iterator[Any] = program.loop(items, stages)
-    return found
+# ---- ranges
 
 
 def _plain(value: Any) -> Any:
@@ -139,8 +62,12 @@ def _settled(tensor: Any) -> Any:
 
 
 def _bool(self: Any) -> bool:
-    data = _settled(self)
-    return bool(data.reshape(-1)[0]) if data.size == 1 else True
+    shape = tuple(self.type.get_block_shapes()) if self.type.is_block() else ()
+    if prod(shape) != 1:
+        if is_own_code(sys._getframe(1)):  # Triton asks whether there is a tensor
+            return True
+        refuse(f"the truth of a block of shape {shape}", "reduce it to one value, or use tl.where or a mask")
+    return bool(_settled(self).reshape(-1)[0])
 
 
 def _transposed(self: Any) -> Any:
@@ -190,15 +117,17 @@ def _collective(name: str, tensors: tuple[Any, ...], compute: Callable[[tuple[An
     if program is None or not inputs:
         if program is not None:
             program.index_ops += 1
-        return compute(tensors)
-    # The types of the results are those of the same op on zeros, which index data is.
-    shapes = compute(tuple(_zeros_like(each) for each in tensors))
+        with outside_of_programs():
+            return compute(tensors)
+    with outside_of_programs():  # the types of the results are those of the same op on zeros
+        shapes = compute(tuple(_zeros_like(each) for each in tensors))
     results: list[Any] = []
     needed = tuple(core.tensor(without_room(each.handle), each.type) for each in tensors)
 
     def numbers(at: int) -> Any:
         if not results:
-            results.extend(compute(tuple(_plain_tensor(each) for each in needed)))
+            with outside_of_programs():
+                results.extend(compute(tuple(_plain_tensor(each) for each in needed)))
         return results[at].handle.data
 
     found: list[Any] = []

@@ -59,6 +59,8 @@ class PeProgram:
         self.on_load: Callable[[], object] | None = None  # called before every load
         self._issued: list[PendingHandle] = []  # loads and work of this program, in program order
         self._stores: deque[PendingHandle] = deque()
+        # Commands that may have yet to read TCM, in program order, and what they read: but accumulators in their place.
+        self._readers: deque[tuple[PendingHandle, tuple[int, ...]]] = deque()
 
     # ---- one program after the other
 
@@ -169,6 +171,7 @@ class PeProgram:
         out = self._room(shape, held)
         node = DeviceHandle.of(shape, dtype, out, compute, inputs)
         handle = self.tl.charge(op, out, buffers, elements=elements, after=_after(inputs), done=self._when_done(node))
+        self._note_reader(handle, buffers)
         return self._made(node, handle)
 
     def dot(self, compute: Compute, a: Any, b: Any, acc: Any, scales: Sequence[Any] = ()) -> DeviceHandle:
@@ -179,16 +182,34 @@ class PeProgram:
         extra = tuple([each for each in scales if isinstance(each, DeviceHandle)])
         inputs = tuple([each for each in (x, y, z, *extra) if each is not None])
         shape = shape_of(acc)
-        # A product that is added to an accumulator stays in its place.
-        out = self._room(shape, acc.dtype) if z is None or z.buffer is None else z.buffer
-        node = DeviceHandle.of(shape, acc.dtype.scalar, out, compute, inputs)
+        after = _after(inputs)
+        added = None if z is None else z.buffer
         assert x.buffer is not None
         assert y.buffer is not None
+        # A product that is added to an accumulator stays in its place, unless that has yet to be read for another use.
+        is_operand = added is not None and added.address in (x.buffer.address, y.buffer.address)
+        is_in_place = added is not None and not is_operand and not self._has_reader(added, after)
+        out = added if added is not None and is_in_place else self._room(shape, acc.dtype)
+        node = DeviceHandle.of(shape, acc.dtype.scalar, out, compute, inputs)
         m, n = shape[-2:]
         left, right = _as_matrices(self.tl, x.buffer, y.buffer, m, n)
-        added = None if z is None else z.buffer
-        handle = self.tl.charge_dot(out, left, right, added, after=_after(inputs), done=self._when_done(node))
+        handle = self.tl.charge_dot(out, left, right, added, after=after, done=self._when_done(node))
+        self._note_reader(handle, (left, right) if added is None or is_in_place else (left, right, added))
         return self._made(node, handle)
+
+    def _note_reader(self, handle: PendingHandle, buffers: Iterable[TensorHandle]) -> None:
+        readers, runner = self._readers, self.tl._runner
+        while readers and runner.is_done(readers[0][0].command.number):
+            readers.popleft()
+        readers.append((handle, tuple([each.address for each in buffers])))
+
+    def _has_reader(self, buffer: TensorHandle, ended: Commands) -> bool:
+        """Whether a command has yet to read a buffer, other than those that have ended by then."""
+        is_done = self.tl._runner.is_done
+        return any(
+            buffer.address in read and not is_done(handle.command.number) and handle not in ended
+            for handle, read in self._readers
+        )
 
     def _when_done(self, node: DeviceHandle) -> Callable[[], object] | None:
         return node.numbers.evaluate if self._computes else None
@@ -253,6 +274,7 @@ class PeProgram:
             pointer = self._pointer(access)
             handle = self.tl.write_from(source.buffer, pointer, access.lanes, after=source.after, done=write)
             self._stores.append(handle)
+            self._note_reader(handle, (source.buffer,))
         while self._stores and self.tl._runner.is_done(self._stores[0].command.number):
             self._stores.popleft()
 

@@ -32,7 +32,7 @@ from kernbench.triton.benchmarks import WAVES, Benchmarks, CannotWinError, Outlo
 from kernbench.triton.driver import SimulatedDriver
 from kernbench.triton.internals import active_driver, autotuner, interpreter, jit, knobs, testing, vendor_blas
 from kernbench.triton.kernel_call import KernelCall
-from kernbench.triton.language import Patches, rewritten
+from kernbench.triton.language import Patches
 from kernbench.triton.least_time import LIKELY_MARGIN, MARGIN, LeastTimes, Size
 from kernbench.triton.look_ahead import ProgramsAhead
 from kernbench.triton.placement import PLACEMENTS, Placement, policy_of
@@ -40,6 +40,7 @@ from kernbench.triton.program import PeProgram
 from kernbench.triton.program_storages import ProgramStorages, Wanted
 from kernbench.triton.recording import Ids
 from kernbench.triton.refusals import TritonKernelError
+from kernbench.triton.rewriting import rewritten
 from kernbench.triton.sizes import ALL_SIZES, Sizes
 from kernbench.triton.torch_front import BlasLibrary, DeviceFront, cuda_names, device_properties
 

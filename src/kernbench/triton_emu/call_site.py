@@ -67,8 +67,9 @@ def kernel_error(what: str, hint: str) -> KernelError:
 
 
 def at_kernel_line(error: KernBenchError) -> KernelError:
-    """An error raised below `tl`, reported at the user's line."""
-    return KernelError(error.what, where=kernel_line(), hint=error.hint)
+    """An error raised below `tl`, reported at the user's line, or where it says itself that it is from."""
+    file, line = kernel_place()
+    return KernelError(error.what, where=f"{file}:{line}" if line else error.where, hint=error.hint)
 
 
 def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[int, int, int]) -> KernelFailure:

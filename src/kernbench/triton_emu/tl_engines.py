@@ -3,7 +3,8 @@
 A *buffer* is a tensor in TCM that has a shape and a type and no value. The calls here keep the engines busy exactly as
 loads, stores, products and math on tensors of that shape do, and return at once with a handle. `after` are handles of
 commands that must be done first, and `done` is called at the instant at which the command ends: there a front end
-reads or writes its own copy of memory. Contents of the machine's memory are left as they are.
+reads or writes its own copy of memory; what it raises there is the kernel's failure. Contents of the machine's memory
+are left as they are.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import TypeAlias
 
 from kernbench.common.commands import AtomicCmd, DmaReadCmd, DmaWriteCmd, GemmCmd, MathCmd, Operand, SimpleCmd, WaitCmd
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.errors import KernBenchError
+from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.triton_emu.block_access import Block, Lanes
-from kernbench.triton_emu.call_site import at_kernel_line
+from kernbench.triton_emu.call_site import at_kernel_line, kernel_place
 from kernbench.triton_emu.handle import PendingCommand, PendingHandle, TensorHandle, TransferHandle
 from kernbench.triton_emu.kernel_runner import Records
 from kernbench.triton_emu.tl_atomics import TlAtomics
@@ -157,13 +158,21 @@ class TlEngines(TlAtomics):
         requests = tuple([((pa, nbytes),) for pa, nbytes, _ in pieces])
         target = Operand(self._address(title, ptr), lanes.shape, lanes.dtype.name, tensor.space)
 
+        failures: list[KernelError] = []
+        place = kernel_place()
+
         def arrived(number: int) -> None:
             _, nbytes, first = pieces[number]
-            apply(first // size, nbytes // size)
+            try:
+                apply(first // size, nbytes // size)
+            except Exception as error:  # the clock goes on: it is the kernel's failure
+                failures.append(_failure(error, place))
 
         deps = tuple(dict.fromkeys(self._written_by(block.segments)))
         cmd = AtomicCmd(op, target, self._next_name(), requests, arrived, deps)
         self._call(cmd, lambda ids: self._note_writers(block.segments, ids))
+        if failures:
+            raise at_kernel_line(failures[0])
 
     # ---- inside
 
@@ -182,6 +191,7 @@ class TlEngines(TlAtomics):
         written: Block | None = None,
     ) -> TransferHandle:
         command = handle.command
+        place = ("", 0) if done is None else kernel_place()
 
         def ended(records: Records) -> None:
             if written is not None:
@@ -190,7 +200,10 @@ class TlEngines(TlAtomics):
                 self._under_way.end(command)
             command.finish(records)
             if done is not None:
-                done()
+                try:
+                    done()
+                except Exception as error:
+                    raise _failure(error, place) from error
 
         awaited: list[PendingCommand] = [each.command for each in after]
         records = [record for each in awaited for record in each.records]
@@ -201,6 +214,15 @@ class TlEngines(TlAtomics):
         except KernBenchError as error:
             raise at_kernel_line(error) from None
         return handle
+
+
+def _failure(error: Exception, place: tuple[str, int]) -> KernelError:
+    """What a front end's function raised at the end of a command that was issued at this line of the kernel."""
+    if isinstance(error, KernelError):
+        return error
+    file, line = place
+    what = error.what if isinstance(error, KernBenchError) else f"{type(error).__name__}: {error}"
+    return KernelError(what, where=f"{file}:{line}", hint=f"its command was issued at {file}:{line}")
 
 
 def _finished(handle: TransferHandle, done: Done | None) -> TransferHandle:
