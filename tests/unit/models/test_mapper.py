@@ -97,6 +97,22 @@ def test_products_of_prefill_are_estimated_near_the_machines_bound(file: str, pe
         assert choice.mapping.is_online
 
 
+def test_products_by_blocks_take_what_the_engine_takes_for_their_dots() -> None:
+    """Cores with arrays of 128 x 128 fill for 254 cycles at each dot. A block of 256 x 768 with chunks of 512, in two
+    strips of 128 rows: 6 tiles of one fold each on two cores, three rounds of 766 cycles at 1.41 GHz, twice per chunk.
+    Reading a chunk takes less: 1 MiB at 435 bytes per ns, of which PEs that take turns get 0.8.
+    """
+    gemm = "cube.pe_template.components.pe_gemm.attrs"
+    given = {"cores": 2, "arrays": 1, "rows": 128, "columns": 128, "local_kb": 3072, "macs_per_ns": 2 * 128**2 * 1.41}
+    model = model_of("a100-cores.yaml", tuple((f"{gemm}.{name}", value) for name, value in given.items()))
+    size = ProductSize("qkv", 1024, 12288, 9216, 1, "columns")
+    plan = BlocksPlan(model.sip, size.rows, size.k, size.n, 1, 1, 256, 768, 512)
+    step = 2 * 3 * (512 + 254) / 1.41 + mapper.STEP_NS
+    blocks, chunks, finish = 4 * 3, 24, 2 * 256 * 768 / model.lanes
+    expected = blocks * (chunks * step + finish) + step
+    assert mapper.estimate(model, plan, size)["product"] == pytest.approx(expected, rel=1e-6)
+
+
 def test_chunks_are_passed_on_where_reading_them_takes_longer_than_the_products() -> None:
     """A PE of the GPU-like package has 35,156 MACs per ns and 230 bytes of HBM: a block of 256 x 512 takes 3.73 ns for
     each column of K, and its 1,536 bytes 6.7 ns. Without rings there are no messages.
