@@ -124,6 +124,11 @@ def workload_of(given: RunArguments) -> Workload:
         return Workload(given, resolve(given.identifier), None)
     if given.identifier is not None:
         raise UsageError("--bench and --triton together", hint="give one of them")
+    if given.verify_data or given.debug_ops:
+        raise UsageError(
+            f"{'--verify-data' if given.verify_data else '--debug-ops'} with --triton",
+            hint="leave it out: a Triton program compares its numbers itself, say with torch.testing.assert_close",
+        )
     program, spec = triton_program(
         given.triton_file, given.program_args, given.schedule, given.placement, given.benchmarks
     )

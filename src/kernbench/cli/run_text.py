@@ -24,7 +24,7 @@ def show_run(figures: RunFigures, command: RunCommand, oplog: str | None, *, ful
     from kernbench.report.simulation_text import simulation_as_text
 
     result, painted = figures.result, painter()
-    found = _explained(result, command.saved)
+    found = _explained(result, command)
     click.echo("\n".join(answer_lines(figures, found, command, painted)))
     click.echo(short_summary(figures, painted) if not full else f"\n{run_summary_as_text(figures, painted)}")
     if found is not None:
@@ -48,14 +48,14 @@ def verdict_as_json(result: BenchResult, command: RunCommand) -> dict[str, objec
     """The verdict with what to run next, or None if it would take too long to find."""
     from kernbench.report.explain.verdict import verdict_of
 
-    found = _explained(result, command.saved)
+    found = _explained(result, command)
     if found is None:
         return None
     verdict = verdict_of(found)
     return verdict.as_json(command.next_command(verdict.cause))
 
 
-def _explained(result: BenchResult, saved: str | None) -> Explanation | None:
+def _explained(result: BenchResult, command: RunCommand) -> Explanation | None:
     """The explanation of the launches, or None if it would take too long."""
     from kernbench.report.explain.headline import main_scope
     from kernbench.report.runs.live_run import live_run
@@ -63,5 +63,6 @@ def _explained(result: BenchResult, saved: str | None) -> Explanation | None:
 
     if not result.launches or not result.completion.ok:
         return None
-    run = live_run(result) if saved is None else open_run(saved)
+    saved = command.saved
+    run = live_run(result, is_triton=command.is_triton) if saved is None else open_run(saved)
     return None if run is None else main_scope(run)

@@ -27,6 +27,11 @@ class RunCommand:
     is_explained: bool = False  # whether its explanation is at hand already
 
     @property
+    def is_triton(self) -> bool:
+        """Whether it runs a program with Triton kernels."""
+        return "--triton" in self.command
+
+    @property
     def folder(self) -> str:
         """The folder of the run, or a name for it."""
         return self.saved or f"{self.bench.replace(':', '-')}-run"

@@ -7,7 +7,7 @@ would gain more. Otherwise the sentence names the largest class of time. The lar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kernbench.common.units import format_ns
@@ -30,6 +30,7 @@ from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finding import CAUSES, COMPUTE, LINK, MEMORY, MESSAGES, STRUCTURE, Finding
 from kernbench.report.explain.path import PathSegment
 from kernbench.report.explain.path_text import lines_of
+from kernbench.report.explain.triton_words import in_words_of_triton
 from kernbench.report.runs.parts import TILE
 
 __all__ = ["CAUSES", "Verdict", "verdict_of"]
@@ -85,6 +86,11 @@ class Verdict:
 
 def verdict_of(explanation: Explanation) -> Verdict:
     """The verdict on a scope."""
+    found = _verdict_of(explanation)
+    return replace(found, hint=in_words_of_triton(found.hint)) if explanation.run.is_triton else found
+
+
+def _verdict_of(explanation: Explanation) -> Verdict:
     work = {cls: ns for cls, ns in explanation.by_class.items() if cls in WORK}
     heaviest = max(work, key=lambda cls: work[cls], default="")
     for finding in PathCauses(explanation).findings():

@@ -29,7 +29,8 @@ class LiveRun:
 
     lines: Sequence[SourceLine] = ()
 
-    def __init__(self, result: BenchResult) -> None:
+    def __init__(self, result: BenchResult, is_triton: bool) -> None:
+        self.is_triton = is_triton
         self.total_ns = result.total_ns
         self.launches: tuple[SavedLaunch, ...] = tuple(
             launch_of_row(i, launch_row(launch)) for i, launch in enumerate(result.launches)
@@ -61,12 +62,12 @@ class LiveRun:
         )
 
 
-def live_run(result: BenchResult) -> LiveRun | None:
-    """A finished run; None if it has too many ops, or its log is not in memory."""
+def live_run(result: BenchResult, *, is_triton: bool = False) -> LiveRun | None:
+    """A finished run, of a bench or of a Triton program; None if it has too many ops, or its log is not in memory."""
     log = result.op_log
     if log is None or len(log) > MOST_OPS or hasattr(log, "path"):
         return None
-    return LiveRun(result)
+    return LiveRun(result, is_triton)
 
 
 def _chunk(result: BenchResult) -> dict[str, list[Any]]:

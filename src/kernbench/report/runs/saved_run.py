@@ -122,6 +122,11 @@ class SavedRun:
         return f"<SavedRun {self.id}: {self.name}, {self.total_ns} ns>"
 
     @property
+    def is_triton(self) -> bool:
+        """Whether a program with Triton kernels made it."""
+        return "program" in self.manifest.raw
+
+    @property
     def id(self) -> str:
         """The first 12 hex digits of the content's hash."""
         return self.manifest.hash[:12]
