@@ -21,6 +21,7 @@ from kernbench.triton.internals import Builder, Handle, core, native, np_dtype_o
 from kernbench.triton.origins import BLOCKS, CARRIERS, attributes_of, carrying, with_origin
 from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
+from kernbench.triton.small_floats import FloatBuilder, is_small, rounded, widened
 
 # Results that are the same data in another shape, or addresses: no engine.
 VIEWS = frozenset((
@@ -69,11 +70,10 @@ _REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _combined(combine: Callable[[Any, Any], Any], x: Any, y: Any, dtype: Any) -> Any:
-    """Two arrays combined in their type. The interpreter holds bf16 as integers of 16 bits: computed in f32."""
-    if not dtype.scalar.is_bf16():
+    """Two arrays combined in their type."""
+    if not is_small(dtype):
         return combine(x, y)
-    wide = [_as_torch(each).view(torch.bfloat16).float().numpy() for each in (x, y)]
-    return torch.from_numpy(combine(*wide)).bfloat16().view(torch.uint16).numpy()
+    return rounded(combine(*(widened(Handle(each, dtype)).data for each in (x, y))), dtype)
 
 
 def _added_in_turn(ptrs: Any, values: Any, dtype: Any) -> Any:
@@ -188,8 +188,8 @@ def _wrapped(method: str, plain: Callable[..., Any]) -> Callable[..., Any]:
             if program is not None:
                 program.index_ops += 1
             return plain(self, *args)
-        shape, dtype = _result_shape(method, args, handles), _result_dtype(method, args, handles)
-
+        shape = _result_shape(method, args, handles)
+        dtype = core.int1 if is_comparison else _result_dtype(method, args, handles)
         needed = tuple([without_room(arg) for arg in args])
 
         def compute() -> Any:
@@ -197,14 +197,13 @@ def _wrapped(method: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
         if is_view:
             return program.view(compute, inputs, shape, dtype)
-        held = core.int1 if is_comparison else dtype
-        return program.math(_name_of(method), compute, inputs, shape, dtype, held)
+        return program.math(_name_of(method), compute, inputs, shape, dtype, dtype)
 
     call.__name__ = method
     return call
 
 
-class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
+class SimulatedBuilder(FloatBuilder):
     """Triton's builder with memory, engines and time."""
 
     def __init__(self) -> None:
@@ -238,7 +237,7 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         op, order = self.ir_rmw_op_to_interpreter_rmw_op[rmw_op], self.ir_sem_to_interpreter_sem[sem]
 
         def change(ptrs: Any, values: Any, live: Any) -> Any:
-            if dtype.is_bf16():  # of which the interpreter knows none; the language has a sum only
+            if is_small(dtype):  # of which the interpreter knows none; the language has a sum only
                 return _added_in_turn(ptrs, values[0], dtype)
             return native.atomic_rmw(op, ptrs, values[0], live, order)
 
@@ -279,9 +278,10 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         x, y, z = without_room(a), without_room(b), without_room(d)
 
         def compute() -> Any:
-            if x.data.dtype in _FLOATS and y.data.dtype in _FLOATS and z.data.dtype == np.float32:
-                return _product(x.data, y.data) + z.data
-            return Builder.create_dot(self, x, y, z, *rest).data
+            left, right = widened(x), widened(y)
+            if left.data.dtype in _FLOATS and right.data.dtype in _FLOATS and z.data.dtype == np.float32:
+                return _product(left.data, right.data) + z.data
+            return Builder.create_dot(self, left, right, z, *rest).data
 
         return current().dot(compute, a, b, d)
 
@@ -360,6 +360,12 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         if not current().settle(condition).all() and current().has_effects:
             refuse(f"device_assert failed: {message}", "the condition does not hold in this program")
 
+    def create_grid_dependency_wait(self) -> None:
+        """Launches run one after the other: the one before is over."""
+
+    def create_grid_dependency_launch_dependents(self) -> None:
+        """The next launch begins when this one is over."""
+
     # ---- refused
 
     def create_inline_asm(self, *_: Any) -> Any:
@@ -372,7 +378,8 @@ class SimulatedBuilder(Builder):  # type: ignore[misc]  # Triton has no types
 for _method in dir(SimulatedBuilder):
     if _method.startswith("create_"):
         is_plain = _method not in OTHERS and _method not in vars(SimulatedBuilder)
-        _function = _wrapped(_method, getattr(Builder, _method)) if is_plain else getattr(SimulatedBuilder, _method)
+        _function = getattr(FloatBuilder if is_plain else SimulatedBuilder, _method)
+        _function = _wrapped(_method, _function) if is_plain else _function
         if _method in CARRIERS:
             _function = carrying(_function, CARRIERS[_method])
         elif _method in BLOCKS:

@@ -37,6 +37,7 @@ USED: dict[str, tuple[str, ...]] = {
         "_argmin_combine_tie_break_left", "_elementwise_max", "_elementwise_min", "_sum_combine",
     ),
     "triton.knobs": ("runtime",),
+    "triton._C.libtriton": ("ir",),
     "triton.testing": ("do_bench", "perf_report"),
     "triton.tools.tensor_descriptor": ("TensorDescriptor",),
 }  # fmt: skip
@@ -45,6 +46,7 @@ BUILDER_METHODS = (
     "create_addptr", "create_atomic_cas", "create_atomic_rmw", "create_bitcast", "create_broadcast", "create_dot",
     "create_expand_dims", "create_load", "create_make_range", "create_masked_load", "create_masked_store",
     "create_reshape", "create_splat", "create_store", "create_trans",
+    "binary_op", "cast_impl", "create_fma", "create_fp_to_fp", "create_rsqrt", "ternary_op", "unary_op",
 )  # fmt: skip
 
 
@@ -90,6 +92,7 @@ InterpreterError = MODULES["triton.runtime.errors"].InterpreterError
 CompilationError = MODULES["triton.compiler.errors"].CompilationError
 Builder = interpreter.InterpreterBuilder
 native = interpreter._interpreter
+ir = MODULES["triton._C.libtriton"].ir
 try:  # a library that only some releases bring
     vendor_blas = import_module("triton._C.libtriton").nvidia.cublas
 except (ImportError, AttributeError):

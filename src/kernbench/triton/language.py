@@ -18,9 +18,10 @@ from kernbench.triton.builder import SimulatedBuilder, current, outside_of_progr
 from kernbench.triton.handles import DeviceHandle, without_room
 from kernbench.triton.internals import Handle, TritonSemantic, core, interpreter, language, np_dtype_of, standard
 from kernbench.triton.recording import recordable
-from kernbench.triton.refusals import refuse
+from kernbench.triton.refusals import refuse, refused_functions
 from kernbench.triton.rewriting import PipelinedRange, rewritten
 from kernbench.triton.shared_types import block_init, tensor_init
+from kernbench.triton.small_floats import is_small
 from kernbench.triton_emu.call_site import is_own_code
 
 _Change = tuple[object, str, object, object]  # what, which attribute, as it was, as it is while kernels run
@@ -158,7 +159,8 @@ def _plain_tensor(tensor: Any) -> Any:
 
 
 def _reduced(tensors: tuple[Any, ...], axis: int | None, combine_fn: Any, keep_dims: bool) -> tuple[Any, ...]:
-    if any(combine_fn is each for each in _NATIVE_REDUCTIONS):
+    is_native = any(combine_fn is each for each in _NATIVE_REDUCTIONS)
+    if is_native and not any(is_small(each.dtype) for each in tensors):
         with np.errstate(all="ignore"):
             found = interpreter.ReduceOps(axis, combine_fn, keep_dims).apply(tensors)
         return found if isinstance(found, tuple) else (found,)
@@ -187,7 +189,8 @@ def _reduced(tensors: tuple[Any, ...], axis: int | None, combine_fn: Any, keep_d
 
 def _scanned(tensors: tuple[Any, ...], axis: int, combine_fn: Any, reverse: bool) -> tuple[Any, ...]:
     ops = interpreter.ScanOps(axis, combine_fn, reverse)
-    if combine_fn is standard._sum_combine or combine_fn is getattr(standard, "_prod_combine", None):
+    is_native = combine_fn is standard._sum_combine or combine_fn is getattr(standard, "_prod_combine", None)
+    if is_native and not is_small(tensors[0].dtype):
         return tuple(ops.apply(tensors))
     arrays = [each.handle.data for each in tensors]
     if reverse:
@@ -258,6 +261,8 @@ class Patches:
             scope.set_attr(lang, "static_range", _static_range)
             scope.set_attr(lang, "reduce", _reduce)
             scope.set_attr(lang, "associative_scan", _scan)
+            for name, function in refused_functions():
+                scope.set_attr(lang, name, function)
         scope.set_attr(core.tensor, "__index__", _index)
         scope.set_attr(core.tensor, "__int__", _index)
         scope.set_attr(core.tensor, "__bool__", _bool)

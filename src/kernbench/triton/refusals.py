@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from kernbench.common.errors import LaunchError
-from kernbench.triton.internals import CompilationError, InterpreterError
+from kernbench.triton.internals import Builder, CompilationError, InterpreterError, language
 from kernbench.triton_emu.call_site import kernel_error
 
 
@@ -25,3 +26,24 @@ class TritonKernelError(LaunchError, InterpreterError, CompilationError):  # typ
 def refuse(what: str, hint: str) -> NoReturn:
     """Raise a KernelError at the line of the Triton kernel."""
     raise kernel_error(what, hint)
+
+
+_NEWER = "the interpreter of this release of Triton lacks it: install triton 3.9 or newer"
+
+
+def refused_functions() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Functions of the language that the interpreter lacks, by name, as they are while kernels run."""
+    if not hasattr(Builder, "create_map_elementwise"):
+        yield "map_elementwise", _refusing("tl.map_elementwise", "use operations on blocks, and tl.where for branches")
+    if not hasattr(Builder, "create_dot_scaled"):
+        yield "dot_scaled", _refusing("tl.dot_scaled", _NEWER)
+        plain = language.flip
+
+        def flip(x: Any, dim: Any = None) -> Any:
+            return refuse("tl.flip without dim", f"give dim; {_NEWER}") if dim is None else plain(x, dim)
+
+        yield "flip", flip
+
+
+def _refusing(name: str, hint: str) -> Callable[..., object]:
+    return lambda *_, **__: refuse(f"{name} is not supported by the simulator", hint)
