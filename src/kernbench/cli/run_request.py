@@ -16,7 +16,7 @@ from kernbench.cli.options import load_machine
 from kernbench.cli.run_triton import triton_program
 from kernbench.common.errors import UsageError
 from kernbench.common.units import parse_ns
-from kernbench.runtime_api.bench_runner import RunOptions
+from kernbench.runtime_api.bench_runner import WHOLE, RunOptions
 from kernbench.topology.graph import TopologyGraph
 from kernbench.values.op import BackendName
 
@@ -114,21 +114,17 @@ def workload_of(given: RunArguments) -> Workload:
     """The bench or program that is asked for. Raises UsageError where there is none, or options contradict it."""
     if given.bins is not None and given.save is None:
         raise UsageError("--bins without --save", hint="give --save DIR: bins are for the link activity of a saved run")
-    if given.mapping_report is not None:
-        reported = f"mapping_report={given.mapping_report}"
-        given = replace(given, settings_of_bench=(*given.settings_of_bench, reported))
     if given.triton_file is None:
         _refuse_options_of_programs(given)
+        if given.mapping_report is not None:
+            reported = f"mapping_report={given.mapping_report}"
+            given = replace(given, settings_of_bench=(*given.settings_of_bench, reported))
         if given.identifier is None:
             raise UsageError("nothing to run", hint="give --bench BENCH, or --triton FILE.py")
         return Workload(given, resolve(given.identifier), None)
     if given.identifier is not None:
         raise UsageError("--bench and --triton together", hint="give one of them")
-    if given.verify_data or given.debug_ops:
-        raise UsageError(
-            f"{'--verify-data' if given.verify_data else '--debug-ops'} with --triton",
-            hint="leave it out: a Triton program compares its numbers itself, say with torch.testing.assert_close",
-        )
+    _refuse_options_of_benches(given)
     program, spec = triton_program(
         given.triton_file, given.program_args, given.schedule, given.placement, given.benchmarks
     )
@@ -145,6 +141,22 @@ def _refuse_options_of_programs(given: RunArguments) -> None:
         raise UsageError(
             f"unexpected argument '{given.program_args[0]}'", hint="give --bench BENCH, or --triton FILE.py [ARGS]"
         )
+
+
+def _refuse_options_of_benches(given: RunArguments) -> None:
+    """Raise UsageError for what a program with Triton kernels does not take."""
+    if given.verify_data or given.debug_ops:
+        raise UsageError(
+            f"{'--verify-data' if given.verify_data else '--debug-ops'} with --triton",
+            hint="leave it out: a Triton program compares its numbers itself, say with torch.testing.assert_close",
+        )
+    if given.device is not None and given.device.strip().lower() in ("all", WHOLE):
+        raise UsageError(
+            f"--device {given.device} with --triton: a Triton program runs on one device",
+            hint="give --device sip:N, or leave it out",
+        )
+    if given.mapping_report is not None:
+        raise UsageError("--mapping-report with --triton", hint="it is for benches whose layers have a mapping")
 
 
 class OneRun(NamedTuple):

@@ -12,21 +12,26 @@ from typing import Any
 
 import torch
 
+from kernbench.common.errors import UsageError
+
 HERE = torch.device("cpu")
 _MARK = "_kernbench_on_device"
 _COPIES = (torch.as_tensor, torch.asarray)  # of memory that NumPy has
 
 
 def is_accelerator(device: object) -> bool:
-    """Whether a device argument names the accelerator."""
+    """Whether a device argument names the accelerator. Raises UsageError for a second one."""
     return _type_of(device) == "cuda"
 
 
 def _type_of(device: object) -> str:
     """The kind of device that an argument names; "" if it names none."""
-    if isinstance(device, torch.device):
-        return str(device.type)
-    return device.split(":")[0] if isinstance(device, str) else ""
+    if not isinstance(device, (torch.device, str)):
+        return ""
+    kind, _, index = str(device).partition(":")
+    if kind == "cuda" and index not in ("", "0"):
+        raise UsageError(f"device '{device}'", hint="a Triton program runs on one device: use cuda or cuda:0")
+    return kind
 
 
 def to_host(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:

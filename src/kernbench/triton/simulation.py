@@ -42,7 +42,7 @@ from kernbench.triton.recording import Ids
 from kernbench.triton.refusals import TritonKernelError
 from kernbench.triton.rewriting import rewritten
 from kernbench.triton.sizes import ALL_SIZES, Sizes
-from kernbench.triton.torch_front import BlasLibrary, DeviceFront, cuda_names, device_properties
+from kernbench.triton.torch_front import BlasLibrary, DeviceFront, changes, cuda_names, device_properties
 
 Schedule = Literal["static", "dynamic"]
 SCHEDULES = ("static", "dynamic")
@@ -144,9 +144,8 @@ class Simulation:
         active_driver.set_active(SimulatedDriver(device_properties(spec, self._tcm_bytes), self.benchmarks.do_bench))
         self._interpret_before = vars(knobs.runtime).get("interpret", _MISSING)
         knobs.runtime.interpret = True
-        names = cuda_names(spec, self._tcm_bytes, lambda: self.context.now_ns)
-        for name, value in names.items():
-            self._change(torch.cuda, name, value)
+        for change in changes(cuda_names(spec, self._tcm_bytes, lambda: self.context.now_ns)):
+            self._change(*change)
         if vendor_blas is not None:
             self._change(vendor_blas, "CublasLt", BlasLibrary)
         for kind in (jit.JITFunction, interpreter.InterpretedFunction):

@@ -7,14 +7,15 @@ Streams do nothing, since launches run one after the other; events read the simu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from kernbench.common.errors import UsageError
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton.device_memory import HERE, is_accelerator, result_of, to_device, to_host
 
@@ -25,6 +26,11 @@ _WARP = 32  # lanes that programs believe to run together
 
 def _local(value: Any) -> Any:
     return HERE if is_accelerator(value) else value
+
+
+def _named(device: Any) -> Any:
+    """A device argument, which may be an index."""
+    return f"cuda:{device}" if isinstance(device, int) else device
 
 
 # Accelerators add up halves in f32; PyTorch's norms on a CPU add up their gradients in halves.
@@ -40,6 +46,11 @@ def _wide(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.dtype in _HALVES else value
 
 
+def _to_device(x: torch.Tensor, device: Any = None, *_: Any, **__: Any) -> torch.Tensor:
+    is_accelerator(_named(device))
+    return to_device(x)
+
+
 class DeviceFront(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's class has no types here
     """Answers for the accelerator. `on_address` is called with tensors whose address a program asks for."""
 
@@ -51,7 +62,7 @@ class DeviceFront(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's class h
             tensor.device.__get__: lambda x: DEVICE,
             tensor.is_cuda.__get__: lambda x: True,
             tensor.get_device: lambda x: 0,
-            tensor.cuda: to_device,
+            tensor.cuda: _to_device,
             tensor.cpu: to_host,
             tensor.pin_memory: lambda x, *_, **__: x,
             tensor.is_pinned: lambda x, *_, **__: False,
@@ -65,7 +76,11 @@ class DeviceFront(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's class h
         if func is torch.Tensor.data_ptr:
             self._on_address(args[0])
         kwargs = dict(kwargs or {})
-        if func is torch.Tensor.new_tensor or func is torch.Tensor.type:
+        if "device" in kwargs:
+            kwargs["device"] = _named(kwargs["device"])
+        if func is torch.Tensor.to:
+            args = (*args[:1], *map(_named, args[1:2]), *args[2:])
+        elif func is torch.Tensor.new_tensor or func is torch.Tensor.type:
             args = tuple(_local(arg) for arg in args)
         if func in _NORMS and args and isinstance(args[0], torch.Tensor) and args[0].dtype in _HALVES:
             return func(*map(_wide, args), **{name: _wide(arg) for name, arg in kwargs.items()}).to(args[0].dtype)
@@ -175,14 +190,56 @@ def cuda_names(spec: MachineSpec, tcm_bytes: int, now_ns: Callable[[], float]) -
     def none(*_: Any, **__: Any) -> None:
         """Nothing to do."""
 
-    return {
+    def set_device(device: Any) -> None:
+        is_accelerator(_named(device))
+
+    @contextmanager
+    def on_device(device: Any = None) -> Any:
+        is_accelerator(_named(device))
+        yield
+
+    answers = {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
         "get_device_name": lambda *_: name, "get_device_capability": lambda *_: CAPABILITY,
-        "get_device_properties": lambda *_: properties, "synchronize": none, "set_device": none,
-        "current_stream": Stream, "default_stream": Stream, "Stream": Stream, "set_stream": none, "stream": nothing,
-        "Event": Event, "empty_cache": none, "manual_seed": none, "manual_seed_all": none, "device": nothing,
+        "get_device_properties": lambda *_: properties, "synchronize": none, "set_device": set_device,
+        "current_stream": lambda *_: Stream(), "default_stream": lambda *_: Stream(), "Stream": Stream,
+        "set_stream": none, "stream": nothing,
+        "Event": Event, "empty_cache": none, "manual_seed": none, "manual_seed_all": none, "device": on_device,
         "is_initialized": lambda: True, "init": none, "is_bf16_supported": lambda *_, **__: True,
         "memory_allocated": lambda *_: 0, "max_memory_allocated": lambda *_: 0, "memory_reserved": lambda *_: 0,
         "max_memory_reserved": lambda *_: 0, "reset_peak_memory_stats": none, "mem_get_info": lambda *_: (total, total),
-        "is_current_stream_capturing": lambda: False, "_lazy_init": none,
+        "is_current_stream_capturing": lambda: False, "_lazy_init": none, "CUDAGraph": _no_graphs, "graph": _no_graphs,
+        "make_graphed_callables": _no_graphs,
     }  # fmt: skip
+    return {each: _own(answer) for each, answer in answers.items()}
+
+
+def _own(answer: Any) -> Any:
+    """A function of its own for each name: `torch._dynamo` keeps a rule for each function of PyTorch."""
+    return answer if isinstance(answer, type) else lambda *args, **kwargs: answer(*args, **kwargs)
+
+
+def _no_graphs(*_: Any, **__: Any) -> NoReturn:
+    raise UsageError("a graph of launches (torch.cuda.CUDAGraph)", hint="launch the kernels themselves")
+
+
+class _Generator(torch.Generator):  # type: ignore[misc]  # PyTorch's class has no types here
+    """Random numbers of the accelerator, which PyTorch draws here."""
+
+    def __new__(cls, device: Any = None) -> Any:
+        return super().__new__(cls, device=_local(_named(device)) or HERE)
+
+
+def _eager(model: Any = None, **_: Any) -> Any:
+    """`torch.compile` while programs are simulated: what is compiled runs as it is written."""
+    return (lambda function: function) if model is None else model
+
+
+def changes(cuda: dict[str, Any]) -> Iterator[tuple[Any, str, Any]]:
+    """What PyTorch's modules have while programs are simulated: module, name, answer."""
+    for name, answer in cuda.items():
+        yield torch.cuda, name, answer
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        yield torch.cuda.nvtx, name, _own(lambda *_, **__: 0)
+    yield torch, "Generator", _Generator
+    yield torch, "compile", _eager
