@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kernbench.common.errors import UsageError
+from kernbench.common.plain_json import plain_json
 from kernbench.report.run_figures import RunFigures, figures_of, run_as_json
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.bench_runner import RunOptions, RunSession
@@ -59,7 +60,9 @@ class SimulatedRun:
 
     def as_json(self) -> dict[str, Any]:
         """The run as `kernbench run --triton --json` prints it."""
-        return launches_as_json(run_as_json(self.figures), self.result.launches, self._simulation)
+        found = launches_as_json(run_as_json(self.figures), self.result.launches, self._simulation)
+        data: dict[str, Any] = plain_json(found)
+        return data
 
 
 @contextmanager
@@ -82,6 +85,8 @@ def simulate(
     "interleave" or "replicate"; a launch may give both as keywords. `cycles_per_op` is what an operation on index data
     costs. `save` writes a run folder. Raises LaunchError, with the kernel's line, when a kernel fails.
     """
+    if isinstance(cycles_per_op, bool) or not isinstance(cycles_per_op, int) or cycles_per_op < 0:
+        raise UsageError(f"cycles_per_op is {cycles_per_op!r}", hint="give a whole number of cycles, 0 or more")
     graph = machine if isinstance(machine, TopologyGraph) else load_topology(machine, overrides)
     with ExitStack() as stack:
         folder = None

@@ -210,8 +210,12 @@ class SimulatedBuilder(FloatBuilder):
         super().__init__()
         # The interpreter computes every integer operation again in 64 bits, for an assertion that it makes in a debug
         # build only: else neither is part of the kernel.
+        self.set_debug(False)
+
+    def set_debug(self, is_debug: bool) -> None:
+        """Whether assertions on the device are part of the kernel."""
         plain: Any = vars(self)["options"]
-        self.options = replace(plain, sanitize_overflow=plain.debug)
+        self.options = replace(plain, debug=is_debug, sanitize_overflow=is_debug)
 
     def create_get_program_id(self, axis: int) -> Any:
         return Handle(np.array([current().program_id[axis]], dtype=np.int32), core.int32)
@@ -358,7 +362,10 @@ class SimulatedBuilder(FloatBuilder):
 
     def create_assert(self, condition: Any, message: Any, *_: Any) -> None:
         if not current().settle(condition).all() and current().has_effects:
-            refuse(f"device_assert failed: {message}", "the condition does not hold in this program")
+            refuse(
+                f"device_assert failed in program {current().program_id}: {message}",
+                "the condition does not hold there",
+            )
 
     def create_grid_dependency_wait(self) -> None:
         """Launches run one after the other: the one before is over."""
@@ -369,10 +376,16 @@ class SimulatedBuilder(FloatBuilder):
     # ---- refused
 
     def create_inline_asm(self, *_: Any) -> Any:
-        refuse("inline assembly", "it is for one processor: write the operation in Triton")
+        refuse(
+            "inline assembly is not supported by the simulator",
+            "it is for one processor: write the operation in Triton",
+        )
 
     def create_extern_elementwise(self, lib: Any, path: Any, symbol: Any, *_: Any) -> Any:
-        refuse(f"the library function '{symbol}'", "it is machine code of one vendor; libdevice functions are known")
+        refuse(
+            f"the library function '{symbol}' is not supported by the simulator",
+            "it is machine code of one vendor; libdevice functions are known",
+        )
 
 
 for _method in dir(SimulatedBuilder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,16 @@ import torch
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
-from kernbench.triton.internals import LAUNCH_OPTIONS, Handle, TensorDescriptor, core, interpreter
+from kernbench.triton.internals import LAUNCH_OPTIONS, Handle, TensorDescriptor, core, interpreter, knobs
 from kernbench.triton.origins import mark
 from kernbench.triton.recording import Ids
 
 DEFAULT_STAGES = 3  # as Triton's own
+ON_ONE_PE = "a program runs on one PE"
+WITHOUT_MEANING = {  # why, where it is another reason
+    "extern_libs": "no library is linked, functions of libdevice are computed here",
+}
+_NO_ARGUMENTS = (str, bytes, list, dict, set, np.ndarray)
 
 
 class KernelCall:
@@ -42,16 +48,22 @@ class KernelCall:
         for hook in getattr(kernel, "pre_run_hooks", ()):
             hook(*args, **kwargs)
         constexprs = [name for name, note in inspect.get_annotations(fn).items() if _is_constexpr(note)]
+        for name, value in arguments.items():
+            if name not in constexprs:
+                _refuse_type(fn.__name__, name, _unwrapped(value))
+        if options.get("debug") is None:
+            options["debug"] = getattr(kernel, "debug", None) or knobs.runtime.debug
         found = grid({**options, **arguments}) if callable(grid) else grid
-        sizes = tuple(int(_unwrapped(size)) for size in (found if isinstance(found, (tuple, list)) else (found,)))
-        if not 1 <= len(sizes) <= 3 or any(size < 0 for size in sizes):
-            raise UsageError(f"grid {sizes} of kernel '{fn.__name__}'", hint="give one to three sizes of 0 or more")
-        whole = (*sizes, 1, 1)[:3]
-        return cls(fn, arguments, options, (whole[0], whole[1], whole[2]), constexprs)
+        return cls(fn, arguments, options, _sizes_of(fn.__name__, found), constexprs)
 
     @property
     def name(self) -> str:
         return str(self.fn.__name__)
+
+    @property
+    def is_debug(self) -> bool:
+        """Whether `tl.device_assert` has an effect."""
+        return bool(_unwrapped(self.options.get("debug")))
 
     @property
     def num_stages(self) -> int:
@@ -86,6 +98,37 @@ class KernelCall:
         """The tensors among the arguments, with the names of their parameters."""
         for name, value in self.arguments.items():
             yield from _tensors_in(name, value)
+
+
+def _sizes_of(kernel: str, grid: Any) -> Ids:
+    """The three sizes of a grid; raises UsageError for what is none."""
+    given = tuple([_unwrapped(size) for size in (grid if isinstance(grid, (tuple, list)) else (grid,))])
+    try:
+        sizes = tuple([operator.index(size) for size in given])
+    except TypeError:
+        hint = "sizes are whole numbers: divide with triton.cdiv or //"
+        raise UsageError(f"grid {given} of kernel '{kernel}'", hint=hint) from None
+    if not 1 <= len(sizes) <= 3 or any(size < 0 for size in sizes):
+        raise UsageError(f"grid {sizes} of kernel '{kernel}'", hint="give one to three sizes of 0 or more")
+    whole = (*sizes, 1, 1)[:3]
+    return whole[0], whole[1], whole[2]
+
+
+def _refuse_type(kernel: str, name: str, value: Any) -> None:
+    """Raise UsageError for an argument of a type that no kernel takes."""
+    if isinstance(value, torch.Tensor) and value.dtype.is_complex:
+        raise UsageError(
+            f"argument '{name}' of kernel '{kernel}' is a tensor of {value.dtype}",
+            hint="Triton has no complex numbers: give torch.view_as_real(tensor)",
+        )
+    if isinstance(value, _NO_ARGUMENTS):
+        kind = type(value)
+        known = "give tensors, numbers, tuples and descriptors; a tl.constexpr parameter takes other values too"
+        is_array = isinstance(value, np.ndarray)
+        raise UsageError(
+            f"argument '{name}' of kernel '{kernel}' is a {kind.__module__}.{kind.__name__}".replace("builtins.", ""),
+            hint="give torch.from_numpy(array)" if is_array else known,
+        )
 
 
 def _refuse_unknown(kernel: str, options: Iterable[str], names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Triton's language while a launch runs: its own interpreter's patches, with loops, reductions and scans of ours.
+"""Triton's language while a launch runs: its own interpreter's patches, with reductions and scans of ours.
 
 Kernels are rewritten (`rewriting`). Reductions and scans are one command of MATH each, with Triton's own numbers; user
 functions are applied to whole slices at a time, in a tree of neighbours.
@@ -36,7 +36,10 @@ def _plain(value: Any) -> Any:
 
 def _range(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> PipelinedRange:
     if _plain(options.get("warp_specialize")):
-        refuse("warp specialisation", "it is for processors with warps: leave warp_specialize out")
+        refuse(
+            "warp specialisation is not supported by the simulator",
+            "it is for processors with warps: leave warp_specialize out",
+        )
     start, end = (0, arg1) if arg2 is None else (arg1, arg2)
     stages = _plain(options.get("num_stages"))
     items = range(_index(start), _index(end), 1 if step is None else _index(step))
@@ -46,6 +49,15 @@ def _range(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> Pip
 def _static_range(arg1: Any, arg2: Any = None, step: Any = None, **_: Any) -> range:
     start, end = (0, arg1) if arg2 is None else (arg1, arg2)
     return range(_index(start), _index(end), 1 if step is None else _index(step))
+
+
+def _static_print(*args: Any, **options: Any) -> None:
+    """Not in programs that are run ahead, which then have to run again."""
+    program = current()
+    if program is not None and not program.has_effects:
+        program.give_up()
+    else:
+        print(*args, **options)
 
 
 def _index(value: Any) -> int:
@@ -261,12 +273,14 @@ class Patches:
             scope.set_attr(lang, "static_range", _static_range)
             scope.set_attr(lang, "reduce", _reduce)
             scope.set_attr(lang, "associative_scan", _scan)
+            scope.set_attr(lang, "static_print", _static_print)
             for name, function in refused_functions():
                 scope.set_attr(lang, name, function)
         scope.set_attr(core.tensor, "__index__", _index)
         scope.set_attr(core.tensor, "__int__", _index)
         scope.set_attr(core.tensor, "__bool__", _bool)
         scope.set_attr(core.tensor, "T", property(_transposed))
+        scope.set_attr(core.tensor, "__array_ufunc__", None)  # numpy's functions say that they do not take it
         for module, name, function in libdevice.found_replacements():
             scope.set_attr(module, name, function)
         scope.set_attr(core.tensor, "__init__", tensor_init)

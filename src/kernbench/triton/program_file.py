@@ -69,6 +69,8 @@ class ProgramFile:
     def _failure(self, error: Exception) -> UsageError:
         places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
         file, line = ([place for place in places if place[0] == self.file] or places)[-1]
+        if isinstance(error, SyntaxError) and error.filename is not None:
+            file, line = error.filename, error.lineno or 1
         if isinstance(error, AssertionError):
             self.failed_check = f"{file}:{line}"
         return UsageError(

@@ -17,7 +17,8 @@ from typing import Any
 
 from kernbench.triton import libdevice
 from kernbench.triton.builder import current
-from kernbench.triton.internals import core, interpreter
+from kernbench.triton.internals import core, interpreter, knobs
+from kernbench.triton.refusals import refuse
 
 _OURS = "_kernbench_"
 
@@ -66,6 +67,8 @@ class _Names(interpreter.ASTTransformer):  # type: ignore[misc]  # Triton has no
         found = self._meant(node.id)
         if found is None and node.id in _BUILTINS:
             return ast.copy_location(self._ours(node.id, _BUILTINS[node.id]), node)
+        if isinstance(found, (bool, int, float, str)) and node.id not in self._cells and not node.id.startswith("__"):
+            return ast.copy_location(self._call("global", _global, ast.Constant(node.id), node), node)
         if not callable(found):
             return node
         known = libdevice.known(found) or (_with_semantic(found) if core.is_builtin(found) else None)
@@ -107,6 +110,14 @@ class _Names(interpreter.ASTTransformer):  # type: ignore[misc]  # Triton has no
         node.body.insert(0, ast.copy_location(ast.Expr(self._call("next", next, loop)), node))
         over = ast.Expr(ast.Call(func=ast.Attribute(value=loop, attr="close", ctx=ast.Load()), args=[], keywords=[]))
         return [ast.copy_location(made, node), node, ast.copy_location(over, node)]
+
+
+def _global(name: str, value: Any) -> Any:
+    """A global of the host that a kernel reads: refused as Triton's compiler does."""
+    if knobs.compilation.allow_non_constexpr_globals:
+        return value
+    hint = f"write {name} = tl.constexpr({value!r}), or give it as an argument"
+    return refuse(f"the kernel reads the global '{name}', which is not a constexpr", hint)
 
 
 def _later(value: ast.expr) -> ast.Lambda:

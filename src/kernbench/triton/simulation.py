@@ -31,7 +31,7 @@ from kernbench.triton.addresses import Storage, Storages
 from kernbench.triton.benchmarks import WAVES, Benchmarks, CannotWinError, Outlook
 from kernbench.triton.driver import SimulatedDriver
 from kernbench.triton.internals import active_driver, autotuner, interpreter, jit, knobs, testing, vendor_blas
-from kernbench.triton.kernel_call import KernelCall
+from kernbench.triton.kernel_call import ON_ONE_PE, WITHOUT_MEANING, KernelCall
 from kernbench.triton.language import Patches
 from kernbench.triton.least_time import LIKELY_MARGIN, MARGIN, LeastTimes, Size
 from kernbench.triton.look_ahead import ProgramsAhead
@@ -43,6 +43,7 @@ from kernbench.triton.refusals import TritonKernelError
 from kernbench.triton.rewriting import rewritten
 from kernbench.triton.sizes import ALL_SIZES, Sizes
 from kernbench.triton.torch_front import BlasLibrary, DeviceFront, changes, cuda_names, device_properties
+from kernbench.triton.tuner_call import run_of_tuner
 
 Schedule = Literal["static", "dynamic"]
 SCHEDULES = ("static", "dynamic")
@@ -139,6 +140,11 @@ class Simulation:
     # ---- active or not
 
     def __enter__(self) -> Simulation:
+        if isinstance(active_driver._active, SimulatedDriver):
+            raise UsageError(
+                "a simulation inside a simulation",
+                hint="end the first one; `kernbench run --triton` needs no `simulate`",
+            )
         spec = self.context.spec
         self._driver_before = active_driver._active
         active_driver.set_active(SimulatedDriver(device_properties(spec, self._tcm_bytes), self.benchmarks.do_bench))
@@ -155,7 +161,7 @@ class Simulation:
         self._change(testing, "do_bench", self.benchmarks.do_bench)
         self._change(testing, "do_bench_cudagraph", self.benchmarks.do_bench)
         self._change(testing, "perf_report", self.benchmarks.perf_report)
-        self._change(autotuner.Autotuner, "run", self.benchmarks.run_of_tuner())
+        self._change(autotuner.Autotuner, "run", run_of_tuner(self.benchmarks.run_of_tuner(), self._told))
         self._change(autotuner.Autotuner, "_bench", self.benchmarks.bench_of_tuner())
         self._change(autotuner.Autotuner, "prune_configs", self.benchmarks.configs_of_tuner())
         self._front.__enter__()
@@ -247,6 +253,7 @@ class Simulation:
         placement = call.options.get("placement", self._placement)
         _check_choice("schedule", schedule, SCHEDULES)
         _check_choice("placement", placement, PLACEMENTS)
+        self._patches.builder.set_debug(call.is_debug)
         with self._patches:
             bound = call.converted()
             body = rewritten(call.fn)
@@ -378,7 +385,7 @@ class Simulation:
             if value is None or name in (*_WITH_MEANING, *_ANY_PROCESSOR) or name in self._told:
                 continue
             self._told.add(name)
-            self._note(f"note: {name} has no meaning on this machine: a program runs on one PE")
+            self._note(f"note: {name} has no meaning on this machine: {WITHOUT_MEANING.get(name, ON_ONE_PE)}")
 
     def _note_once(self, text: str) -> None:
         if text not in self._told and not self._is_trial:
