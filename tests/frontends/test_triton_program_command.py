@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.frontends.triton_programs import torch, triton
 
@@ -49,3 +51,48 @@ def test_a_mapping_report_is_for_benches(run):
     code, _, err = run(ADD.replace("GRID", "2"), "--mapping-report")
     assert code == 2
     assert err.startswith("error: --mapping-report with --triton")
+
+
+NOTHING = """
+import argparse
+argparse.ArgumentParser(prog="nothing").parse_args()
+print("done")
+"""
+
+
+@pytest.mark.parametrize(("words", "said"), [((), "done"), (("--", "--help"), "usage: nothing")])
+def test_a_program_that_launches_nothing_ends_well(run, words, said):
+    code, out, _ = run(NOTHING, *words)
+    assert code == 0
+    assert said in out
+    assert "note: the program launched no kernel" in out
+    assert "FAIL" not in out
+
+
+def test_a_run_without_launches_is_saved_and_explained(run, capsys):
+    code, out, _ = run(NOTHING, "--save", "saved", "--json")
+    data = json.loads(out[out.index("{") :])
+    assert (code, data["ok"], data["launches"]) == (0, True, [])
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "saved"])
+    assert ended.value.code == 0
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_an_empty_grid_has_no_roofline(run):
+    code, out, _ = run(ADD.replace("GRID", "0"))
+    assert code == 0
+    assert "neither roofline" not in out
+    assert "no flops and no bytes" in out
+
+
+def test_a_time_limit_before_the_first_kernel_says_what_the_host_does(run):
+    code, _, err = run(ADD.replace("GRID", "2"), "--max-time", "50ns")
+    assert code == 2
+    assert "no PE runs a kernel then: the host allocates, launches or copies" in err
+
+
+def test_an_error_of_syntax_is_shown_where_it_is(run):
+    code, _, err = run("import torch\n\ndef f(:\n")
+    assert code == 2
+    assert "program.py:3  def f(:" in err

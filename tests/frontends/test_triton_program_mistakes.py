@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.frontends.triton_programs import simulated, tl, torch, triton
 
-import kernbench.triton
 from kernbench.common.errors import LaunchError, UsageError
 
 SCALE = 3.0
@@ -140,7 +139,8 @@ def test_simulations_are_not_nested_and_cycles_are_not_negative():
 
 
 def test_figures_of_a_run_are_plain_json():
+    tuned = triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 2**20})], key=["n"])(plus_one)
     with simulated() as sim:
-        plus_one[(0,)](torch.zeros(64), 64, BLOCK=64)
-    json.dumps(sim.as_json(), allow_nan=False)
-    assert kernbench.triton.TESTED
+        tuned[(1,)](torch.zeros(64), 64)  # the second block does not fit into TCM
+    data = json.loads(json.dumps(sim.as_json(), allow_nan=False))
+    assert [trial["ns"] is None for trial in data["autotune"][0]["trials"]] == [False, True]

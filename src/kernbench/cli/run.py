@@ -179,7 +179,8 @@ def run(redraw: bool, old_redraw: bool, full: bool, as_json: bool, **given: Any)
     else:
         if program is not None:
             click.echo(f"{triton_as_text(result, program)}\n")
-        show_run(figures, command, arguments.oplog, full=full, stats=arguments.stats)
+        if result.launches or program is None:
+            show_run(figures, command, arguments.oplog, full=full, stats=arguments.stats)
     return _exit_code(spec, result)
 
 

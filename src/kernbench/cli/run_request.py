@@ -182,6 +182,7 @@ def one_run(work: Workload) -> OneRun:
         backend=given.backend,
         max_time_ns=_limit_ns(given.max_time),
         announce_data_pass=_announce,
+        may_be_idle=program is not None,
     )
     params = read_params(spec.params, given.settings_of_bench, os.environ)
     graph = load_machine(given.topology, given.settings)

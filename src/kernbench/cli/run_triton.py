@@ -62,7 +62,8 @@ def triton_as_text(result: BenchResult, program: ProgramFile) -> str:
     from kernbench.triton.table import launches_as_text
 
     assert program.simulation is not None
-    parts = [launches_as_text(program.simulation.launches, result.engine.graph)]
+    launches = program.simulation.launches
+    parts = [launches_as_text(launches, result.engine.graph) if launches else "note: the program launched no kernel"]
     parts += [table.as_text() for table in program.simulation.benchmarks.tables]
     return "\n\n".join(parts)
 

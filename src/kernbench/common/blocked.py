@@ -156,7 +156,9 @@ def _named(keys: Sequence[tuple[int, int, int]]) -> str:
 
 def standing(kernels: Sequence[BlockedKernel]) -> list[str]:
     """The lines of a report with the position of every running kernel."""
-    return [f"  running: {entry}" for entry in report(kernels)] or ["  no kernel is running"]
+    return [f"  running: {entry}" for entry in report(kernels)] or [
+        "  no PE runs a kernel then: the host allocates, launches or copies"
+    ]
 
 
 def places(pes: Sequence[tuple[int, int, int]]) -> str:

@@ -60,6 +60,7 @@ def _bound(figures: RunFigures, bound: Verdict | None) -> str:
     """The largest part of the critical path, and the fraction of the roofline of the slowest launch."""
     launch, roofline = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
     near = f"{roofline.share:.1%} of the {roofline.bound_name} roofline"
+    near = near if roofline.bound != "neither" else "no flops and no bytes"
     if bound is None:
         return f"{near} on {launch.name}, the slowest launch"
     return f"{_shortened(bound.brief, WIDTH - 14 - len(near))}; {near}"

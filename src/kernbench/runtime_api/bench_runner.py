@@ -81,6 +81,7 @@ class RunOptions:
     progress: Callable[[float], None] | None = None
     max_time_ns: float | None = None
     activity: Activity | None = None  # sees every flit on every link and channel
+    may_be_idle: bool = False  # a run that asks nothing of the device is no failure
     announce_data_pass: Callable[[float], None] | None = None  # called with the estimated seconds, if over 10
 
     @property
@@ -269,7 +270,8 @@ class RunSession:
         engine.limit_time(None)  # what follows is not part of the run
         with engine.stats.phase("verify"):
             data = checks.verify(executor) if options.verifies else []
-        completion = _completion(self.torch, stated=len(checks) > 0 or not options.verifies)
+        idle_code = None if options.may_be_idle else "NO_REQUESTS"
+        completion = _completion(self.torch, idle_code, stated=len(checks) > 0 or not options.verifies)
         result = BenchResult(
             self._title, completion, total_ns, self._devices, self.torch.launches, data, executor.ops, returned, engine
         )
@@ -329,11 +331,13 @@ def _run_ranks(torch: RuntimeContext, devices: Sequence[int], fn: Bench, params:
     return returned
 
 
-def _completion(torch: RuntimeContext, *, stated: bool) -> Completion:
-    """The completion of a run that raised nothing. `stated`: whether it stated a reference, if it is to be verified."""
+def _completion(torch: RuntimeContext, idle_code: str | None, *, stated: bool) -> Completion:
+    """The completion of a run that raised nothing. `idle_code`: the error of a run that asked nothing of the device.
+    `stated`: whether it stated a reference, if it is to be verified.
+    """
     if not torch.engine.requests:
         message = "the bench asked nothing of the device"
-        return Completion(ok=False, error_code="NO_REQUESTS", error_message=message)
+        return Completion(ok=idle_code is None, error_code=idle_code, error_message=message if idle_code else None)
     if not stated:
         message = "the bench states no reference, so nothing was compared"
         return Completion(ok=False, error_code=NO_REFERENCE, error_message=message)

@@ -99,6 +99,7 @@ def simulate(
             op_log=OpLog() if folder is None else folder.log,
             activity=None if folder is None else folder.activity,
             check_races=check_races,
+            may_be_idle=True,
         )
         session = RunSession(graph, options, name)
         try:
