@@ -115,6 +115,19 @@ def test_the_truth_of_a_block_is_refused(kernel, line):
 
 
 @triton.jit
+def several_targets(x):
+    a = b = tl.load(x)
+    tl.store(x, a + b)
+
+
+def test_an_assignment_to_several_targets_is_refused():
+    with pytest.raises(LaunchError) as caught, simulated():
+        several_targets[(1,)](torch.zeros(8))
+    assert "an assignment to several targets" in str(caught.value)
+    assert "a = b = tl.load(x)" in str(caught.value)
+
+
+@triton.jit
 def with_print(x):
     print("value", tl.load(x))
 

@@ -75,6 +75,8 @@ class _Names(interpreter.ASTTransformer):  # type: ignore[misc]  # Triton has no
         return node if known is None else ast.copy_location(self._ours(node.id, known), node)
 
     def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: N802
+        if len(node.targets) > 1:
+            return ast.copy_location(ast.Expr(self._call("several", _refuse_several)), node)
         node.value = self.visit(node.value)  # not all releases do
         return super().visit_Assign(node)
 
@@ -118,6 +120,10 @@ def _global(name: str, value: Any) -> Any:
         return value
     hint = f"write {name} = tl.constexpr({value!r}), or give it as an argument"
     return refuse(f"the kernel reads the global '{name}', which is not a constexpr", hint)
+
+
+def _refuse_several() -> None:
+    refuse("an assignment to several targets", "write one assignment for each: Triton's compiler has no others")
 
 
 def _later(value: ast.expr) -> ast.Lambda:
