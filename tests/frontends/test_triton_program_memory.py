@@ -83,6 +83,30 @@ def count_under_lock(lock, x):
     tl.atomic_xchg(lock, 0)
 
 
+@triton.jit
+def wait_for_next(flag, out):
+    program = tl.program_id(0)
+    if program == 0:
+        while tl.atomic_add(flag, 0) == 0:
+            pass
+        tl.store(out, 1.0)
+    elif program == 1:
+        tl.atomic_xchg(flag, 1)
+
+
+@triton.jit
+def wait_by_loads(flag, out, first, then):
+    if tl.program_id(0) == first:
+        while tl.load(flag, volatile=True) + tl.load(flag + 1, volatile=True) == 0:
+            pass
+        tl.store(out, 1.0)
+    elif tl.program_id(0) == then:
+        total = tl.zeros((64,), tl.float32)
+        for _ in range(400):
+            total += tl.load(out + tl.arange(0, 64))
+        tl.store(flag + 1, tl.sum(total).to(tl.int32) + 1)
+
+
 def neighbours() -> tuple:
     """Two tensors that lie next to each other; views of one storage would be one tensor."""
     memory = np.zeros((4, N), np.float32)
@@ -289,3 +313,28 @@ def test_a_launch_that_failed_and_was_caught_leaves_the_others_their_rows():
     failed, done = sim.as_json()["launches"]
     assert "kernel" not in failed
     assert (done["kernel"], done["ns"]) == ("copy_from", sim.launches[0].ns)
+
+
+# ---- waits
+
+
+def test_a_wait_for_a_later_program_of_the_same_pe_is_found():
+    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1)
+    with simulated() as sim:  # each on a PE of its own
+        wait_for_next[(2,)](flag, out)
+    assert sim.launches[0].ns > 0
+    assert out.item() == 1
+    text = message(lambda: wait_for_next[(16,)](flag.zero_(), out))
+    assert "program (0, 0, 0) waits for ever" in text
+    assert "program (1, 0, 0) runs after it on this PE" in text
+    assert "while tl.atomic_add(flag, 0) == 0:" in text
+
+
+def test_a_long_wait_for_a_program_that_works_ends():
+    """400 loads of the same 64 words are no wait, and while they are done others may wait."""
+    flag, out = torch.zeros(2, dtype=torch.int32), torch.zeros(64)
+    with simulated():
+        wait_by_loads[(8,)](flag, out, 0, 7)
+    assert out[0].item() == 1
+    text = message(lambda: wait_by_loads[(16,)](flag.zero_(), out.zero_(), 2, 3))
+    assert "program (2, 0, 0) waits for ever" in text

@@ -19,6 +19,7 @@ import numpy as np
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.triton.origins import Origins
 from kernbench.triton.refusals import refuse
+from kernbench.triton.spinning import Polls
 from kernbench.triton_emu.block_access import Lanes, of_offsets
 
 _MOST_BYTES = 128 << 20  # of patterns of lanes that are kept, about
@@ -52,6 +53,7 @@ class Storages:
     """The storages that a launch may touch. Patterns of lanes that shift from program to program are found once."""
 
     def __init__(self, storages: Sequence[Storage]) -> None:
+        self.polls: list[Polls] = []  # of the PEs that run programs
         self._ordered = sorted(storages)
         self._starts = [storage.start for storage in self._ordered]
 

@@ -20,6 +20,7 @@ from kernbench.triton.handles import Compute, DeviceHandle, shape_of, without_ro
 from kernbench.triton.internals import native, np_dtype_of
 from kernbench.triton.origins import origins_of
 from kernbench.triton.refusals import refuse
+from kernbench.triton.spinning import MOST_POLLED, Polls
 from kernbench.triton_emu.handle import PendingHandle, TensorHandle
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_context import TLContext
@@ -58,9 +59,12 @@ class PeProgram:
         self._charged_ops = 0
         self.on_load: Callable[[], object] | None = None  # called before every load
         self._issued: list[PendingHandle] = []  # loads and work of this program, in program order
+        self._fenced = 0  # how many of them a fence has waited for
         self._stores: deque[PendingHandle] = deque()
         # Commands that may have yet to read TCM, in program order, and what they read: but accumulators in their place.
         self._readers: deque[tuple[PendingHandle, tuple[int, ...]]] = deque()
+        self.polls = Polls(storages.polls, self._has_stored)
+        self._polled: tuple[Any, DeviceHandle] | None = None  # the latest load, with its addresses
 
     # ---- one program after the other
 
@@ -68,11 +72,15 @@ class PeProgram:
         """Start the next program: loads and work of the one before are done by now, its stores may be under way."""
         self.wait_for(tuple(self._issued))
         self._issued.clear()
+        self._fenced = 0
         self.program_id = program_id
+        self.polls.reset()
+        self._polled = None
         self.tl._runner.begin_program(program_id)
 
     def finish(self) -> None:
         """The last program is over."""
+        self.polls.end()
         self._charge_index_ops()
         self.wait_for(tuple(self._issued))
         self._issued.clear()
@@ -108,7 +116,8 @@ class PeProgram:
 
     def fence(self) -> None:
         """Let time pass until all that this PE has issued is done."""
-        self.wait_for((*self._issued, *self._stores))
+        self.wait_for((*self._issued[self._fenced :], *self._stores))
+        self._fenced = len(self._issued)
         self._stores.clear()
 
     def _charge_index_ops(self) -> None:
@@ -227,6 +236,7 @@ class PeProgram:
         if self.on_load is not None:
             self.on_load()
         addresses, live = self._lanes(ptrs, mask)
+        self._note_polled()
         dtype = ptrs.get_element_ty()
         found = np_dtype_of(dtype)
         fill = other if isinstance(other, DeviceHandle) else None
@@ -250,12 +260,17 @@ class PeProgram:
             handles.append(self.tl.read_into(room, pointer, access.lanes, after=after, done=pending.one_done))
         pending.start()
         node.after = (*handles, *(() if fill is None else fill.after))
+        if addresses.size <= MOST_POLLED:
+            self._polled = addresses, node
+        else:
+            self.polls.reset()
         self._issued += handles
         return node
 
     def store(self, ptrs: Any, value: Any, mask: Any) -> None:
         """A block of pointers to DMA writes, issued when the value is there, and not waited for."""
         self._charge_index_ops()
+        self.polls.reset()
         addresses, live = self._lanes(ptrs, mask)
         source = self._device(value)
         numbers = source.numbers
@@ -309,6 +324,8 @@ class PeProgram:
                 held[part] = change(flat[part], [each[part] for each in sent], ones)
 
             self.tl.charge_atomic(op, self._pointer(access), access.lanes, apply)
+        self._note_polled()
+        self.polls.read(addresses, held, self.program_id)
         numbers = held.reshape(addresses.shape)
         node = DeviceHandle.of(addresses.shape, dtype, room, lambda: numbers)
         node.numbers.evaluate()
@@ -326,6 +343,16 @@ class PeProgram:
         return self._storages.accesses(
             op, addresses, live, itemsize, kb_dtype(dtype), self.program_id, origins_of(ptrs)
         )
+
+    def _has_stored(self) -> bool:
+        """Whether no store is under way."""
+        return all(self.tl._runner.is_done(each.command.number) for each in self._stores)
+
+    def _note_polled(self) -> None:
+        """Another read begins: what the latest load brought is known by now if the program waits for it."""
+        polled, self._polled = self._polled, None
+        if polled is not None and polled[1].numbers.array is not None:
+            self.polls.read(polled[0], polled[1].numbers.array, self.program_id)
 
     def _pointer(self, access: Access) -> int:
         return self._pointers[access.storage.position] + access.offset
@@ -348,6 +375,7 @@ class _Pipeline:
 
     def begin(self) -> None:
         issued = self._program._issued
+        self._program.polls.reset()
         if len(self._ends) >= self._stages:
             first, end = self._ends.popleft()
             self._program.wait_for(tuple(issued[first:end]))

@@ -369,6 +369,8 @@ class Simulation:
             with np.errstate(all="ignore"):
                 for number in mine:
                     program.begin(_ids(number, call.grid))
+                    if launched.schedule == "static":
+                        program.polls.next_id = _ids(number + 1, call.grid) if number + 1 < end else None
                     recording = ahead.recording_of(program.program_id) if is_replayed else None
                     if recording is None:
                         run()
