@@ -338,3 +338,18 @@ def test_a_long_wait_for_a_program_that_works_ends():
     assert out[0].item() == 1
     text = message(lambda: wait_by_loads[(16,)](flag.zero_(), out.zero_(), 2, 3))
     assert "program (2, 0, 0) waits for ever" in text
+
+
+def test_autocast_of_the_accelerator_casts():
+    with simulated():
+        x = torch.rand(4, 4, device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            assert (x @ x).dtype == torch.bfloat16
+            assert torch.get_autocast_dtype("cuda") == torch.bfloat16
+            with torch.autocast("cuda", enabled=False):
+                assert (x @ x).dtype == torch.float32
+            assert (x @ x).dtype == torch.bfloat16
+        with torch.autocast("cuda"):
+            assert torch.nn.functional.linear(x, x).dtype == torch.float16
+        assert (x @ x).dtype == torch.float32
+    assert not torch.is_autocast_enabled("cpu")

@@ -110,3 +110,18 @@ def without_room(handle: Any) -> Any:
 def shape_of(handle: Any) -> tuple[int, ...]:
     """The shape of a handle's array."""
     return handle.shape if isinstance(handle, DeviceHandle) else tuple(np.shape(handle.data))
+
+
+class Countdown:
+    """Calls something when several commands have ended."""
+
+    def __init__(self, done: Callable[[], object]) -> None:
+        self.left = 1
+        self._done = done
+
+    def one_done(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self._done()
+
+    start = one_done

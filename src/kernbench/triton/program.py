@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from kernbench.common.commands import WaitCmd
 from kernbench.triton.addresses import Access, Storages
 from kernbench.triton.dtypes import kb_dtype
-from kernbench.triton.handles import Compute, DeviceHandle, shape_of, without_room
+from kernbench.triton.handles import Compute, Countdown, DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import native, np_dtype_of
 from kernbench.triton.origins import origins_of
 from kernbench.triton.refusals import refuse
@@ -131,6 +132,7 @@ class PeProgram:
     def loop(self, items: Iterable[Any], num_stages: int | None) -> Iterator[Any]:
         """Iterations of a loop. One begins when the loads and the work of that `num_stages` before it are done."""
         pipeline = self.pipeline(num_stages)
+        pipeline.is_counted = not isinstance(items, repeat)
         for item in items:
             pipeline.begin()
             yield item
@@ -251,7 +253,7 @@ class PeProgram:
         inputs = () if fill is None else (fill,)
         node = DeviceHandle.of(shape, dtype, room, read, inputs)
         handles = []
-        pending = _Countdown(node.numbers.evaluate if self._computes else lambda: None)
+        pending = Countdown(node.numbers.evaluate if self._computes else lambda: None)
         accesses = self._accesses("load", ptrs, addresses, live, dtype)
         for access in accesses:
             pending.left += 1
@@ -339,10 +341,8 @@ class PeProgram:
         return addresses, np.ascontiguousarray(np.broadcast_to(self.settle(mask), addresses.shape))
 
     def _accesses(self, op: str, ptrs: Any, addresses: Any, live: Any, dtype: Any) -> list[Access]:
-        itemsize = np_dtype_of(dtype).itemsize
-        return self._storages.accesses(
-            op, addresses, live, itemsize, kb_dtype(dtype), self.program_id, origins_of(ptrs)
-        )
+        size, kind = np_dtype_of(dtype).itemsize, kb_dtype(dtype)
+        return self._storages.accesses(op, addresses, live, size, kind, self.program_id, origins_of(ptrs))
 
     def _has_stored(self) -> bool:
         """Whether no store is under way."""
@@ -372,10 +372,12 @@ class _Pipeline:
         self._program, self._stages = program, stages
         self._ends: deque[tuple[int, int]] = deque()
         self._first = 0
+        self.is_counted = True  # the number of its iterations is known: not that of a `while`
 
     def begin(self) -> None:
         issued = self._program._issued
-        self._program.polls.reset()
+        if self.is_counted:
+            self._program.polls.reset()
         if len(self._ends) >= self._stages:
             first, end = self._ends.popleft()
             self._program.wait_for(tuple(issued[first:end]))
@@ -383,21 +385,6 @@ class _Pipeline:
 
     def end(self) -> None:
         self._ends.append((self._first, len(self._program._issued)))
-
-
-class _Countdown:
-    """Calls something when several commands have ended."""
-
-    def __init__(self, done: Callable[[], object]) -> None:
-        self.left = 1
-        self._done = done
-
-    def one_done(self) -> None:
-        self.left -= 1
-        if not self.left:
-            self._done()
-
-    start = one_done
 
 
 def _after(inputs: Iterable[DeviceHandle]) -> Commands:

@@ -27,6 +27,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.triton import autocast
 from kernbench.triton.addresses import Storage, Storages
 from kernbench.triton.benchmarks import WAVES, Benchmarks, CannotWinError, Outlook
 from kernbench.triton.driver import SimulatedDriver
@@ -152,6 +153,8 @@ class Simulation:
         knobs.runtime.interpret = True
         for change in changes(cuda_names(spec, self._tcm_bytes, lambda: self.context.now_ns)):
             self._change(*change)
+        for name, method in autocast.methods().items():
+            self._change(autocast.CLASS, name, method)
         if vendor_blas is not None:
             self._change(vendor_blas, "CublasLt", BlasLibrary)
         for kind in (jit.JITFunction, interpreter.InterpretedFunction):
