@@ -27,6 +27,7 @@ def tune(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]
     return int(stopped.value.code or 0), output.out, output.err
 
 
+@pytest.mark.needs("addresses", reason="some collectives of split tensors are refused with physical addresses")
 def test_the_table_holds_what_was_fastest_and_auto_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = tune(capsys, *SMALL, *QUICK, "--json")
     assert code == 0
