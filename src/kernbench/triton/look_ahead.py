@@ -323,6 +323,18 @@ class ProgramsAhead:
             self._samples = [self._look(program_id) for program_id in self._sample_ids]
         return self._samples
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether the programs that were looked at need no effects of others, nor of their own stores."""
+        return bool(self.samples) and all(each.is_complete and not each.reads_its_stores for each in self.samples)
+
+    @property
+    def loads(self) -> int | None:
+        """Those of each program, where the ones that were looked at have equally many."""
+        return (
+            self.samples[0].loads if self.is_independent and len({each.loads for each in self.samples}) == 1 else None
+        )
+
     def _look(self, program_id: Ids) -> LookAhead:
         program = LookAhead(self._grid, program_id, self._spans)
         program.run(self._run)

@@ -6,7 +6,6 @@ numbers by Triton's interpreter in the memory that PyTorch has. Simulated time p
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,32 +18,27 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from greenlet import getcurrent
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernbench.common.errors import KernelError, LaunchError, UsageError
-from kernbench.policy.placement.dp import DPPolicy, parts_of
+from kernbench.policy.placement.dp import parts_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
-from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.triton import autocast
+from kernbench.triton.activation import Activation
 from kernbench.triton.addresses import Storage, Storages
 from kernbench.triton.benchmarks import WAVES, Benchmarks, CannotWinError, Outlook
-from kernbench.triton.driver import SimulatedDriver
-from kernbench.triton.internals import active_driver, autotuner, interpreter, jit, knobs, testing, vendor_blas
+from kernbench.triton.copies import Copies, Copy, unchanged
 from kernbench.triton.kernel_call import ON_ONE_PE, WITHOUT_MEANING, KernelCall
 from kernbench.triton.language import Patches
 from kernbench.triton.least_time import LIKELY_MARGIN, MARGIN, LeastTimes, Size
 from kernbench.triton.look_ahead import ProgramsAhead
-from kernbench.triton.placement import PLACEMENTS, Placement, policy_of
+from kernbench.triton.placement import PLACEMENTS, Placement
 from kernbench.triton.program import PeProgram
-from kernbench.triton.program_storages import ProgramStorages, Wanted
+from kernbench.triton.program_storages import ProgramStorages
 from kernbench.triton.recording import Ids
 from kernbench.triton.refusals import TritonKernelError
 from kernbench.triton.rewriting import rewritten
 from kernbench.triton.sizes import ALL_SIZES, Sizes
-from kernbench.triton.torch_front import BlasLibrary, DeviceFront, changes, cuda_names, device_properties
-from kernbench.triton.tuner_call import run_of_tuner
 
 Schedule = Literal["static", "dynamic"]
 SCHEDULES = ("static", "dynamic")
@@ -79,20 +73,6 @@ class _Estimate(Exception):
         self.steps = steps
 
 
-@dataclass(eq=False)
-class _Copy:
-    """A storage of PyTorch, and its copy on the machine."""
-
-    start: int
-    end: int
-    alive: StorageWeakRef
-    tensor: Tensor
-    placement: str
-    policy: DPPolicy
-    name: str
-    itemsize: int
-
-
 class Simulation:
     """Makes launches of Triton kernels run on the machine of a context, between `__enter__` and `__exit__`."""
 
@@ -112,25 +92,22 @@ class Simulation:
         self._launches: list[TritonLaunch] = []
         self._schedule, self._placement = schedule, placement
         self._cycles_per_op = cycles_per_op
-        self._copies: dict[int, _Copy] = {}  # by first address
-        self._copies_of_run: dict[int, _Copy] = {}  # those outside of a trial, while there is one
+        self._copies = Copies()
         self._is_trial = False  # launches are only timed
         self._most_ns = float("inf")  # that they may take
         self._is_estimate = False  # launches are not even simulated
         self._least = LeastTimes(context.engine.graph)
-        self._least_ns = self._likely_ns = 0.0  # of the latest launch
-        self._is_independent = False  # programs that were run ahead need no other program's effects
+        self._likely_ns = 0.0  # of the latest launch
         self._ahead: dict[object, ProgramsAhead] = {}  # of the configurations that are being tried
-        self._loads: int | None = None  # of each program, where those that were run ahead have equally many
         self._storages = ProgramStorages()
         self._patches = Patches()
-        self._changed: list[tuple[Any, str, Any]] = []
         self._told: set[str] = set()
         self._note = note or (lambda text: print(text, file=sys.stderr))
-        self._front = DeviceFront(self._storages.remember)
         self.benchmarks = Benchmarks(self, sizes)
         spec = context.spec
-        self._tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
+        self._activation = Activation(
+            spec, self.benchmarks, self.launch, lambda: self.context.now_ns, self._storages.remember, self._told
+        )
         self.pes = spec.cube.n_pes * spec.sip.n_cubes
 
     @property
@@ -138,69 +115,12 @@ class Simulation:
         """Those of the run so far."""
         return self._launches
 
-    # ---- active or not
-
     def __enter__(self) -> Simulation:
-        if isinstance(active_driver._active, SimulatedDriver):
-            raise UsageError(
-                "a simulation inside a simulation",
-                hint="end the first one; `kernbench run --triton` needs no `simulate`",
-            )
-        spec = self.context.spec
-        self._driver_before = active_driver._active
-        active_driver.set_active(SimulatedDriver(device_properties(spec, self._tcm_bytes), self.benchmarks.do_bench))
-        self._interpret_before = vars(knobs.runtime).get("interpret", _MISSING)
-        knobs.runtime.interpret = True
-        for change in changes(cuda_names(spec, self._tcm_bytes, lambda: self.context.now_ns)):
-            self._change(*change)
-        for name, method in autocast.methods().items():
-            self._change(autocast.CLASS, name, method)
-        if vendor_blas is not None:
-            self._change(vendor_blas, "CublasLt", BlasLibrary)
-        for kind in (jit.JITFunction, interpreter.InterpretedFunction):
-            self._change(kind, "run", self._run_of())
-            self._change(kind, "warmup", self._warmup_of())
-            self._change(kind, "__call__", _device_call)
-        self._change(testing, "do_bench", self.benchmarks.do_bench)
-        self._change(testing, "do_bench_cudagraph", self.benchmarks.do_bench)
-        self._change(testing, "perf_report", self.benchmarks.perf_report)
-        self._change(autotuner.Autotuner, "run", run_of_tuner(self.benchmarks.run_of_tuner(), self._told))
-        self._change(autotuner.Autotuner, "_bench", self.benchmarks.bench_of_tuner())
-        self._change(autotuner.Autotuner, "prune_configs", self.benchmarks.configs_of_tuner())
-        self._front.__enter__()
+        self._activation.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._front.__exit__(None, None, None)
-        while self._changed:
-            owner, name, before = self._changed.pop()
-            if before is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
-        if self._interpret_before is _MISSING:
-            del knobs.runtime.interpret
-        else:
-            knobs.runtime.interpret = self._interpret_before
-        active_driver._active = self._driver_before
-
-    def _change(self, owner: Any, name: str, value: Any) -> None:
-        self._changed.append((owner, name, vars(owner).get(name, _MISSING)))
-        setattr(owner, name, value)
-
-    def _run_of(self) -> Callable[..., Any]:
-        def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-            if warmup:
-                return None
-            return self.launch(kernel, args, grid, kwargs)
-
-        return run
-
-    def _warmup_of(self) -> Callable[..., Any]:
-        def warmup(kernel: Any, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
-            return WarmKernel(self, kernel, kwargs, self._tcm_bytes)
-
-        return warmup
+        self._activation.end()
 
     # ---- launches that are only timed
 
@@ -213,14 +133,12 @@ class Simulation:
         engine = GraphEngine(self.context.engine.graph, op_log=None)
         try:
             with RuntimeContext(engine) as context:
-                self.context, self._copies, self._launches = context, {}, []
-                self._copies_of_run = before[1]
+                self.context, self._copies, self._launches = context, Copies(before[1]), []
                 self._is_trial, self._most_ns = True, most_ns
                 yield self._launches
-                self._copies = {}
+                self._copies = Copies()
         finally:
             self.context, self._copies, self._launches = before
-            self._copies_of_run = {}
             self._is_trial = False
 
     def work_of(self, run: Callable[[], object]) -> float:
@@ -261,18 +179,15 @@ class Simulation:
             bound = call.converted()
             body = rewritten(call.fn)
             ahead = self._programs_ahead(call, lambda: body(**bound))
-            copies = self._placed(call, placement, ahead)
-            if self._is_estimate and self._is_independent:
-                raise _Estimate(prod(call.grid) * max((each.steps for each in ahead.samples), default=0))
-            if self._is_estimate:
-                raise UsageError("the work of simulating a launch is not known")
-            if self._is_trial and self._least_ns > (1 + MARGIN) * self._most_ns:
-                raise CannotWinError(self._least_ns)
+            wanted = self._storages.of(call)
+            copies = self._copies.placed(call, wanted, placement, ahead, self.context, self._note_once)
+            if self._is_trial:
+                self._look_before_trial(call, ahead, copies)
             launched = TritonLaunch(call.name, call.grid, call.config, None, schedule=schedule)  # type: ignore[arg-type]
             run_on = partial(self._run_on_pes, call, lambda: body(**bound), ahead, copies, launched)
-            with self._unchanged(call) if self._is_trial else nullcontext():
+            with unchanged(list(wanted.values())) if self._is_trial else nullcontext():
                 waves = -(-prod(call.grid) // self.pes)
-                if self._is_trial and self._is_independent and schedule == "static" and waves > WAVES:
+                if self._is_trial and ahead.is_independent and schedule == "static" and waves > WAVES:
                     # A wave begins while the stores of the one before are under way: what a further one adds is the
                     # difference between two launches.
                     launched.first_ns = run_on(1, WAVES * self._most_ns / waves).exec_ns
@@ -284,12 +199,26 @@ class Simulation:
         self._launches.append(launched)
         return launched
 
+    def _look_before_trial(self, call: KernelCall, ahead: ProgramsAhead, copies: Sequence[Copy]) -> None:
+        """Raise what ends a trial before it is simulated: its work, if only that is wanted, or that it cannot win."""
+        programs = prod(call.grid)
+        if self._is_estimate and ahead.is_independent:
+            raise _Estimate(programs * max((each.steps for each in ahead.samples), default=0))
+        if self._is_estimate:
+            raise UsageError("the work of simulating a launch is not known")
+        sizes: dict[int, Size] = {
+            at: (copy.end - copy.start, copy.policy.cube == "interleave") for at, copy in enumerate(copies)
+        }
+        least_ns, self._likely_ns = self._least.of(ahead.samples, programs, -(-programs // self.pes), sizes)
+        if least_ns > (1 + MARGIN) * self._most_ns:
+            raise CannotWinError(least_ns)
+
     def _run_on_pes(
         self,
         call: KernelCall,
         run: Callable[[], object],
         ahead: ProgramsAhead,
-        copies: Sequence[_Copy],
+        copies: Sequence[Copy],
         launched: TritonLaunch,
         waves: int,
         most_ns: float,
@@ -307,19 +236,6 @@ class Simulation:
                 raise
             raise TritonKernelError(error) from None
 
-    @contextmanager
-    def _unchanged(self, call: KernelCall) -> Iterator[None]:
-        """What a launch that is only timed writes is undone: the numbers of its storages are kept and put back."""
-        before = [
-            (storage, storage.clone())
-            for storage in {each.data_ptr(): each for each in map(_storage_of, self._wanted(call).values())}.values()
-        ]
-        try:
-            yield
-        finally:
-            for storage, numbers in before:
-                storage.copy_(numbers)
-
     def _programs_ahead(self, call: KernelCall, run: Callable[[], object]) -> ProgramsAhead:
         """What is known of the programs of a launch: kept from trial to trial, and for the launch that follows."""
         key = call.key
@@ -329,7 +245,7 @@ class Simulation:
         if found is None:
             programs = prod(call.grid)
             samples = sorted({0, min(1, programs - 1), programs - 1}) if programs else []
-            spans = [(start, start + nbytes) for start, (nbytes, *_) in self._wanted(call).items()]
+            spans = [(start, start + nbytes) for start, (nbytes, *_) in self._storages.of(call).items()]
             found = ProgramsAhead(run, call.grid, [_ids(number, call.grid) for number in samples], spans)
         if self._is_trial:
             self._ahead[key] = found
@@ -340,7 +256,7 @@ class Simulation:
         call: KernelCall,
         run: Callable[[], object],
         ahead: ProgramsAhead,
-        copies: Sequence[_Copy],
+        copies: Sequence[Copy],
         launched: TritonLaunch,
         waves: int,
         most_ns: float,
@@ -358,16 +274,16 @@ class Simulation:
         is_replayed = self.context.engine.fast_paths.programs
 
         def pe_programs(*pointers: Any, tl: Any) -> None:
-            computes = not (self._is_trial and self._is_independent)
+            computes = not (self._is_trial and ahead.is_independent)
             program = PeProgram(tl, storages, pointers, call.grid, stages, cycles, computes)
             getcurrent().triton_program = program
             mine: Iterator[int] = _taken(queue, program)
             if launched.schedule == "static":
                 first, end = shares[tl.program_id(1) * pes_per_cube + tl.program_id(0)]
                 mine = iter(range(first, min(end, first + waves)))
-                if self._is_trial and self._loads and most_ns < float("inf"):
+                if self._is_trial and ahead.loads and most_ns < float("inf"):
                     is_late = self._likely_ns > (1 + LIKELY_MARGIN) * self._most_ns
-                    outlook = Outlook(program, min(end - first, waves) * self._loads, most_ns, is_late)
+                    outlook = Outlook(program, min(end - first, waves) * ahead.loads, most_ns, is_late)
                     program.on_load = lambda: outlook.at_load(self.context.engine.limit_time)
             with np.errstate(all="ignore"):
                 for number in mine:
@@ -397,98 +313,6 @@ class Simulation:
             self._told.add(text)
             self._note(text)
 
-    # ---- copies on the machine
-
-    def _wanted(self, call: KernelCall) -> dict[int, Wanted]:
-        return self._storages.of(call)
-
-    def _placed(self, call: KernelCall, placement: Placement, ahead: ProgramsAhead) -> list[_Copy]:
-        """The copies of all storages that a launch may touch; those that are new get a place now."""
-        for start in [start for start, copy in self._copies.items() if copy.alive.expired()]:
-            del self._copies[start]
-        wanted = self._wanted(call)
-        for start, (nbytes, *_) in wanted.items():
-            held = self._copies.get(start)
-            if held is not None and not self._stays(held, nbytes, call, placement):
-                del self._copies[start]
-        missing = [start for start in wanted if start not in self._copies]
-        if missing:
-            self._place(call, placement, ahead, wanted, missing)
-        return [self._copies[start] for start in wanted]
-
-    @staticmethod
-    def _stays(held: _Copy, nbytes: int, call: KernelCall, placement: Placement) -> bool:
-        """Whether a storage keeps its place: a launch may ask for another one."""
-        return held.end - held.start == nbytes and ("placement" not in call.options or held.placement == placement)
-
-    def _place(
-        self,
-        call: KernelCall,
-        placement: Placement,
-        ahead: ProgramsAhead,
-        wanted: Mapping[int, Wanted],
-        missing: Sequence[int],
-    ) -> None:
-        programs = prod(call.grid)
-        order = list(wanted)
-        seen = ahead.samples
-        self._is_independent = bool(seen) and all(each.is_complete and not each.reads_its_stores for each in seen)
-        self._loads = seen[0].loads if self._is_independent and len({each.loads for each in seen}) == 1 else None
-        page = self.context.spec.cube.page_bytes
-        sizes: dict[int, Size] = {}
-        for start in missing:
-            nbytes, alive, name, itemsize = wanted[start]
-            held = self._copies_of_run.get(start)
-            if held is not None and not held.alive.expired() and self._stays(held, nbytes, call, placement):
-                policy = held.policy
-            else:
-                policy = policy_of(placement, order.index(start), nbytes, seen, start, programs, self.pes, page)
-                if placement == "replicate" and policy.cube != "replicate":
-                    self._note_once(f"note: '{name}' is written, so it has no copy in every PE's memory")
-            sizes[order.index(start)] = nbytes, policy.cube == "interleave"
-            tensor = self.context.empty(nbytes, dtype="u8", dp=policy, name=name)
-            self._copies[start] = _Copy(start, start + nbytes, alive, tensor, placement, policy, name, itemsize)
-        if self._is_trial:  # which places all its tensors
-            self._least_ns, self._likely_ns = self._least.of(seen, programs, -(-programs // self.pes), sizes)
-
-
-class WarmKernel:
-    """What `kernel.warmup` returns: Triton has a compiled kernel there."""
-
-    n_regs, n_spills = 32, 0
-
-    def __init__(self, simulation: Simulation, kernel: Any, options: Mapping[str, Any], shared: int) -> None:
-        self._simulation, self._kernel = simulation, kernel
-        self._names = list(inspect.signature(kernel.fn).parameters)
-        self._options = {name: value for name, value in options.items() if name not in self._names}
-        self.metadata = _Metadata(shared)
-        self.name = kernel.fn.__name__
-
-    def _init_handles(self) -> None:
-        """There is no machine code to load."""
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self._simulation.launch(self._kernel, args, grid, {**self._options, **kwargs})
-
-
-@dataclass(frozen=True)
-class _Metadata:
-    shared: int
-    num_warps: int = 1
-    num_ctas: int = 1
-
-
-def _device_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """A device function, called in a kernel."""
-    if getattr(getcurrent(), "triton_program", None) is None and not _is_evaluating():
-        raise UsageError(f"'{self.fn.__name__}' is called like a function", hint="launch it: kernel[grid](...)")
-    return rewritten(self.fn)(*args, **kwargs)
-
-
-def _is_evaluating() -> bool:
-    """Whether numbers are being computed for a kernel, outside its greenlet."""
-    return type(interpreter.interpreter_builder).__name__ == "SimulatedBuilder"
-
 
 def _ids(number: int, grid: Ids) -> Ids:
     """Program ids, the first axis fastest."""
@@ -502,10 +326,6 @@ def _taken(queue: deque[int], program: PeProgram) -> Iterator[int]:
         if not queue:
             return
         yield queue.popleft()
-
-
-def _storage_of(wanted: tuple[int, StorageWeakRef, str, int]) -> torch.UntypedStorage:
-    return torch.UntypedStorage._new_with_weak_ptr(wanted[1].cdata)
 
 
 def _targets(programs: int, spec: Any) -> tuple[int, ...]:
