@@ -58,7 +58,8 @@ class Writers:
             return
         start, end = segments[0][0], sum(segments[-1])
         if self.access_observers:
-            self.access_observers.notify(start)
+            for address, _ in segments:
+                self.access_observers.notify(address)
         first, past = self._touched(start, end)
         noted = [] if op is None else [(address, address + nbytes, op) for address, nbytes in segments]
         old = zip(self._starts[first:past], self._stretches[first:past], strict=True)

@@ -28,3 +28,13 @@ def test_a_tensor_written_in_halves_has_two_writers_until_somebody_writes_all_of
     assert writers.of(32, 32) == (3,)
     writers.note(0, 128, 7)
     assert writers.of(0, 128) == (7,)
+
+
+def test_observers_hear_of_every_range_however_many_there_are() -> None:
+    """Ranges may lie in memories of several PEs, and each of these may have been forecast."""
+    writers, heard = Writers(), list[int]()
+    writers.access_observers.add(heard.append)
+    for count in (3, 40):
+        heard.clear()
+        writers.note_all([(64 * at, 32) for at in range(count)], 1)
+        assert heard == [64 * at for at in range(count)]

@@ -8,6 +8,7 @@ Boxes never overlap, but for outlines, whose kinds are in `CONTAINER_KINDS`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId, level_switch
 from kernbench.common.units import counted
@@ -80,17 +81,8 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
     ]
-    down = box_h + gap  # from a row of switches to the next
-    for row, (name, level) in enumerate(levels, 1):
-        width = (below // level.count) * pitch - gap
-        for number in range(level.count):
-            x = left + number * (width + gap) + width / 2
-            nodes.append(
-                ViewNode(
-                    level_switch(name, number), "switch", f"{name} {number}", "", x, middle + row * down, width, box_h
-                )
-            )
-    bottom = top + len(levels) * down + box_h
+    nodes += _level_boxes(spec, left, middle, gap, pitch, box_h)
+    bottom = top + len(levels) * (box_h + gap) + box_h
     common = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
     types = {number: name for name, sips in spec.system.sips.types.items() for number in sips}
     for sip in range(n):
@@ -123,6 +115,17 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
         tuple(nodes),
         tuple(edges),
     )
+
+
+def _level_boxes(
+    spec: MachineSpec, left: float, middle: float, gap: float, pitch: float, box_h: float
+) -> Iterator[ViewNode]:
+    """The switches below the top, a row for each level, each as wide as the SIPs below it."""
+    for row, (name, level) in enumerate(levels_from_top(spec.system), 1):
+        width = spec.n_sips // level.count * pitch - gap
+        for number in range(level.count):
+            x, y = left + number * (width + gap) + width / 2, middle + row * (box_h + gap)
+            yield ViewNode(level_switch(name, number), "switch", f"{name} {number}", "", x, y, width, box_h)
 
 
 # ----------------------------------------------------------------------------------------------------------- the SIP
