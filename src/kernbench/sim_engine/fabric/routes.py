@@ -6,17 +6,33 @@ ready behind it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, Protocol
 
 from kernbench.common.errors import FabricError
-from kernbench.sim_engine.fabric.occupancy import Occupancy
-
-if TYPE_CHECKING:
-    from kernbench.sim_engine.fabric.model import Network
+from kernbench.sim_engine.fabric.occupancy import LinkRate, Occupancy
 
 CONTROL = -1  # in place of spare granules: of requests, acknowledgements and credits, which access no memory channel
 FINAL, IN_SERIES = 1, 2  # what is special about a crossing: bits of `Crossing.special`
+
+
+class Links(Protocol):
+    """What a route asks of its network (`fabric/model.py::Network`): lists are by link, or by node."""
+
+    flit_bytes: int
+    has_delay_rules: bool
+    rate: list[LinkRate]
+    tail_ns: list[float]
+    bw_gbs: list[float | None]
+    sole_feeder: dict[int, int]
+
+    @property
+    def delay_rule(self) -> Sequence[object]: ...
+    @property
+    def framing(self) -> Sequence[object]: ...
+    def along(self, path: Sequence[Hashable], /) -> tuple[tuple[int, ...], tuple[int, ...]]: ...
+    def node_index(self, name: Hashable, /) -> int: ...
+    def occupancy_of(self, nbytes: int, /) -> Occupancy: ...
 
 
 class Crossing(NamedTuple):
@@ -75,7 +91,7 @@ class Route:
         "path",
     )
 
-    def __init__(self, network: Network, path: tuple[Hashable, ...], origin: Hashable = None) -> None:
+    def __init__(self, network: Links, path: tuple[Hashable, ...], origin: Hashable = None) -> None:
         self.path = path
         self.nodes, self.links = network.along(path)
         self.origin = self.nodes[0] if origin is None else network.node_index(origin)  # where its bytes come from
@@ -90,7 +106,7 @@ class Route:
         self.heads: tuple[int, ...] = ()  # by hop: where the series begins that it is part of; itself, if of none
         self._last_flits: dict[tuple[int, int], LastFlit] = {}
 
-    def last_flit(self, network: Network, wire_bytes: int, spare: int = 0) -> LastFlit:
+    def last_flit(self, network: Links, wire_bytes: int, spare: int = 0) -> LastFlit:
         """For transfers of `wire_bytes` whose last burst lacks `spare` granules. Without framing on the route, all with
         equal last flits are of one kind.
         """
@@ -106,7 +122,7 @@ class Route:
             last_flit = self._last_flits[kind_bytes, spare] = LastFlit(self, nbytes, kind_bytes, spare, crossings)
         return last_flit
 
-    def _crossings(self, network: Network, occupancy: Occupancy, *, final: bool) -> tuple[Crossing, ...]:
+    def _crossings(self, network: Links, occupancy: Occupancy, *, final: bool) -> tuple[Crossing, ...]:
         crossings: list[Crossing] = []
         onward, heads, rate, tail_ns = None, self.heads, network.rate, network.tail_ns
         for hop in range(self.hops - 1, -1, -1):
@@ -117,7 +133,7 @@ class Route:
         crossings.reverse()
         return tuple(crossings)
 
-    def _heads(self, network: Network) -> tuple[int, ...]:
+    def _heads(self, network: Links) -> tuple[int, ...]:
         heads: list[int] = []
         before: int | None = None
         for hop, link in enumerate(self.links):

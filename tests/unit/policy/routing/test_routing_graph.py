@@ -57,7 +57,7 @@ def test_a_route_between_sips_is_the_one_that_a_search_of_both_finds(overrides: 
     """The router puts it together at the switch, which is the only path from one SIP to another."""
     graph = load_topology(None, {**overrides, "system.sips.count": 3})
     router, routing_graph = PathRouter(graph), RoutingGraph(graph)
-    assert routing_graph.hub == routing_graph.index["fabric.switch0"]
+    assert routing_graph.hubs == (routing_graph.index["fabric.switch0"],)
     rng = random.Random(7)
     pes = [name.removesuffix(".pe_dma") for name in routing_graph.index if name.endswith(".pe_dma")]
     memories = [name for name, node in graph.nodes.items() if node.kind in ("hbm_ctrl", "sram", "pe_tcm")]
