@@ -1,4 +1,4 @@
-"""A call of an autotuned kernel: what Triton refuses of its arguments, and which options are nobody's choice."""
+"""A call of an autotuned kernel: what Triton refuses of its arguments, and which options have only their defaults."""
 
 from __future__ import annotations
 
