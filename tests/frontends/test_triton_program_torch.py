@@ -89,3 +89,32 @@ def test_the_only_accelerator_has_all_its_names():
             assert torch.ones(3, device=device).to(device).cuda(0).device == torch.device("cuda", 0)
         with torch.cuda.device(0):
             torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda a, b: a @ b,
+        torch.matmul,
+        lambda a, b: torch.einsum("ij,jk->ik", a, b),
+        lambda a, b: torch.einsum("ij,jk->ik", [a, b]),
+        lambda a, b: torch.nn.functional.linear(a, b.T),
+        lambda a, b: torch.addmm(torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype), a, b),
+    ],
+)
+def test_halves_are_added_up_in_f32_as_accelerators_do(product, dtype):
+    """2049 ones: in f16 the sum would stop at 2048, in bf16 at 256. Gradients are sums as well."""
+    n = 2049
+    with simulated():
+        ones = torch.ones(2, n, dtype=dtype, device="cuda", requires_grad=True)
+        result = product(ones, torch.ones(n, n, dtype=dtype, device="cuda"))
+        result.sum(dtype=torch.float32).backward()
+    rounded = torch.tensor(float(n)).to(dtype)
+    assert result.dtype == ones.grad.dtype == dtype
+    assert torch.equal(result, rounded.expand(2, n)) and torch.equal(ones.grad, rounded.expand(2, n))
+
+
+def test_products_of_different_types_are_refused_as_by_pytorch():
+    with simulated(), pytest.raises(RuntimeError, match="same dtype"):
+        torch.ones(2, 2, dtype=torch.float16, device="cuda") @ torch.ones(2, 2, device="cuda")

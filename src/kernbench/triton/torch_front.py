@@ -33,19 +33,6 @@ def _named(device: Any) -> Any:
     return f"cuda:{device}" if isinstance(device, int) else device
 
 
-# Accelerators add up halves in f32; PyTorch's norms on a CPU add up their gradients in halves.
-_NORMS = tuple(
-    getattr(torch.nn.functional, name)
-    for name in ("batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm")
-    if hasattr(torch.nn.functional, name)
-)
-_HALVES = (torch.float16, torch.bfloat16)
-
-
-def _wide(value: Any) -> Any:
-    return value.float() if isinstance(value, torch.Tensor) and value.dtype in _HALVES else value
-
-
 def _to_device(x: torch.Tensor, device: Any = None, *_: Any, **__: Any) -> torch.Tensor:
     is_accelerator(_named(device))
     return to_device(x)
@@ -82,8 +69,6 @@ class DeviceFront(TorchFunctionMode):  # type: ignore[misc]  # PyTorch's class h
             args = (*args[:1], *map(_named, args[1:2]), *args[2:])
         elif func is torch.Tensor.new_tensor or func is torch.Tensor.type:
             args = tuple(_local(arg) for arg in args)
-        if func in _NORMS and args and isinstance(args[0], torch.Tensor) and args[0].dtype in _HALVES:
-            return func(*map(_wide, args), **{name: _wide(arg) for name, arg in kwargs.items()}).to(args[0].dtype)
         if func is torch.Tensor.numpy:  # reading waits on a real accelerator; here it is the same memory
             return func(args[0].detach() if args[0].requires_grad and not kwargs.get("force") else args[0], **kwargs)
         return result_of(func, args, kwargs)
