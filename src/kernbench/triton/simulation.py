@@ -66,6 +66,17 @@ class TritonLaunch:
         return self.launch.exec_ns + self.waves_left * max(self.launch.exec_ns - self.first_ns, 0.0)
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """A launch that is about to run: the call, what one program runs, what is known of them, where tensors are."""
+
+    call: KernelCall
+    run: Callable[[], object]
+    ahead: ProgramsAhead
+    copies: Sequence[Copy]
+    launched: TritonLaunch
+
+
 class _Estimate(Exception):
     """The work of simulating a launch that is not to be made."""
 
@@ -184,7 +195,7 @@ class Simulation:
             if self._is_trial:
                 self._look_before_trial(call, ahead, copies)
             launched = TritonLaunch(call.name, call.grid, call.config, None, schedule=schedule)  # type: ignore[arg-type]
-            run_on = partial(self._run_on_pes, call, lambda: body(**bound), ahead, copies, launched)
+            run_on = partial(self._run_on_pes, _Grid(call, lambda: body(**bound), ahead, copies, launched))
             with unchanged(list(wanted.values())) if self._is_trial else nullcontext():
                 waves = -(-prod(call.grid) // self.pes)
                 if self._is_trial and ahead.is_independent and schedule == "static" and waves > WAVES:
@@ -213,24 +224,15 @@ class Simulation:
         if least_ns > (1 + MARGIN) * self._most_ns:
             raise CannotWinError(least_ns)
 
-    def _run_on_pes(
-        self,
-        call: KernelCall,
-        run: Callable[[], object],
-        ahead: ProgramsAhead,
-        copies: Sequence[Copy],
-        launched: TritonLaunch,
-        waves: int,
-        most_ns: float,
-    ) -> Launch:
+    def _run_on_pes(self, grid: _Grid, waves: int, most_ns: float) -> Launch:
         """Launch the first waves of a grid; of a trial, for at most so long."""
-        kernel_of_pes = self._kernel_of_pes(call, run, ahead, copies, launched, waves, most_ns)
-        cubes = _targets(prod(call.grid), self.context.spec)
+        kernel_of_pes = self._kernel_of_pes(grid, waves, most_ns)
+        cubes = _targets(prod(grid.call.grid), self.context.spec)
         if self._is_trial and most_ns < float("inf"):
             self.context.engine.limit_time(self.context.now_ns + _LAUNCHING_NS + most_ns)
-        tensors = [copy.tensor for copy in copies]
+        tensors = [copy.tensor for copy in grid.copies]
         try:
-            return self.context.launch(call.name, kernel_of_pes, *tensors, target_cubes=cubes, target_pes="all")
+            return self.context.launch(grid.call.name, kernel_of_pes, *tensors, target_cubes=cubes, target_pes="all")
         except LaunchError as error:
             if getattr(error.failures[0], "kind", "") == KernelError.__name__:
                 raise
@@ -251,24 +253,16 @@ class Simulation:
             self._ahead[key] = found
         return found
 
-    def _kernel_of_pes(
-        self,
-        call: KernelCall,
-        run: Callable[[], object],
-        ahead: ProgramsAhead,
-        copies: Sequence[Copy],
-        launched: TritonLaunch,
-        waves: int,
-        most_ns: float,
-    ) -> Callable[..., object]:
+    def _kernel_of_pes(self, grid: _Grid, waves: int, most_ns: float) -> Callable[..., object]:
         """What each PE runs: its share of the programs, or the first `waves` of them, one after the other."""
+        call, ahead, launched = grid.call, grid.ahead, grid.launched
         programs = prod(call.grid)
         pes_per_cube = self.context.spec.cube.n_pes
         shares = parts_of(programs, self.pes)
         queue = deque(range(programs))
         places = [
             Storage(copy.start, copy.end, copy.name, at, copy.itemsize, copy.policy.pe == "replicate")
-            for at, copy in enumerate(copies)
+            for at, copy in enumerate(grid.copies)
         ]
         storages, stages, cycles = Storages(places), call.num_stages, self._cycles_per_op
         is_replayed = self.context.engine.fast_paths.programs
@@ -292,7 +286,7 @@ class Simulation:
                         program.polls.next_id = _ids(number + 1, call.grid) if number + 1 < end else None
                     recording = ahead.recording_of(program.program_id) if is_replayed else None
                     if recording is None:
-                        run()
+                        grid.run()
                     else:
                         recording.replay(program)
                 program.finish()
