@@ -112,7 +112,8 @@ def test_halves_are_added_up_in_f32_as_accelerators_do(product, dtype):
         result.sum(dtype=torch.float32).backward()
     rounded = torch.tensor(float(n)).to(dtype)
     assert result.dtype == ones.grad.dtype == dtype
-    assert torch.equal(result, rounded.expand(2, n)) and torch.equal(ones.grad, rounded.expand(2, n))
+    assert torch.equal(result, rounded.expand(2, n))
+    assert torch.equal(ones.grad, rounded.expand(2, n))
 
 
 def test_products_of_different_types_are_refused_as_by_pytorch():
