@@ -19,7 +19,9 @@ from kernbench.common.units import KIB, MIB
 
 MOST_BITS = 63
 N_IO_DIES = 5
-IO_SUB_UNIT_SHIFT, UAL_SHIFT, CHIPLET_BITS = 27, 31, 40
+IO_SUB_UNIT_SHIFT, UAL_SHIFT = 27, 31
+UAL_BASE = 1 << UAL_SHIFT  # where the memory behind an IO chiplet begins in its window
+LEAST_CHIPLET_BITS = UAL_SHIFT + 1
 RESOURCE_BITS, PE_SUB_UNIT_BITS, MCPU_SUB_UNIT_BITS = 3, 4, 5
 LEAST_CUBE_BITS = 3  # the second half of the die numbers has room for the IO chiplets
 
@@ -42,6 +44,7 @@ class FieldWidths:
     hbm_bits: int = 37  # of an offset in a cube's HBM
     sram_bits: int = 25  # of an offset in a cube's SRAM
     tcm_bits: int = 21  # of an offset in a PE's TCM
+    chiplet_bits: int = 40  # of an offset in the window of an IO chiplet, far memory included
 
 
 @frozen(order=True)
@@ -63,6 +66,7 @@ class AddressLayout:
     n_pes: int
     hbm_bytes: int
     sram_bytes: int
+    chiplet_bytes: int
     pe_budget_bytes: tuple[int, ...]
 
     @property
@@ -78,7 +82,7 @@ def layout_of(widths: FieldWidths) -> AddressLayout:
     pe_end = pe_shift + widths.pe_bits
     resource_shift = max(_RESOURCE_SHIFT, pe_end, slot_bits + MCPU_SUB_UNIT_BITS, widths.sram_bits)
     hbm_shift = max(widths.hbm_bits, resource_shift + RESOURCE_BITS)
-    die_shift = max(_DIE_SHIFT, hbm_shift + 1)
+    die_shift = max(_DIE_SHIFT, hbm_shift + 1, widths.chiplet_bits)
     sip_shift = die_shift + widths.cube_bits + 1
     address_bits = sip_shift + widths.sip_bits
     if address_bits > MOST_BITS:
@@ -102,6 +106,7 @@ def layout_of(widths: FieldWidths) -> AddressLayout:
         1 << widths.pe_bits,
         1 << widths.hbm_bits,
         1 << widths.sram_bits,
+        1 << widths.chiplet_bits,
         (*_PE_BUDGET_BYTES, 1 << widths.tcm_bits),
     )
 

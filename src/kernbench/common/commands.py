@@ -16,7 +16,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.ipcq import Message
 
-Space = Literal["hbm", "sram", "tcm"]
+Space = Literal["hbm", "sram", "tcm", "far"]
 Segment = tuple[int, int]  # physical address, bytes
 DmaRequest = tuple[Segment, ...]  # the runs that a DMA engine asks for in one go
 

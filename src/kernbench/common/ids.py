@@ -1,6 +1,7 @@
 """Places in the tray and their names. Node names are printed and parsed here and nowhere else.
 
 host, fabric.switch0, fabric.tray1                                  the tray; a switch of the level `tray`
+fabric.far0, sip0.io0.far                                           far memory at a switch, and at an IO chiplet
 sip0.io0.{pcie_ep, io_cpu, io_noc, io_ucie.P0, conn.P0.0}           an IO chiplet; P0 is a PHY
 sip0.hbm_ctrl.s0                                                    an HBM stack that PEs share
 sip0.io0.sip_port.E                                                 where the link to the next SIP begins
@@ -23,6 +24,20 @@ SWITCH = "fabric.switch0"
 def level_switch(level: str, number: int) -> str:
     """A switch of a level below the top, say `tray`."""
     return f"fabric.{level}{number}"
+
+
+def far_memory(number: int) -> str:
+    """A node of far memory at a switch."""
+    return f"fabric.far{number}"
+
+
+def memory_kind(node: str) -> str:
+    """What kind of memory a node is, by its name: hbm, sram, far, or tcm."""
+    if ".hbm_ctrl" in node:
+        return "hbm"
+    if node.endswith(".sram"):
+        return "sram"
+    return "far" if node.endswith(".far") or node.startswith("fabric.far") else "tcm"
 
 
 PeKey = tuple[int, int, int]  # sip, cube, pe: the plain form, for tables
@@ -110,6 +125,10 @@ class IoId:
 
     def io_ucie(self, phy: str) -> str:
         return f"{self}.io_ucie.{phy}"
+
+    def far_memory(self) -> str:
+        """The node of far memory that is linked to this chiplet."""
+        return f"{self}.far"
 
     def sip_port(self, side: str) -> str:
         return f"{self}.sip_port.{side}"

@@ -20,7 +20,7 @@ from kernbench.common.commands import Space
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.frozen import frozen
-from kernbench.common.ids import PeKey, Place
+from kernbench.common.ids import PeKey, Place, memory_kind
 from kernbench.common.ipcq import LaunchOrigin
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 
@@ -312,7 +312,7 @@ class KernelFailure:
 class PeResult:
     """What one PE answers to a launch: when its kernel ran, and how long its engines were busy meanwhile.
 
-    `dma_ns`, `tcm_ns` and `hbm` are of the PE from the kernel's start to its end: where a kernel of another stream
+    `dma_ns`, `tcm_ns` and `memories` are of the PE from the kernel's start to its end: where a kernel of another stream
     ran at the same time, what that one did then is in them.
     """
 
@@ -325,12 +325,17 @@ class PeResult:
     dma_ns: float
     compute_ns: float
     error: KernelFailure | None = None
-    hbm: tuple[tuple[str, ChannelTraffic], ...] = ()  # each controller that its DMA moved bytes to or from
+    memories: tuple[tuple[str, ChannelTraffic], ...] = ()  # each one that its DMA moved bytes to or from
     is_aborted: bool = False  # whether it was stopped because another PE had failed
     tcm_ns: float = 0.0  # while a fetch or a store was under way
     composites: tuple[CompositeUse, ...] = ()
     tcm_peak_bytes: int = 0  # the most TCM that the kernel's tensors took at one time
     messages: MessageTraffic = NO_MESSAGES  # of this kernel
+
+    @property
+    def hbm(self) -> tuple[tuple[str, ChannelTraffic], ...]:
+        """The HBM controllers among its memories."""
+        return tuple(each for each in self.memories if memory_kind(each[0]) == "hbm")
 
     @property
     def hbm_bytes(self) -> tuple[tuple[int, int], ...]:

@@ -117,7 +117,7 @@ class MemoryWriteMsg(Request):
     nbytes: int
     src_kind: Literal["pattern", "host_buffer_ref"] = "pattern"
     pattern: Pattern | None = field(default_factory=Pattern)
-    dst_mem_kind: Literal["HBM", "TCM", "SRAM", "AUTO"] = "AUTO"
+    dst_mem_kind: Literal["HBM", "TCM", "SRAM", "FAR", "AUTO"] = "AUTO"
 
     def __post_init__(self) -> None:
         for name in ("dst_sip", "dst_cube", "dst_pe", "dst_pa"):
@@ -130,7 +130,7 @@ class MemoryWriteMsg(Request):
             "MemoryWriteMsg of src_kind 'pattern' has no pattern",
             "give pattern=Pattern('zero')",
         )
-        memories = ("HBM", "TCM", "SRAM", "AUTO")
+        memories = ("HBM", "TCM", "SRAM", "FAR", "AUTO")
         require(
             self.dst_mem_kind in memories,
             f"unknown dst_mem_kind '{self.dst_mem_kind}'",

@@ -13,7 +13,7 @@ from kernbench.probes.cases import CHANNEL_FAMILIES, Direction
 from kernbench.probes.findings import DIRECTION_SUFFIXES, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import links_of, occupancy_ns, predict
 from kernbench.probes.measure import CaseResult
-from kernbench.report.roofline import memories_gbs
+from kernbench.report.memory_times import memories_gbs
 
 
 def _within(findings: Findings, name: str, peak_gbs: Callable[[CaseResult], float]) -> Check | None:

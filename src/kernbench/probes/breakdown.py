@@ -21,8 +21,9 @@ _PART_OF_KIND = {
     "io_ucie_conn": "ucie_ns",
     "hbm_ctrl": "memory_ns",
     "sram": "memory_ns",
+    "far_memory": "memory_ns",
 }
-_IO_EDGES = (EdgeKind.IO_INTERNAL, EdgeKind.PCIE)
+_IO_EDGES = (EdgeKind.IO_INTERNAL, EdgeKind.PCIE, EdgeKind.FAR_LINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ LABELS = {
     "ucie_ns": "UCIe",
     "io_pcie_ns": "IO/PCIe",
     "transfer_ns": "Wire transfer",
-    "memory_ns": "HBM/SRAM",
+    "memory_ns": "Memory",
     "contention_ns": "Contention",
 }
 

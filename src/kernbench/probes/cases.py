@@ -12,6 +12,7 @@ from typing import Literal
 
 from kernbench.common.ids import PeId
 from kernbench.common.messages import MemoryReadMsg, MemoryWriteMsg, PeDmaMsg
+from kernbench.policy.address.allocator import AddressConfig, FarMemoryAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.routing.router import PathRouter
 from kernbench.probes.shape import far_half_pe, hop_cubes, same_half_pe
@@ -50,15 +51,16 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
     cases of single channels.
     """
     if graph.spec.sip.hbm_stacks is not None:
-        return tuple(stack_cases(graph, nbytes))
+        return (*stack_cases(graph, nbytes), *far_cases(graph, nbytes))
     if not graph.spec.cube.has_hbm:
-        return tuple(sram_cases(graph, nbytes))
+        return (*sram_cases(graph, nbytes), *far_cases(graph, nbytes))
     return (
         *_host_cases(graph, nbytes),
         *_pe_cases(graph, nbytes),
         *_channel_cases(graph),
         *_contention_cases(graph, nbytes),
         *_host_contention_cases(graph, nbytes),
+        *far_cases(graph, nbytes),
     )
 
 
@@ -229,6 +231,29 @@ def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
         if len(requests) > 1:
             name = _named(f"contention-all-to-stack-{names[0]}", direction)
             yield Case(name, "contention", direction, requests, "to-stack")
+
+
+def far_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+    """Far memory, if there is any: the host, the first PE, a PE of another SIP, and all PEs of a cube."""
+    spec = graph.spec
+    if spec.system.far_memory is None:
+        return
+
+    def far(offset: int = 0, sip: int = 0) -> int:
+        return FarMemoryAllocator(sip, AddressConfig.from_spec(spec)).address(offset).encode()
+
+    size = min(nbytes, spec.system.far_bytes_per_sip // spec.cube.n_pes)
+    write = MemoryWriteMsg(dst_sip=0, dst_cube=0, dst_pe=0, dst_pa=far(), nbytes=size)
+    yield Case("h2d-far", "h2d", "write", (write,))
+    yield Case("d2h-far", "d2h", "read", (MemoryReadMsg(src_sip=0, src_cube=0, src_pe=0, src_pa=far(), nbytes=size),))
+    for direction in _DIRECTIONS:
+        yield Case(_named("pe-far", direction), "pe-dma", direction, (_dma(0, 0, far(), size, direction),))
+        if spec.n_sips > 1:
+            request = _dma(0, 0, far(sip=1), size, direction)
+            yield Case(_named("pe-cross-sip-far", direction), "pe-dma", direction, (request,))
+        requests = tuple(_dma(0, pe, far(pe * size), size, direction) for pe in range(spec.cube.n_pes))
+        if len(requests) > 1:
+            yield Case(_named("contention-all-to-far", direction), "contention", direction, requests, "to-far")
 
 
 def _channel_cases(graph: TopologyGraph) -> Iterator[Case]:

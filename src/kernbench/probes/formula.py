@@ -184,9 +184,9 @@ def _last_flits_ns(graph: TopologyGraph, links: Sequence[Edge], nbytes: int) -> 
 
 
 def _memory_ns(graph: TopologyGraph, memory: str, last_links: Sequence[Edge], nbytes: int, is_write: bool) -> float:
-    """One burst, if the memory is HBM. A partial last burst of a write is shorter, and may wait for its channel."""
+    """One burst, if the memory has channels. A partial last burst of a write is shorter, and may wait for its own."""
     node = graph.node(memory)
-    if node.kind != "hbm_ctrl":
+    if "num_pcs" not in node.attrs:
         return 0.0
     channels, burst_bytes = int(node.attrs["num_pcs"]), int(node.attrs["burst_bytes"])
     burst = burst_ns(channels, burst_bytes, float(node.attrs["pc_bw_gbs"]))

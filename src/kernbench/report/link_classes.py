@@ -10,10 +10,10 @@ from typing import Literal
 
 from kernbench.topology.graph import UCIE_KINDS, EdgeKind
 
-LinkFamily = Literal["NoC", "UCIe", "PCIe", "SIP link"]
+LinkFamily = Literal["NoC", "UCIe", "PCIe", "SIP link", "far link"]
 
 DIE_TO_DIE = frozenset({EdgeKind.UCIE_MESH, EdgeKind.IO_TO_CUBE, EdgeKind.CUBE_TO_IO})
-OFF_PACKAGE = frozenset({EdgeKind.PCIE, EdgeKind.SIP_LINK})
+OFF_PACKAGE = frozenset({EdgeKind.PCIE, EdgeKind.SIP_LINK, EdgeKind.FAR_LINK})
 _CLASSES = {
     EdgeKind.PE_INTERNAL: "pe internal",
     EdgeKind.PE_TO_ROUTER: "pe port",
@@ -25,6 +25,7 @@ _CLASSES = {
     EdgeKind.IO_INTERNAL: "io",
     EdgeKind.PCIE: "pcie",
     EdgeKind.SIP_LINK: "sip link",
+    EdgeKind.FAR_LINK: "far link",
 }
 
 
@@ -34,9 +35,11 @@ def link_class(kind: EdgeKind) -> str:
 
 
 def link_family(kind: EdgeKind) -> LinkFamily:
-    """NoC, UCIe, a link from SIP to SIP, or PCIe, which includes the links to its endpoint within the IO chiplet."""
+    """NoC, UCIe, a link from SIP to SIP or to far memory, or PCIe, with the links to its endpoint in the IO chiplet."""
     if kind is EdgeKind.SIP_LINK:
         return "SIP link"
+    if kind is EdgeKind.FAR_LINK:
+        return "far link"
     if kind in (EdgeKind.PCIE, EdgeKind.IO_INTERNAL):
         return "PCIe"
     return "UCIe" if kind in UCIE_KINDS else "NoC"

@@ -15,6 +15,7 @@ from kernbench.topology.mesh import Mesh, build_mesh
 from kernbench.topology.ports import resolve_chiplets, wrap_links
 from kernbench.topology.sip_links import neighbours
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_far import FarMemorySpec
 
 SCHEMA = 1
 
@@ -81,6 +82,12 @@ def _unreachable(spec: MachineSpec) -> Iterator[str]:
             f"an HBM stack gives {stacks.channels * stacks.channel_bw_gbs:,.10g} GB/s, and its links carry "
             f"{stacks.links * stacks.link_bw_gbs:,.10g} GB/s each way (sip.hbm_stacks.link_bw_gbs)"
         )
+    far = spec.system.far_memory
+    if far is not None and far_link_gbs(far) < far.gbs:
+        yield (
+            f"far memory gives {far.gbs:,.10g} GB/s, and its link carries {far_link_gbs(far):,.10g} GB/s each way "
+            f"(system.far_memory.bw_gbs)"
+        )
     link, ports = spec.sip.links.cube_to_cube.bw_gbs, cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs
     if link > ports:
         yield (
@@ -104,7 +111,7 @@ def _counts(graph: TopologyGraph, mesh: Mesh) -> dict[str, int]:
 
 
 def _memory(spec: MachineSpec) -> dict[str, int]:
-    cube = spec.cube
+    cube, far = spec.cube, spec.system.far_bytes_per_sip
     return {
         "hbm_bytes_per_pe": cube.hbm_slice_bytes,
         "hbm_bytes_per_cube": cube.hbm_bytes,
@@ -114,6 +121,7 @@ def _memory(spec: MachineSpec) -> dict[str, int]:
         "sram_bytes": int(spec.sum_over_cubes(lambda each: each.sram_bytes)),
         "tcm_bytes_per_pe": cube.tcm_bytes,
         "tcm_bytes": int(spec.sum_over_cubes(lambda each: each.n_pes * each.tcm_bytes)),
+        **({"far_bytes_per_sip": far, "far_bytes": far * spec.n_sips} if far else {}),
     }
 
 
@@ -122,6 +130,7 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
     cube_port = cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs  # bandwidth from the mesh to a port
     io = spec.io_chiplet
     pcie = spec.system.links.io_ep_to_switch.bw_gbs * len(spec.sip.io_chiplets)
+    far = spec.system.far_memory
     return {
         "hbm_per_pe": hbm,
         "hbm_per_cube": hbm * cube.n_pes,
@@ -136,10 +145,16 @@ def _bandwidth_gbs(spec: MachineSpec, mesh: Mesh) -> dict[str, float | None]:
         "io_port": min(io.phy_bw_gbs, io.n_connections * io.links.per_connection_bw_gbs, cube_port),
         "pcie_per_sip": pcie,
         "host": spec.system.links.host_to_switch.bw_gbs,
+        **({"far_link": far_link_gbs(far), "far_memory": far.gbs} if far is not None else {}),
         "noc_bisection": _noc_bisection_gbs(spec, mesh),
         "sip_bisection": _sip_bisection_gbs(spec, cube_port),
         "tray_bisection": _tray_bisection_gbs(spec, pcie),
     }
+
+
+def far_link_gbs(far: FarMemorySpec) -> float:
+    """What the link to far memory carries each way, less what packets take."""
+    return far.bw_gbs if far.framing is None else far.bw_gbs * far.framing.efficiency
 
 
 def _tray_bisection_gbs(spec: MachineSpec, pcie_gbs: float) -> float | None:

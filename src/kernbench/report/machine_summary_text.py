@@ -71,6 +71,8 @@ def _memory_lines(memory: Mapping[str, int]) -> list[str]:
         ("SRAM", [None, memory["sram_bytes_per_cube"], None, memory["sram_bytes"]]),
         ("TCM", [memory["tcm_bytes_per_pe"], None, None, memory["tcm_bytes"]]),
     ]
+    if "far_bytes" in memory:
+        table.append(("far memory", [None, None, memory["far_bytes_per_sip"], memory["far_bytes"]]))
     return _table(heads, [[name, *("-" if n is None else format_bytes(n) for n in sizes)] for name, sizes in table])
 
 
@@ -89,11 +91,14 @@ def _bandwidth_lines(gbs: Mapping[str, float | None]) -> list[str]:
         "io_port": "IO chiplet to cube (UCIe)",
         "pcie_per_sip": "PCIe per SIP",
         "host": "host to switch",
+        "far_link": "link to far memory",
+        "far_memory": "far memory, both ways together",
         "noc_bisection": "bisection of a cube's mesh",
         "sip_bisection": "bisection of a SIP",
         "tray_bisection": "bisection of the tray",
     }
-    rows = [(name, "-" if (value := gbs[key]) is None else f"{value:,.10g}", "") for key, name in names.items()]
+    known = {key: name for key, name in names.items() if key in gbs}
+    rows = [(name, "-" if (value := gbs[key]) is None else f"{value:,.10g}", "") for key, name in known.items()]
     return ["Bandwidth, GB/s, each way", *_rows(rows)]
 
 

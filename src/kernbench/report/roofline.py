@@ -3,13 +3,13 @@
 compute   the time that compute engines were busy, shared evenly by the PEs: GEMM and MATH together, as they do
           not overlap; an engine with its own slot separately; the longest counts. As engines are charged by element
           type, so is this bound
-memory    bytes moved to and from HBM, in whole bursts, over the bandwidth of the slices that it accessed; its reads and
-          its writes, each over the bandwidth of the PEs' DMA ports in that direction
+memory    bytes moved to and from the memories that it accessed, over their bandwidth (`memory_times`): HBM, far memory,
+          SRAM; its reads and its writes, each over the bandwidth of the PEs' DMA ports in that direction
 link      the bytes of messages on a link while it ran, over that link's bandwidth; the longest of all links counts,
           and gives the class: NoC (within a cube), UCIe (between dies of a SIP) or PCIe (between SIPs)
 
 The largest is the bound: the launch is compute, memory or link bound, and never faster than that; `share` is the
-fraction of the roofline that it reached. The first two assume that work is spread evenly over its PEs and slices. Rates
+fraction of the roofline that it reached. The first two assume that work is spread evenly over PEs and memories. Rates
 are over the time that its PEs ran, without the launch's path there and back. Bytes are counted twice: as requested, and
 as moved in whole bursts, which is what takes the memory's time. Not in the link bound: credits, loads and stores, and
 traffic of other launches on the same links.
@@ -17,7 +17,7 @@ traffic of other launches on the same links.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Literal
@@ -25,6 +25,7 @@ from typing import Literal
 from kernbench.common.frozen import frozen
 from kernbench.common.launch import PeResult
 from kernbench.report.link_classes import LinkFamily, link_family
+from kernbench.report.memory_times import NAMES, memory_times
 from kernbench.report.runs.parts import PeRun
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.declarations import declaration_of
@@ -66,7 +67,7 @@ class Roofline:
 
     exec_ns: float
     flops: int
-    nbytes: int  # moved to and from HBM, in whole bursts
+    nbytes: int  # moved to and from memories, in whole bursts
     compute_ns: float
     memory_ns: float
     peak: Peak
@@ -74,6 +75,7 @@ class Roofline:
     nbytes_sent: int = 0  # in messages
     link: LinkLoad | None = None  # the link with the longest time; None without messages
     read_share: float = 1.0  # of the bytes that it requested
+    memory: str = "HBM"  # the kinds of memory that it accessed
 
     @property
     def bound(self) -> Bound:
@@ -121,7 +123,7 @@ class Roofline:
 
     @property
     def intensity(self) -> float:
-        """Flops per byte moved to and from HBM."""
+        """Flops per byte moved to and from memories."""
         return _ratio(self.flops, self.nbytes)
 
     @property
@@ -175,8 +177,10 @@ def peak_of(spec: MachineSpec, pes: int | Iterable[tuple[int, int]] | None = Non
 
 def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
     """The roofline of a finished launch."""
-    spec, nbytes = graph.spec, launch.bytes_hbm
-    memory_ns = _memory_ns(launch, graph)
+    spec, uses = graph.spec, launch.memories
+    nbytes, requested = sum(use.burst_bytes for use in uses.values()), _requested(launch)
+    kinds = memory_times(graph, uses)
+    memory_ns = max(_ports_ns(launch, spec), *kinds.values(), 0.0)
     peak = peak_of(spec, cubes_of_pes(launch.pes))
     return Roofline(
         exec_ns=launch.exec_ns,
@@ -185,10 +189,11 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
         compute_ns=_ratio(_compute_ns(launch, spec), len(launch.pes)),
         memory_ns=memory_ns,
         peak=Peak(peak.gflops, nbytes / memory_ns if nbytes else peak.gbs),
-        nbytes_requested=launch.bytes_hbm_requested,
-        read_share=_read_share(launch),
+        nbytes_requested=requested,
+        read_share=_ratio(sum(use.read_bytes for use in uses.values()), requested) if requested else 1.0,
         nbytes_sent=launch.bytes_sent,
         link=_longest_link(launch, graph),
+        memory=" + ".join(NAMES[kind] for kind in kinds) or "HBM",
     )
 
 
@@ -220,34 +225,20 @@ def _compute_ns(launch: Launch, spec: MachineSpec) -> float:
     return max(shared_ns, *own_ns)
 
 
-def _memory_ns(launch: Launch, graph: TopologyGraph) -> float:
-    slices, spec = launch.hbm, graph.spec
-    slices_gbs = memories_gbs(graph, slices)
+def _ports_ns(launch: Launch, spec: MachineSpec) -> float:
+    uses = launch.memories.values()
     ports_gbs = spec.sum_at(cubes_of_pes(launch.pes), lambda cube: cube.links.pe_dma_to_router_bw_gbs)
-    return max(
-        _ratio(launch.bytes_hbm, slices_gbs),
-        _ratio(sum(use.read_bytes for use in slices.values()), ports_gbs),
-        _ratio(sum(use.written_bytes for use in slices.values()), ports_gbs),
-    )
+    each_way = (sum(use.read_bytes for use in uses), sum(use.written_bytes for use in uses))
+    return _ratio(max(each_way), ports_gbs)
+
+
+def _requested(launch: Launch) -> int:
+    return sum(use.read_bytes + use.written_bytes for use in launch.memories.values())
 
 
 def cubes_of_pes(pes: Iterable[PeResult | PeRun]) -> list[tuple[int, int]]:
     """SIP and number of the cube of each PE."""
     return [(pe.sip, pe.cube) for pe in pes]
-
-
-def memories_gbs(graph: TopologyGraph, memories: Collection[str]) -> float:
-    """The bandwidth of some HBM slices, or stacks, together."""
-    stacks = graph.spec.sip.hbm_stacks
-    if stacks is not None:
-        return len(memories) * stacks.channels * graph.spec.cube.hbm_channel_bw_gbs
-    places = [graph.node(memory).place for memory in memories]
-    return graph.spec.sum_at([(place.sip, place.cube) for place in places], lambda cube: cube.hbm_link_bw_gbs)
-
-
-def _read_share(launch: Launch) -> float:
-    read = sum(use.read_bytes for use in launch.hbm.values())
-    return read / launch.bytes_hbm_requested if launch.bytes_hbm_requested else 1.0
 
 
 def _ratio(part: float, whole: float) -> float:

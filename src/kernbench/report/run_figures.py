@@ -52,6 +52,7 @@ class Totals:
     bytes_hbm: int  # moved, in whole bursts
     bytes_hbm_requested: int
     bytes_sent: int = 0  # in messages
+    bytes_far: int = 0  # to and from far memory, in whole bursts
 
     def as_json(self) -> dict[str, int]:
         return {
@@ -59,6 +60,7 @@ class Totals:
             "bytes_hbm": self.bytes_hbm,
             "bytes_hbm_requested": self.bytes_hbm_requested,
             "bytes_sent": self.bytes_sent,
+            **({"bytes_far": self.bytes_far} if self.bytes_far else {}),
         }
 
 
@@ -107,6 +109,7 @@ def _totals(launches: Sequence[Launch]) -> Totals:
         sum(launch.bytes_hbm for launch in launches),
         sum(launch.bytes_hbm_requested for launch in launches),
         sum(launch.bytes_sent for launch in launches),
+        sum(launch.bytes_far for launch in launches),
     )
 
 

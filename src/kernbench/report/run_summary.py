@@ -115,7 +115,8 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
         totals = figures.totals
         yield (
             f"  total of {len(figures.launches)}: {format_ns(figures.kernels_ns)}, {totals.flops:,} flops, "
-            f"{_hbm_bytes(totals.bytes_hbm_requested, totals.bytes_hbm)}{_sent_bytes(totals.bytes_sent)}"
+            f"{_memory_bytes(totals.bytes_hbm_requested, totals.bytes_hbm)}{_far_bytes(totals.bytes_far)}"
+            f"{_sent_bytes(totals.bytes_sent)}"
         )
 
 
@@ -140,8 +141,12 @@ def _tile(tile: Sequence[int]) -> str:
     return " x ".join(map(str, tile))
 
 
-def _hbm_bytes(requested: int, moved: int) -> str:
-    return f"HBM: {format_bytes(requested)} requested, {format_bytes(moved)} moved in whole bursts"
+def _memory_bytes(requested: int, moved: int, memory: str = "HBM") -> str:
+    return f"{memory}: {format_bytes(requested)} requested, {format_bytes(moved)} moved in whole bursts"
+
+
+def _far_bytes(moved: int) -> str:
+    return f"; far memory: {format_bytes(moved)}" if moved else ""
 
 
 def _sent_bytes(sent: int) -> str:
@@ -188,15 +193,16 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
         yield f"  {_bound_words(roofline)}; {roofline.share:.1%} of roofline"
     intensity, ridge = _figure(roofline.intensity), _figure(roofline.ridge)
     yield f"  {intensity} flops per byte; f16 products are compute bound from {ridge} on"
-    yield f"  {_hbm_bytes(roofline.nbytes_requested, roofline.nbytes)}{_sent_bytes(roofline.nbytes_sent)}"
+    moved = _memory_bytes(roofline.nbytes_requested, roofline.nbytes, roofline.memory)
+    yield f"  {moved}{_sent_bytes(roofline.nbytes_sent)}"
     one = "PE" if pes == 1 else "PEs"
     whole = peak_of(figures.result.engine.graph.spec, read_share=roofline.read_share)
     yield from table(
         [
             ("", "reached", f"peak of {pes} {one}", "share", "peak of all", "share"),
             _reached("TFLOP/s (f16)", roofline.gflops / 1000, roofline.peak.gflops / 1000, whole.gflops / 1000),
-            _reached("HBM GB/s requested", roofline.gbs_requested, roofline.peak.gbs, whole.gbs),
-            _reached("HBM GB/s moved", roofline.gbs, roofline.peak.gbs, whole.gbs),
+            _reached(f"{roofline.memory} GB/s requested", roofline.gbs_requested, roofline.peak.gbs, whole.gbs),
+            _reached(f"{roofline.memory} GB/s moved", roofline.gbs, roofline.peak.gbs, whole.gbs),
         ]
     )
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from kernbench.common.ids import HOST, SWITCH, PeId, SipId
 from kernbench.common.units import on_grid
 from kernbench.policy.routing.router import PathRouter
+from kernbench.topology.far_memory import far_node
 from kernbench.topology.graph import TopologyGraph
 
 
@@ -57,7 +58,17 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
         found.append(_worst(f"PE to {memory}, other SIP", graph, [router.find_path(str(far), slice_there)]))
     slice_here = graph.home_node(0, far.cube, far.pe)
     found.append(_worst(f"host to {memory}", graph, [router.find_memory_path(HOST, slice_here)]))
-    return tuple(found)
+    return (*found, *_worst_to_far(graph, router))
+
+
+def _worst_to_far(graph: TopologyGraph, router: PathRouter) -> list[WorstPath]:
+    """From the PE that is farthest from the far memory of its SIP, if there is any."""
+    spec = graph.spec
+    if spec.system.far_memory is None:
+        return []
+    memory = far_node(spec, 0)
+    pes = (PeId(0, cube, pe) for cube in range(spec.sip.n_cubes) for pe in range(spec.cube.n_pes))
+    return [_worst("PE to far memory", graph, (router.find_path(str(pe), memory) for pe in pes))]
 
 
 def _worst_to_stacks(graph: TopologyGraph, router: PathRouter) -> tuple[WorstPath, ...]:
@@ -73,7 +84,7 @@ def _worst_to_stacks(graph: TopologyGraph, router: PathRouter) -> tuple[WorstPat
         paths = (router.find_path(str(far), stack) for stack in there)
         found.append(_worst("PE to HBM, other SIP", graph, paths))
     found.append(_worst("host to HBM", graph, (router.find_memory_path(HOST, stack) for stack in here)))
-    return tuple(found)
+    return (*found, *_worst_to_far(graph, router))
 
 
 def _between(

@@ -1,5 +1,5 @@
-"""Where tensors lie: blocks in PEs' HBM or TCM or in cubes' SRAM, a range of virtual or logical addresses, and the
-mappings: entries of page tables, or segments.
+"""Where tensors lie: blocks in PEs' HBM or TCM, in cubes' SRAM or in far memory, a range of virtual or logical
+addresses, and the mappings: entries of page tables, or segments.
 
 Every shard is a separate block, aligned to an HBM burst. A tensor in SRAM has one part per cube, for all of its PEs.
 With virtual addresses a tensor has one range, and the MMU of each PE maps every byte of it to one holder: the PE itself
@@ -16,12 +16,13 @@ from kernbench.common.commands import Space
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import CubeId, PeId
 from kernbench.common.messages import BaawSegment, MapEntry, TensorShard
-from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator
+from kernbench.policy.address.allocator import CubeSramAllocator, FarMemoryAllocator, PEMemAllocator
 from kernbench.policy.address.channel_map import channel_requests
 from kernbench.policy.address.la_allocator import LogicalAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.address.va_allocator import VirtualAllocator
 from kernbench.policy.placement.dp import ShardSpec
+from kernbench.topology.far_memory import far_node
 from kernbench.topology.spec import MachineSpec
 
 
@@ -56,10 +57,13 @@ class DeviceMemory:
         spec: MachineSpec,
         pe_memory: Callable[[int, int, int], PEMemAllocator],
         cube_memory: Callable[[int, int], CubeSramAllocator],
+        far_memory: Callable[[int], FarMemoryAllocator],
         logical_ranges: LogicalAllocator | None,
     ) -> None:
         self._pe = pe_memory
         self._cube = cube_memory
+        self._far = far_memory
+        self.has_far = spec.system.far_memory is not None
         self.home: Space = "hbm" if spec.cube.has_hbm else "sram"  # where tensors lie unless the host says otherwise
         self._align = spec.cube.hbm_burst_bytes
         self._layout = spec.address_layout
@@ -88,6 +92,8 @@ class DeviceMemory:
     def _block(self, spec: ShardSpec, space: Space) -> PhysAddr:
         if space == "sram":
             return self._cube(spec.sip, spec.cube).alloc(spec.nbytes, self._align)
+        if space == "far":
+            return self._far(spec.sip).alloc(spec.nbytes, self._align)
         pe = self._pe(spec.sip, spec.cube, spec.pe)
         return (pe.alloc_tcm if space == "tcm" else pe.alloc_hbm)(spec.nbytes, self._align)
 
@@ -117,6 +123,8 @@ class DeviceMemory:
             address = PhysAddr.decode(shard.pa, self._layout)
             if space == "sram":
                 self._cube(shard.sip, shard.cube).free(address, shard.nbytes)
+            elif space == "far":
+                self._far(shard.sip).free(address, shard.nbytes)
             elif space == "tcm":
                 self.free_tcm(address, shard.nbytes)
             else:
@@ -150,7 +158,9 @@ def _segment(entry: MapEntry, shard: TensorShard, space: Space, spec: MachineSpe
     holder = CubeId(shard.sip, shard.cube)
     owner = PeId(*shard.key)
     if space != "hbm":
-        node = holder.sram() if space == "sram" else owner.part("pe_tcm")
+        node = owner.part("pe_tcm")
+        if space != "tcm":
+            node = holder.sram() if space == "sram" else far_node(spec, shard.sip)
         return BaawSegment(entry.va, entry.nbytes, entry.pa, node, cube=entry.cube, pe=entry.pe)
     node = holder.hbm_ctrl(shard.pe)
     if not cube.has_channel_routers:

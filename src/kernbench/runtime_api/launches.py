@@ -19,7 +19,7 @@ from kernbench.ccl.install import check_received
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.errors import LaunchError
 from kernbench.common.frozen import frozen
-from kernbench.common.ids import PeId
+from kernbench.common.ids import PeId, memory_kind
 from kernbench.common.ipcq import Unreceived
 from kernbench.common.message_traffic import Path
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
@@ -165,13 +165,23 @@ class Launch:
         return max(self.ended, key=lambda result: result.tcm_peak_bytes, default=None)
 
     @property
-    def hbm(self) -> dict[str, ChannelTraffic]:
-        """The traffic of its PEs with each HBM slice that they accessed, by controller."""
+    def memories(self) -> dict[str, ChannelTraffic]:
+        """The traffic of its PEs with each memory that they accessed, by node."""
         found: dict[str, ChannelTraffic] = {}
         for result in self.ended:
-            for node, use in result.hbm:
+            for node, use in result.memories:
                 found[node] = found.get(node, NO_TRAFFIC).plus(use)
         return found
+
+    @property
+    def hbm(self) -> dict[str, ChannelTraffic]:
+        """Of those, the HBM slices and stacks, by controller."""
+        return {node: use for node, use in self.memories.items() if memory_kind(node) == "hbm"}
+
+    @property
+    def bytes_far(self) -> int:
+        """Bytes that its PEs moved to and from far memory, in whole bursts."""
+        return sum(use.burst_bytes for node, use in self.memories.items() if memory_kind(node) == "far")
 
     @property
     def bytes_sent(self) -> int:
@@ -223,6 +233,7 @@ class Launch:
             "bytes_hbm_requested": self.bytes_hbm_requested,
             "tcm_peak_bytes": self.tcm_peak.tcm_peak_bytes if self.tcm_peak is not None else 0,
             "bytes_sent": self.bytes_sent,
+            **({"bytes_far": self.bytes_far} if self.bytes_far else {}),
         }
 
 

@@ -156,7 +156,7 @@ class TensorBase:
 
     @property
     def space(self) -> Space:
-        """The kind of memory that its parts lie in: "hbm", "sram" or "tcm"."""
+        """The kind of memory that its parts lie in: "hbm", "sram", "tcm" or "far"."""
         return self.allocation.space
 
     @property

@@ -64,7 +64,8 @@ class TensorFactory:
         """A tensor without contents.
 
         `space` is the memory of each PE that holds a part: "hbm", its slice; "tcm", its TCM, of which kernels then have
-        less; or "sram", its cube's, which all PEs of the cube share.
+        less; "sram", its cube's, which all PEs of the cube share;
+        or "far", memory behind a link (`system.far_memory`), which all PEs of the SIP share.
         """
         return self._create(_shape(size), self._dtype(dtype), None, **where)
 

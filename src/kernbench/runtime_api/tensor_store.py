@@ -63,7 +63,7 @@ class TensorStore:
         self._spec = queue.engine.graph.spec
         engine = queue.engine
         ranges = engine.logical_ranges if self._spec.system.address_model == "la" else None
-        self.memory = DeviceMemory(self._spec, engine.pe_memory, engine.cube_memory, ranges)
+        self.memory = DeviceMemory(self._spec, engine.pe_memory, engine.cube_memory, engine.far_memory, ranges)
         self._resources: dict[int, _Resources] = {}  # by tensor number
         self._dropped: list[int] = []  # numbers of tensors without references
         self._count = 0
@@ -90,10 +90,14 @@ class TensorStore:
         self.tidy()
         placed = shape if shape and 0 not in shape else (1,)
         space = given_space or self.memory.home
-        _check_space(space, policy, self.memory.home, written=contents is not None)
-        is_per_pe = space != "sram" or not (policy.pe == "replicate" or policy.num_pes == 1)
+        _check_space(space, policy, self.memory, written=contents is not None)
+        is_per_pe = space not in ("sram", "far") or not (policy.pe == "replicate" or policy.num_pes == 1)
+        parts = policy
+        if not is_per_pe:  # all PEs of a cube share its SRAM, and all cubes of a SIP its far memory
+            is_one = space == "far" and policy.cube == "replicate"
+            parts = replace(policy, pe="replicate", num_pes=1, num_cubes=1 if is_one else policy.num_cubes)
         placement = resolve_dp_policy(
-            policy if is_per_pe else replace(policy, pe="replicate", num_pes=1),  # all PEs of a cube share its SRAM
+            parts,
             shape=placed,
             itemsize=element.itemsize,
             num_pe=self._spec.cube.n_pes,
@@ -289,9 +293,12 @@ class TensorStore:
         return handles
 
 
-def _check_space(space: Space, policy: DPPolicy, home: Space, *, written: bool) -> None:
-    if space not in ("hbm", "sram", "tcm"):
-        raise UsageError(f"space is {space!r}", hint="use 'hbm', 'sram' or 'tcm'")
+def _check_space(space: Space, policy: DPPolicy, memory: DeviceMemory, *, written: bool) -> None:
+    home = memory.home
+    if space not in ("hbm", "sram", "tcm", "far"):
+        raise UsageError(f"space is {space!r}", hint="use 'hbm', 'sram', 'tcm' or 'far'")
+    if space == "far" and not memory.has_far:
+        raise UsageError("a tensor in far memory, and this machine has none", hint="describe system.far_memory")
     if space == "hbm" and home != "hbm":
         raise UsageError("a tensor in HBM, and this machine has none", hint="leave space out for SRAM, or use 'tcm'")
     if space == "sram" and policy.pe != "replicate" and home == "hbm":

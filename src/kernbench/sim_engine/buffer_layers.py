@@ -18,7 +18,7 @@ from kernbench.topology.graph import Node, TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.topology.spec_fabric import FabricSpec
 
-MEMORIES = frozenset({"hbm_ctrl", "sram", "pe_tcm"})
+MEMORIES = frozenset({"hbm_ctrl", "sram", "pe_tcm", "far_memory"})
 Key = tuple[bool, int, int]  # whether it comes from a memory, source die, destination die
 
 
@@ -104,7 +104,7 @@ def _paths_between_sips(
     system = graph.spec.system
     is_uniform = system.sips.links is None and not system.switch_levels
     sips = range(min(system.sips.count, 2) if is_uniform else system.sips.count)
-    end = memories[0].id.removeprefix("sip0")
+    end = next(memory.id for memory in memories if memory.kind != "far_memory").removeprefix("sip0")
     for sip in sips[1:]:
         for node in nodes:
             if node.kind == "pe_dma":

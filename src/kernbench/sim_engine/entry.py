@@ -84,13 +84,17 @@ def _memory_at(wiring: Wiring, pa: int, nbytes: int) -> tuple[str, PhysAddr]:
 
 
 def _check_tag(graph: TopologyGraph, wiring: Wiring, node: str, address: PhysAddr, tag: tuple[int, int, int]) -> None:
-    """The tag of a host request names the place that its address is in; SRAM belongs to every PE of its cube."""
+    """The tag of a host request names the place that its address is in; SRAM belongs to every PE of its cube,
+    far memory to every PE of its SIP.
+    """
     place = graph.node(node).place
     owner = place.pe
     if address.hbm_offset is not None:
         place = Place(address.sip_id, address.die_id)  # a stack belongs to several cubes
         owner = address.hbm_offset // wiring.sizes.of_cube(place.sip, place.cube).hbm_slice_bytes
     sip, cube, pe = tag
+    if address.far_offset is not None:  # that of a SIP belongs to all of its cubes
+        place = Place(address.sip_id, cube if cube < wiring.sizes.n_cubes else -1)
     if (sip, cube) == (place.sip, place.cube) and (pe == owner if owner >= 0 else pe < wiring.sizes.n_pes):
         return
     where = f"sip {place.sip}, cube {place.cube}" + (f", pe {owner}" if owner >= 0 else "")
@@ -101,7 +105,7 @@ def _check_tag(graph: TopologyGraph, wiring: Wiring, node: str, address: PhysAdd
 
 
 def _check_kind(node_kind: str, address: PhysAddr, wanted: str) -> None:
-    kind = {"hbm_ctrl": "HBM", "pe_tcm": "TCM", "sram": "SRAM"}[node_kind]
+    kind = {"hbm_ctrl": "HBM", "pe_tcm": "TCM", "sram": "SRAM", "far_memory": "FAR"}[node_kind]
     if wanted not in ("AUTO", kind):
         raise MessageError(
             f"the request is for {wanted}, but its address {address} is in {kind}",
@@ -111,6 +115,8 @@ def _check_kind(node_kind: str, address: PhysAddr, wanted: str) -> None:
 
 def _nearest_endpoint(graph: TopologyGraph, wiring: Wiring, memory: str, address: PhysAddr) -> str:
     place, router = graph.node(memory).place, wiring.router
+    if place.sip < 0:  # far memory at a switch: the SIP whose part it is
+        place = Place(address.sip_id)
     if place.pe >= 0:
         raise MessageError(
             f"{address} is inside a PE, where host traffic does not go",

@@ -1,4 +1,4 @@
-"""How many bytes HBM has moved, in whole bursts: on a SIP, and for a block that asked for them.
+"""How many bytes HBM and far memory have moved, in whole bursts: on a SIP, and for a block that asked for them.
 
 The fabric counts what it moves by its two ends, so what a block reads and writes is known without a look at any single
 transfer. Bytes that stop on their way, as those between SIPs do at the PCIe endpoints, travel in several legs of which
@@ -8,6 +8,7 @@ only one touches the memory; they are counted here, packet by packet, as they en
 from __future__ import annotations
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
+from kernbench.common.ids import memory_kind
 from kernbench.components.base import Packet
 from kernbench.sim_engine.fabric import Fabric
 from kernbench.topology.graph import TopologyGraph
@@ -18,16 +19,21 @@ class HbmTraffic:
 
     def __init__(self, graph: TopologyGraph, fabric: Fabric, controllers: frozenset[str]) -> None:
         self._fabric = fabric
-        self._sip_of = {node: graph.node(node).place.sip for node in sorted(controllers)}
-        self._far: dict[str, dict[str, ChannelTraffic]] = {}  # in several legs: by block and controller
+        self._sip_of = {node: graph.node(node).place.sip for node in sorted(controllers) if memory_kind(node) == "hbm"}
+        self._far_nodes = [node for node in sorted(controllers) if memory_kind(node) == "far"]
+        self._in_legs: dict[str, dict[str, ChannelTraffic]] = {}  # in several legs: by block and controller
 
     def on_sip(self, sip: int) -> int:
         """What the channels of a SIP have been given to move, for all blocks together."""
         return sum(self._fabric.channel_bytes(node) for node, at in self._sip_of.items() if at == sip)
 
+    def far_bytes(self) -> int:
+        """What the channels of far memory have been given to move."""
+        return sum(map(self._fabric.channel_bytes, self._far_nodes))
+
     def by(self, node: str) -> dict[str, ChannelTraffic]:
         """What a block has moved, by controller of the memory; of transfers that are done."""
-        moved = dict(self._far.get(node, ()))
+        moved = dict(self._in_legs.get(node, ()))
         names = self._fabric.network.names
         for memory, use in self._fabric.traffic_by(node).items():
             controller = str(names[memory])
@@ -46,5 +52,5 @@ class HbmTraffic:
         use = ChannelTraffic(burst_bytes, written_bytes=nbytes)
         if packet.is_reply:
             block, memory, use = memory, block, ChannelTraffic(burst_bytes, read_bytes=nbytes)
-        moved = self._far.setdefault(block, {})
+        moved = self._in_legs.setdefault(block, {})
         moved[memory] = moved.get(memory, NO_TRAFFIC).plus(use)

@@ -34,7 +34,7 @@ def interleaving(
     graph: TopologyGraph, router: PathRouter, with_channels: Container[str], path: Path
 ) -> Interleaving | None:
     """How the memory at the end of a path is interleaved; None where there is one path to all of it."""
-    if path[-1] not in with_channels:
+    if path[-1] not in with_channels or graph.node(path[-1]).kind != "hbm_ctrl":
         return None
     if graph.spec.sip.hbm_stacks is not None:
         stacks = StackInterleaving(graph, router, path)

@@ -23,7 +23,13 @@ from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.memory_port import Listener, MemoryPort
 from kernbench.components.replays import LaunchReplayer
 from kernbench.components.table import make_component
-from kernbench.policy.address.allocator import CubeSramAllocator, PEMemAllocator, TcmLease, TcmRingAllocator
+from kernbench.policy.address.allocator import (
+    CubeSramAllocator,
+    FarMemoryAllocator,
+    PEMemAllocator,
+    TcmLease,
+    TcmRingAllocator,
+)
 from kernbench.policy.address.la_allocator import LogicalAllocator
 from kernbench.sim_engine.blank_memory import BlankMemory
 from kernbench.sim_engine.communication_tcm import CommunicationTcm
@@ -86,6 +92,7 @@ class Machine:
         self._leases: set[tuple[int, int, int]] = set()  # PEs whose kernel leases all TCM, before an allocator exists
         self._communication_tcm = CommunicationTcm(wiring.sizes, self.pe_memory)
         self._cube_memories: dict[tuple[int, int], CubeSramAllocator] = {}
+        self._far_memories: dict[int, FarMemoryAllocator] = {}
         self._ports: dict[tuple[str, ...], MemoryPort] = {}
         self._interleavings: dict[tuple[str, ...], Interleaving | None] = {}
         self._sequences: dict[str, Iterator[int]] = {}  # sequence numbers by injecting node
@@ -231,6 +238,13 @@ class Machine:
         found = self._cube_memories.get((sip, cube))
         if found is None:
             found = self._cube_memories[sip, cube] = CubeSramAllocator(sip, cube, self._wiring.sizes)
+        return found
+
+    def far_memory(self, sip: int) -> FarMemoryAllocator:
+        """The one allocator of a SIP's part of far memory, made when it is first needed."""
+        found = self._far_memories.get(sip)
+        if found is None:
+            found = self._far_memories[sip] = FarMemoryAllocator(sip, self._wiring.sizes)
         return found
 
     @cached_property
@@ -410,6 +424,11 @@ class Machine:
         """What the HBM channels of a SIP have moved, in whole bursts."""
         self.interrupt_replays()
         return self._hbm_traffic.on_sip(sip)
+
+    def far_bytes(self) -> int:
+        """What the channels of far memory have moved, in whole bursts."""
+        self.interrupt_replays()
+        return self._hbm_traffic.far_bytes()
 
     def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """What a block has moved to and from HBM, by controller; of transfers that are done."""

@@ -12,13 +12,14 @@ from math import isclose, prod
 from kernbench.common.address_layout import layout_of
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import AddressError
-from kernbench.common.units import is_power_of_two
+from kernbench.common.units import GIB, is_power_of_two
 from kernbench.topology.attrs import ARRAY_FACTORS, impl_fault, read_attrs
 from kernbench.topology.check_links import check_links
 from kernbench.topology.check_network import check_buffers
 from kernbench.topology.check_stacks import check_stacks
 from kernbench.topology.cube_types import check_types, of_type, variants
 from kernbench.topology.declarations import check_ops, check_part, is_part_name
+from kernbench.topology.far_memory import check_far_memory
 from kernbench.topology.faults import Finding
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
@@ -50,6 +51,7 @@ def _check_all(spec: MachineSpec) -> list[Finding]:
         *check_links(spec),
         *check_switches(spec),
         *check_stacks(spec),
+        *check_far_memory(spec),
         *_check_cube_mesh(spec),
         *_check_io_chiplets(spec),
         *_check_pe_layout(spec),
@@ -71,10 +73,11 @@ def _check_all(spec: MachineSpec) -> list[Finding]:
 def _check_coefficients(spec: MachineSpec) -> Iterator[Finding]:
     """Coefficients must name existing element types and kinds of block."""
     energy, dtypes, kinds = spec.energy, [t.name for t in DTYPES], [kind for _, kind, _ in spec.components()]
+    powered = [*kinds, *(["far_memory"] if spec.system.far_memory is not None else [])]
     named = (
         ("energy.pj_per_mac", energy.pj_per_mac, "element type", dtypes),
         ("energy.pj_per_vector_op", energy.pj_per_vector_op, "element type", dtypes),
-        ("energy.static_w", energy.static_w, "kind of block", kinds),
+        ("energy.static_w", energy.static_w, "kind of block", powered),
         ("area.mm2", spec.area.mm2, "kind of block", kinds),
     )
     for path, given, meaning, known in named:
@@ -212,6 +215,7 @@ _NUMBERED = {  # key of system.address_map -> what has to fit its field, and the
     "hbm_bits": ("{hbm_gb} GB of HBM per cube", (f"{_MEMORY}.hbm_total_gb_per_cube",)),
     "sram_bits": ("{sram_mb:g} MB of SRAM per cube", (f"{_MEMORY}.sram_mb_per_cube",)),
     "tcm_bits": ("{tcm_mb:g} MB of TCM per PE", (f"{_MEMORY}.tcm_mb_per_pe",)),
+    "chiplet_bits": ("{far_gb:g} GB of far memory per SIP", ("system.far_memory",)),
 }
 
 
@@ -219,7 +223,7 @@ def _check_address_map(spec: MachineSpec) -> Iterator[Finding]:
     """Every count and size fits the field that is given for it, and all fields together fit an address."""
     key, memory = "system.address_map", spec.cube.memory_map
     sizes = {"n_sips": spec.n_sips, "n_cubes": spec.sip.n_cubes, "n_pes": spec.cube.n_pes}
-    sizes |= {"hbm_gb": memory.hbm_total_gb_per_cube}
+    sizes |= {"hbm_gb": memory.hbm_total_gb_per_cube, "far_gb": spec.system.far_bytes_per_sip // GIB}
     per_unit = {"sram_mb": memory.sram_mb_per_cube, "tcm_mb": memory.tcm_mb_per_pe}
     for name, needed in spec.needed_bits.items():
         given = getattr(spec.system.address_map, name)

@@ -14,6 +14,7 @@ from kernbench.common.impls import BUILTIN
 from kernbench.topology.build_cube import cube_template
 from kernbench.topology.build_sip import add_sip, io_template
 from kernbench.topology.build_stacks import add_stacks
+from kernbench.topology.far_memory import add_far_memories, far_chiplet, far_part
 from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph
 from kernbench.topology.layers import Overrides, Source
 from kernbench.topology.load import check_spec, load_network, load_spec
@@ -23,6 +24,7 @@ from kernbench.topology.ports import Chiplet, resolve_chiplets
 from kernbench.topology.sip_links import direct_links
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import LinkSpec
+from kernbench.topology.spec_far import AT_SIP
 from kernbench.topology.switches import level_switches, switch_of_level, switches_above
 from kernbench.topology.template import component_data
 
@@ -72,6 +74,12 @@ def _built(spec: MachineSpec) -> TopologyGraph:
         (chiplet, io_template(spec.io_chiplet, chiplet, sips if chiplet is resolved[0] else None))
         for chiplet in resolved
     )
+    far = spec.system.far_memory
+    for chiplet, template in chiplets:
+        if far is not None and far.at == AT_SIP and chiplet.id == far_chiplet(spec):
+            me, at = IoId(0, chiplet.id), (3 * spec.io_chiplet.size_mm.w / 4, 0.0)  # beside the PCIe endpoint
+            template.add(me.far_memory(), far_part(far, spec.system.flit_bytes), at)
+            template.link(me.io_noc(), me.far_memory(), EdgeKind.FAR_LINK, far.bw_gbs, far.distance_mm)
     _add_tray(spec, nodes, edges)
     for sip in range(spec.n_sips):
         add_sip(spec, sip, cubes, chiplets, nodes, edges)
@@ -90,6 +98,7 @@ def _add_tray(spec: MachineSpec, nodes: dict[str, Node], edges: list[Edge]) -> N
         part = component_data(switch_of_level(spec.system, switch.level))
         nodes[switch.name] = Node(switch.name, part.kind, part.impl, part.attrs, 0.0, 0.0, Place())
         _pcie(switch.above, switch.name, switch.level, edges)
+    add_far_memories(spec.system, nodes, edges)
 
 
 def _join_sips(spec: MachineSpec, chiplets: tuple[Chiplet, ...], edges: list[Edge]) -> None:

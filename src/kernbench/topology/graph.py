@@ -44,9 +44,11 @@ class EdgeKind(StrEnum):
     CUBE_TO_IO = "cube_to_io"
     PCIE = "pcie"
     SIP_LINK = "sip_link"
+    FAR_LINK = "far_link"
 
 
-FRAMED_KINDS = frozenset({EdgeKind.SIP_LINK, EdgeKind.PCIE, EdgeKind.UCIE_MESH})  # on which packets may be given
+# Links on which packets may be given.
+FRAMED_KINDS = frozenset({EdgeKind.SIP_LINK, EdgeKind.PCIE, EdgeKind.UCIE_MESH, EdgeKind.FAR_LINK})
 
 UCIE_KINDS = frozenset(
     {
@@ -128,6 +130,8 @@ class TopologyGraph:
         system = self.spec.system
         if edge.kind is EdgeKind.SIP_LINK:
             return system.sips.links.framing if system.sips.links is not None else None
+        if edge.kind is EdgeKind.FAR_LINK:
+            return system.far_memory.framing if system.far_memory is not None else None
         if edge.kind is EdgeKind.PCIE:
             return self._pcie_link(edge).framing
         return self.spec.sip.links.cube_to_cube.framing if edge.kind is EdgeKind.UCIE_MESH else None

@@ -38,6 +38,8 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
             del values["fabric"]
     if spec.address_widths == RECORD_LAYOUT.widths:
         del values["system"]["address_map"]
+    elif spec.system.address_map.chiplet_bits is None:
+        del values["system"]["address_map"]["chiplet_bits"]
     if spec.cube.pe_layout.rows_per_corner == 1:
         del values["cube"]["pe_layout"]["rows_per_corner"]
     if spec.hbm == HbmSpec():
@@ -61,6 +63,10 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
             del part[key]
     if spec.sip.hbm_stacks is None:
         del values["sip"]["hbm_stacks"]  # as before there were stacks
+    if spec.energy.pj_per_byte.far is None:
+        del values["energy"]["pj_per_byte"]["far"]
+    if spec.system.far_memory is None:
+        del values["system"]["far_memory"]  # as before there was far memory
     if not spec.system.switch_levels:
         del values["system"]["switch_levels"]  # as before there were levels of switches
     if not spec.system.sips.types:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
-from kernbench.common.address_layout import LEAST_CUBE_BITS, AddressLayout, FieldWidths, bits_for, layout_of
+from kernbench.common.address_layout import LEAST_CUBE_BITS, UAL_BASE, AddressLayout, FieldWidths, bits_for, layout_of
 from kernbench.topology.readers import choice, number, power_of_two, text, whole
 from kernbench.topology.record import Loc, Problem, Record
 from kernbench.topology.spec_base import (
     MAX_CUBES_PER_SIP,
     MAX_SIPS,
+    AddressMapSpec,
     ComponentSpec,
     Connections,
     Gbs,
@@ -29,6 +30,7 @@ from kernbench.topology.spec_base import (
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 from kernbench.topology.spec_energy import AreaSpec, CostSpec, EnergySpec, LimitsSpec, PowerSpec
 from kernbench.topology.spec_fabric import FabricSpec
+from kernbench.topology.spec_far import AT_TOP, FarMemorySpec
 from kernbench.topology.spec_hbm import HbmSpec
 from kernbench.topology.spec_stacks import HbmStacksSpec, share_of
 
@@ -99,17 +101,6 @@ class SwitchLevelSpec(LinkSpec):
     switch: ComponentSpec | None = None
 
 
-class AddressMapSpec(Record):
-    """Bits of the fields of a physical address; null: as many as the machine needs, at least the record's."""
-
-    sip_bits: Annotated[int, whole(1, 16)] | None = None
-    cube_bits: Annotated[int, whole(LEAST_CUBE_BITS, 16)] | None = None
-    pe_bits: Annotated[int, whole(1, 8)] | None = None
-    hbm_bits: Annotated[int, whole(20, 48)] | None = None
-    sram_bits: Annotated[int, whole(10, 40)] | None = None
-    tcm_bits: Annotated[int, whole(10, 40)] | None = None
-
-
 class SystemSpec(Record):
     name: Name
     ns_per_mm: Annotated[float, number(0.0, 1e3)]
@@ -121,6 +112,20 @@ class SystemSpec(Record):
     switch: ComponentSpec
     switch_levels: Mapping[str, SwitchLevelSpec] = MappingProxyType({})
     links: SystemLinks
+    far_memory: FarMemorySpec | None = None
+
+    @property
+    def n_far_memories(self) -> int:
+        """How many nodes of far memory the machine has: one at each SIP, or at each switch of a level."""
+        if self.far_memory is None or self.far_memory.at == AT_TOP:
+            return 0 if self.far_memory is None else 1
+        level = self.switch_levels.get(self.far_memory.at)
+        return self.sips.count if level is None else level.count
+
+    @property
+    def far_bytes_per_sip(self) -> int:
+        far = self.far_memory
+        return 0 if far is None else far.bytes_per_sip(self.n_far_memories, self.sips.count)
 
     @property
     def has_mmu(self) -> bool:
@@ -362,6 +367,7 @@ class MachineSpec(Record):
             "hbm_bits": bits_for(max(cube.hbm_bytes for cube in cubes)),
             "sram_bits": bits_for(max(cube.sram_bytes for cube in cubes)),
             "tcm_bits": bits_for(max(cube.tcm_bytes for cube in cubes)),
+            "chiplet_bits": bits_for(UAL_BASE + self.system.far_bytes_per_sip),
         }
 
     @property

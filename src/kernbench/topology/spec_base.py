@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal
 
+from kernbench.common.address_layout import LEAST_CHIPLET_BITS, LEAST_CUBE_BITS
 from kernbench.common.framing import Framing
 from kernbench.topology.readers import Scalar, choice, number, read_scalar, text, whole
 from kernbench.topology.record import Read, Record
@@ -72,3 +73,15 @@ class ComponentSpec(Record):
         """A numeric attr of a checked description; NaN if it is not a number."""
         value = self.attrs[name]
         return float(value) if isinstance(value, int | float) else math.nan
+
+
+class AddressMapSpec(Record):
+    """Bits of the fields of a physical address; null: as many as the machine needs, at least the record's."""
+
+    sip_bits: Annotated[int, whole(1, 16)] | None = None
+    cube_bits: Annotated[int, whole(LEAST_CUBE_BITS, 16)] | None = None
+    pe_bits: Annotated[int, whole(1, 8)] | None = None
+    hbm_bits: Annotated[int, whole(20, 48)] | None = None
+    sram_bits: Annotated[int, whole(10, 40)] | None = None
+    tcm_bits: Annotated[int, whole(10, 40)] | None = None
+    chiplet_bits: Annotated[int, whole(LEAST_CHIPLET_BITS, 54)] | None = None

@@ -16,7 +16,7 @@ SquareMm = Annotated[float, number(0.0, 1e6)]
 
 
 class PjPerByte(Record):
-    """Energy per byte and link traversed (noc, ucie, pcie), and per byte read or written (hbm, sram, tcm)."""
+    """Energy per byte and link traversed (noc, ucie, pcie), and per byte read or written (hbm, sram, tcm, far)."""
 
     noc: Picojoules | None
     ucie: Picojoules | None
@@ -24,6 +24,7 @@ class PjPerByte(Record):
     hbm: Picojoules | None
     sram: Picojoules | None
     tcm: Picojoules | None
+    far: Picojoules | None = None
 
 
 class EnergySpec(Record):

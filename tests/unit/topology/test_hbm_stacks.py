@@ -10,8 +10,9 @@ from kernbench.common.errors import TopologyError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.report.diagrams import machine_views
 from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.memory_times import memories_gbs
 from kernbench.report.price import price_of
-from kernbench.report.roofline import memories_gbs, peak_of
+from kernbench.report.roofline import peak_of
 from kernbench.topology import load_topology
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash

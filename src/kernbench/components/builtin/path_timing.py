@@ -26,7 +26,7 @@ def path_timing(ctx: Context, path: tuple[str, ...], request_ns: float) -> PathT
     crossing_ns = sum(transfer_ns(flit_bytes, gbs) for gbs in widths) - transfer_ns(flit_bytes, narrowest)
     latency_ns = request_ns + ctx.latency_ns(path) + ctx.latency_ns(path[::-1]) + crossing_ns
     memory = ctx.graph.node(path[-1])
-    if memory.kind == "hbm_ctrl":
+    if "num_pcs" in memory.attrs:
         channels, channel_gbs = int(memory.attrs["num_pcs"]), float(memory.attrs["pc_bw_gbs"])
         burst_bytes = int(memory.attrs["burst_bytes"])
         round_ns = burst_ns(channels, burst_bytes, channel_gbs)

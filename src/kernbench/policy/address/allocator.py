@@ -1,4 +1,4 @@
-"""Allocators of physical memory: one for each PE's HBM slice and TCM, and one for each cube's SRAM.
+"""Allocators of physical memory: one for each PE's HBM slice and TCM, for each cube's SRAM, for each SIP's far memory.
 
 One allocator manages a PE's TCM for host and kernels: host allocations stay, and a kernel leases the largest free block
 for as long as it runs. `TcmRingAllocator` subdivides a block that the host has allocated. Allocators return full
@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kernbench.common.address_layout import RECORD_LAYOUT, AddressLayout
+from kernbench.common.address_layout import RECORD_LAYOUT, UAL_BASE, AddressLayout
 from kernbench.common.errors import AllocationError
-from kernbench.common.ids import CubeId, PeId
+from kernbench.common.ids import CubeId, PeId, SipId
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.free_list import FreeList
 from kernbench.policy.address.phyaddr import McpuSubUnit, PeSubUnit, PhysAddr, UnitType
 
-__all__ = ["AddressConfig", "CubeSramAllocator", "FreeList", "PEMemAllocator", "TcmLease", "TcmRingAllocator"]
+__all__ = [
+    "AddressConfig",
+    "CubeSramAllocator",
+    "FarMemoryAllocator",
+    "FreeList",
+    "PEMemAllocator",
+    "TcmLease",
+    "TcmRingAllocator",
+]
 
 
 LEASE_ALIGN_BYTES = 16  # alignment of a lease, equal to the alignment of tensors in kernels
@@ -135,6 +143,28 @@ class CubeSramAllocator:
         if not mine or addr.unit_type is not UnitType.SRAM or addr.sub_offset is None:
             raise _foreign(addr, self.sram)
         self.sram.free(addr.sub_offset, nbytes)
+
+
+class FarMemoryAllocator:
+    """One SIP's part of far memory."""
+
+    def __init__(self, sip_id: int, cfg: AddressConfig) -> None:
+        self.sip_id, self.cfg = sip_id, cfg
+        self.far = FreeList(cfg.far_bytes_per_sip, name=f"{SipId(sip_id)} far memory")
+
+    def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
+        """`nbytes` of this SIP's part."""
+        return self.address(self.far.alloc(nbytes, align))
+
+    def address(self, offset: int) -> PhysAddr:
+        """A byte of this SIP's part."""
+        return PhysAddr.ual_addr(self.sip_id, self.cfg.far_die, UAL_BASE + offset, self.cfg.layout)
+
+    def free(self, addr: PhysAddr, nbytes: int) -> None:
+        """Give back what `alloc` returned."""
+        if addr.far_offset is None or (addr.sip_id, addr.die_id) != (self.sip_id, self.cfg.far_die):
+            raise _foreign(addr, self.far)
+        self.far.free(addr.far_offset, nbytes)
 
 
 def _tcm_offset(addr: PhysAddr, pe: tuple[int, int, int], memory: FreeList) -> int:

@@ -17,12 +17,14 @@ from kernbench.common.address_layout import (
     MCPU_BUDGET_BYTES,
     N_IO_DIES,
     RECORD_LAYOUT,
+    UAL_BASE,
     AddressLayout,
 )
 from kernbench.common.errors import AddressError
 from kernbench.common.frozen import frozen
 from kernbench.common.units import format_bytes
 from kernbench.policy.address.phyaddr import PeSubUnit, PhysAddr, UnitType
+from kernbench.topology.far_memory import far_index
 
 if TYPE_CHECKING:
     from kernbench.topology.spec import MachineSpec
@@ -41,6 +43,8 @@ class AddressConfig:
     sram_bytes_per_cube: int
     tcm_bytes_per_pe: int
     tcm_scheduler_reserved_bytes: int
+    far_bytes_per_sip: int = 0
+    far_die: int = 0  # whose window it is in
     layout: AddressLayout = RECORD_LAYOUT
     others: Mapping[tuple[int, int], AddressConfig] = field(default_factory=dict, hash=False)  # where cubes have others
 
@@ -55,6 +59,7 @@ class AddressConfig:
             ("sram_bytes_per_cube", 0, layout.sram_bytes),
             ("tcm_bytes_per_pe", 0, layout.pe_budget_bytes[PeSubUnit.PE_TCM]),
             ("tcm_scheduler_reserved_bytes", 0, self.tcm_bytes_per_pe),
+            ("far_bytes_per_sip", 0, layout.chiplet_bytes - UAL_BASE),
         ):
             value = getattr(self, name)
             if not least <= value <= most:
@@ -100,6 +105,8 @@ class AddressConfig:
             sram_bytes_per_cube=cube.sram_bytes,
             tcm_bytes_per_pe=cube.tcm_bytes,
             tcm_scheduler_reserved_bytes=cube.tcm_reserved_bytes,
+            far_bytes_per_sip=spec.system.far_bytes_per_sip,
+            far_die=0 if spec.system.far_memory is None else spec.address_layout.first_io_die + far_index(spec),
             layout=spec.address_layout,
             others=others,
         )
@@ -136,9 +143,12 @@ class AddressConfig:
         if addr.hbm_offset is not None:
             owner, start = divmod(addr.hbm_offset, self.hbm_slice_bytes)
             return start, self.hbm_slice_bytes, f"HBM slice {owner}"
+        if addr.far_offset is not None:
+            if addr.die_id != self.far_die or not self.far_bytes_per_sip:
+                raise AddressError(f"{addr} is in no far memory", hint="system.far_memory describes it")
+            return addr.far_offset, self.far_bytes_per_sip, "the SIP's far memory"
         offset, unit = addr.sub_offset, addr.sub_unit
-        if offset is None:
-            raise AddressError(f"{addr} is in the UAL region", hint="no machine implements memory there yet")
+        assert offset is not None, "what is neither HBM nor far memory has a unit"
         if unit is None:
             return offset, self.sram_bytes_per_cube, "the SRAM"
         if unit is PeSubUnit.PE_TCM:

@@ -21,7 +21,6 @@ from enum import Enum, IntEnum
 from typing import Literal
 
 from kernbench.common.address_layout import (
-    CHIPLET_BITS,
     IO_SUB_UNIT_SHIFT,
     IOCPU_BUDGET_BYTES,
     MCPU_BUDGET_BYTES,
@@ -30,7 +29,7 @@ from kernbench.common.address_layout import (
     PE_SUB_UNIT_BITS,
     RECORD_LAYOUT,
     RESOURCE_BITS,
-    UAL_SHIFT,
+    UAL_BASE,
     AddressLayout,
 )
 from kernbench.common.errors import AddressError
@@ -38,7 +37,7 @@ from kernbench.common.frozen import frozen
 from kernbench.common.ids import CubeId, PeId, SipId
 from kernbench.common.units import format_bytes
 
-IO_SLOT_BYTES, UAL_BASE, CHIPLET_WINDOW_BYTES = 1 << IO_SUB_UNIT_SHIFT, 1 << UAL_SHIFT, 1 << CHIPLET_BITS
+IO_SLOT_BYTES = 1 << IO_SUB_UNIT_SHIFT
 
 _RESOURCES = (1 << RESOURCE_BITS) - 1
 _PE_SUB_UNITS, _MCPU_SUB_UNITS = (1 << PE_SUB_UNIT_BITS) - 1, (1 << MCPU_SUB_UNIT_BITS) - 1
@@ -139,8 +138,8 @@ def _check(raw: int, layout: AddressLayout) -> None:
     if die < first_io:
         _check_cube(raw, layout)
     elif die < first_io + N_IO_DIES:
-        _zero(raw, layout.die_shift - 1, CHIPLET_BITS)
-        if raw & CHIPLET_WINDOW_BYTES - 1 < UAL_BASE:
+        _zero(raw, layout.die_shift - 1, layout.widths.chiplet_bits)
+        if raw & layout.chiplet_bytes - 1 < UAL_BASE:
             _budget(raw, "an IO_CPU", IOCPU_BUDGET_BYTES, raw >> IO_SUB_UNIT_SHIFT & 15, raw & IO_SLOT_BYTES - 1)
     else:
         raise AddressError(
@@ -245,7 +244,7 @@ class PhysAddr:
     @classmethod
     def ual_addr(cls, sip_id: int, die_id: int, chiplet_offset: int, layout: AddressLayout = RECORD_LAYOUT) -> PhysAddr:
         """A byte of an IO chiplet's UAL region, which starts at 2 GiB; `die_id` counts on from the cubes (16)."""
-        offset = _whole("chiplet_offset", chiplet_offset, UAL_BASE, CHIPLET_WINDOW_BYTES)
+        offset = _whole("chiplet_offset", chiplet_offset, UAL_BASE, layout.chiplet_bytes)
         return cls(_io_base(sip_id, die_id, layout) | offset, layout)
 
     # -- fields ----------------------------------------------------------------------------------------------------
@@ -262,7 +261,7 @@ class PhysAddr:
     def kind(self) -> AddressKind:
         if self.die_id < self.layout.n_cube_dies:
             return "hbm" if self.raw >> self.layout.hbm_shift & 1 else "pe_resource"
-        return "iocpu" if self.raw & CHIPLET_WINDOW_BYTES - 1 < UAL_BASE else "ual"
+        return "iocpu" if self.raw & self.layout.chiplet_bytes - 1 < UAL_BASE else "ual"
 
     @property
     def unit_type(self) -> UnitType | None:
@@ -297,8 +296,13 @@ class PhysAddr:
         return self.raw & self.layout.hbm_bytes - 1 if self.kind == "hbm" else None
 
     @property
+    def far_offset(self) -> int | None:
+        """The offset in the SIP's part of far memory."""
+        return (self.raw & self.layout.chiplet_bytes - 1) - UAL_BASE if self.kind == "ual" else None
+
+    @property
     def chiplet_offset(self) -> int | None:
-        return self.raw & CHIPLET_WINDOW_BYTES - 1 if self.die_id >= self.layout.first_io_die else None
+        return self.raw & self.layout.chiplet_bytes - 1 if self.die_id >= self.layout.first_io_die else None
 
     def __str__(self) -> str:
         if self.kind == "hbm":

@@ -10,6 +10,7 @@ from kernbench.common.errors import RoutingError
 from kernbench.common.ids import CubeId, IoId, PeId
 from kernbench.policy.address.capacity import AddressConfig
 from kernbench.policy.address.phyaddr import PhysAddr, UnitType
+from kernbench.topology.far_memory import far_base, far_node
 from kernbench.topology.graph import TopologyGraph
 
 
@@ -36,6 +37,8 @@ class AddressResolver:
             if not sizes.hbm_slice_bytes:
                 raise RoutingError(f"no node serves {addr}", hint="this machine has no HBM: use SRAM or TCM")
             return self.find_hbm_ctrl(addr.sip_id, addr.die_id, addr.hbm_offset // sizes.hbm_slice_bytes)
+        if addr.far_offset is not None:
+            return self.find_far_memory(addr)
         io = addr.die_id - self._sizes.layout.first_io_die
         if addr.kind == "iocpu" and io < len(self._io_names):
             return self.find_io_cpu(addr.sip_id, self._io_names[io])
@@ -45,14 +48,16 @@ class AddressResolver:
             return self.find_m_cpu(addr.sip_id, addr.die_id)
         if addr.pe_id is not None:
             return self._there(PeId(addr.sip_id, addr.die_id, addr.pe_id).part("pe_tcm"))
-        raise RoutingError(f"no node serves {addr}", hint="use an address in HBM, TCM, SRAM, an M_CPU or an IO_CPU")
+        raise RoutingError(f"no node serves {addr}", hint="use an address in a memory, an M_CPU or an IO_CPU")
 
     def local_address(self, addr: PhysAddr) -> int:
         """The address local to the memory that serves it: the offset in the HBM window, or in its unit; in the range of
-        all stacks, where cubes share them.
+        all stacks, where cubes share them, or in the node of far memory.
         """
         if addr.hbm_offset is not None and self._shares:
             return addr.die_id * self._graph.spec.cube.hbm_bytes + addr.hbm_offset
+        if addr.far_offset is not None:
+            return far_base(self._graph.spec, addr.sip_id) + addr.far_offset
         offset = addr.hbm_offset if addr.hbm_offset is not None else addr.sub_offset
         return offset if offset is not None else 0
 
@@ -68,6 +73,12 @@ class AddressResolver:
         if not self._sizes.hbm_slice_bytes:
             raise RoutingError("this machine has no HBM", hint="use SRAM or TCM")
         return self._there(self._graph.home_node(sip, cube, pe))
+
+    def find_far_memory(self, addr: PhysAddr) -> str:
+        """The node that has a byte of far memory; its address is in the window of one IO chiplet."""
+        if not self._sizes.far_bytes_per_sip or addr.die_id != self._sizes.far_die:
+            raise RoutingError(f"no node serves {addr}", hint="describe system.far_memory, and use its addresses")
+        return self._there(far_node(self._graph.spec, addr.sip_id))
 
     def find_pe_dma(self, sip: int, cube: int, pe: int) -> str:
         return self.find_pe_part(sip, cube, pe, "pe_dma")

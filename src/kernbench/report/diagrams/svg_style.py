@@ -48,6 +48,7 @@ _ROLES: Mapping[str, Role] = MappingProxyType(
         "pe_math": COMPUTE,
         "hbm_ctrl": MEMORY,
         "sram": MEMORY,
+        "far_memory": MEMORY,
         "pe_tcm": MEMORY,
         "noc_router": NETWORK,
         "channel_router": NETWORK,
@@ -109,6 +110,7 @@ _LINKS: Mapping[EdgeKind, LinkStyle] = MappingProxyType(
         EdgeKind.CUBE_TO_IO: LinkStyle("cube to IO chiplet (UCIe)", "#117733"),
         EdgeKind.PCIE: LinkStyle("PCIe", "#3b2e8c"),
         EdgeKind.SIP_LINK: LinkStyle("SIP to SIP", "#882255"),
+        EdgeKind.FAR_LINK: LinkStyle("link to far memory", "#7a4a2b", "6 2"),
     }
 )
 _INNER_CONTROL = LinkStyle("control", "#5d4b9c", "3 3")

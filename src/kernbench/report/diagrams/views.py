@@ -14,6 +14,12 @@ from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId, level_switch
 from kernbench.common.units import counted
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, cube_view
+from kernbench.report.diagrams.view_far import (
+    far_at_chiplet,
+    far_chiplet_edges,
+    far_switch_edges,
+    with_far_at_switches,
+)
 from kernbench.report.diagrams.view_pe import PE_OUTLINE, pe_view
 from kernbench.topology.graph import EdgeKind
 from kernbench.topology.mesh import build_mesh
@@ -81,7 +87,7 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
         ViewNode(HOST, "host", "host", "", gap + host_w / 2, middle, host_w, box_h),
         ViewNode(SWITCH, "switch", "switch", about, left + span / 2, middle, span, box_h),
     ]
-    nodes += _level_boxes(spec, left, middle, gap, pitch, box_h)
+    nodes = with_far_at_switches(spec, [*nodes, *_level_boxes(spec, left, middle, gap, pitch, box_h)])
     bottom = top + len(levels) * (box_h + gap) + box_h
     common = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
     types = {number: name for name, sips in spec.system.sips.types.items() for number in sips}
@@ -94,7 +100,7 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
         detail = f"{types[sip]}: {common}" if sip in types else common
         nodes.append(ViewNode(str(SipId(sip)), "sip", f"SIP {sip}", detail, x, y, sip_w_mm, sip_h_mm))
     host, ep = spec.system.links.host_to_switch, spec.system.links.io_ep_to_switch
-    edges = [ViewEdge(HOST, SWITCH, EdgeKind.PCIE, bandwidth_label(host.bw_gbs), host.bw_gbs)]
+    edges = [ViewEdge(HOST, SWITCH, EdgeKind.PCIE, bandwidth_label(host.bw_gbs), host.bw_gbs), *far_switch_edges(spec)]
     label = bandwidth_label(ep.bw_gbs) if n_chiplets == 1 else f"{n_chiplets} x {bandwidth_label(ep.bw_gbs)}"
     for switch in level_switches(spec.system):
         gbs = switch.level.bw_gbs
@@ -156,6 +162,7 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...], sip: int = 0) -> 
     cubes = tuple(boxes)
     boxes += _stack_boxes(spec, cubes)
     boxes += _chiplet_boxes(spec, chiplets, cubes, grid_w, grid_h) + _phy_boxes(spec, chiplets, cubes)
+    boxes += far_at_chiplet(spec, chiplets, boxes)
     margin = 2.0
     left = min(box.x_mm - box.w_mm / 2 for box in boxes) - margin
     top = min(box.y_mm - box.h_mm / 2 for box in boxes) - margin
@@ -209,7 +216,7 @@ def _sip_edges(spec: MachineSpec, chiplets: tuple[Chiplet, ...]) -> list[ViewEdg
             phy = me.io_ucie(port.phy)
             edges.append(ViewEdge(str(me), phy, EdgeKind.IO_INTERNAL, bandwidth_label(inside), inside))
             edges.append(ViewEdge(phy, cube, EdgeKind.IO_TO_CUBE, bandwidth_label(bw_gbs), bw_gbs))
-    return edges
+    return edges + far_chiplet_edges(spec)
 
 
 def _stack_boxes(spec: MachineSpec, cubes: tuple[ViewNode, ...]) -> list[ViewNode]:

@@ -56,7 +56,7 @@ from kernbench.report.runs.parts import TILE
 
 BARRIER: Final = "barrier"  # names of ops
 SEND: Final = "ipcq_send"
-AT_MEMORY: Final = ("hbm channel", "hbm port", "channel router", "sram port")
+AT_MEMORY: Final = ("hbm channel", "hbm port", "channel router", "sram port", "far link")
 COMPUTED: Final = (GEMM, MATH, FETCH_STORE)
 
 
@@ -270,6 +270,7 @@ HINTS: Final = {
     "hbm port": "spread the tensors over more HBM slices, or let PEs read different parts at a time",
     "channel router": "spread the accesses over more HBM channels, or the tensors over more slices",
     "sram port": "use TCM or HBM for what several PEs read at a time",
+    "far link": "keep what is read often in HBM, or load it earlier",
     "router": "place tensors nearer to the PEs that read them, or spread them over more slices",
     "pe port": "let fewer transfers of the PE overlap, or move fewer bytes",
     "ucie": "keep traffic within its cube, or spread it over more of the cube's sides",

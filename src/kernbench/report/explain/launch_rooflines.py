@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernbench.report.explain.tensor_use import tensor_uses
-from kernbench.report.roofline import cubes_of_pes, memories_gbs, peak_of
+from kernbench.report.memory_times import memories_gbs
+from kernbench.report.roofline import cubes_of_pes, peak_of
 from kernbench.report.runs.saved_run import SavedRun
 
 

@@ -16,6 +16,7 @@ from kernbench.report.explain.path import PathSegment, RunData, Scope
 from kernbench.report.runs.access_times import channels_at_once
 from kernbench.report.runs.parts import TILE, Floats, Ints
 
+MEMORY_PORTS = ("hbm port", "sram port", "far link")
 CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its own, where channels have routers
 
 
@@ -73,7 +74,7 @@ class Loads:
     def _of_one_memory(self) -> Floats:
         """By link: how long the bytes take of ops that access one memory, or none."""
         ops = self._run.ops
-        is_port = np.array([place.link_class in ("hbm port", "sram port") for place in self._run.places], bool)
+        is_port = np.array([place.link_class in MEMORY_PORTS for place in self._run.places], bool)
         row_of = np.repeat(np.arange(len(ops)), np.diff(ops.route.starts))
         ports = np.bincount(row_of, is_port[ops.route.values.astype(np.int64)], len(ops))
         return self._loads_of(self._own_rows[ports[self._own_rows] <= channels_at_once(self._run.graph)])

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import dtype_of
+from kernbench.common.ids import memory_kind
 from kernbench.report.explain.tensor_use import memories_of
 from kernbench.report.runs.saved_run import SavedRun
 
@@ -99,7 +100,7 @@ def _touched(run: SavedRun, params: list[dict[str, Any]]) -> dict[tuple[str, str
         part = int(ops.nbytes[row]) // len(memories)
         for number, memory in enumerate(memories):
             begin = address + number * part
-            key = ("hbm" if ".hbm_ctrl" in memory else "sram", ".".join(memory.split(".")[:2]))
+            key = (memory_kind(memory), ".".join(memory.split(".")[:2]))
             new = part - known.get((*key, begin), 0)
             if new > 0:
                 known[*key, begin] = part

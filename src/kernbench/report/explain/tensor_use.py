@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.ids import memory_kind
 from kernbench.report.explain.loads import CHANNEL_LINKS
 from kernbench.report.explain.path import RunData
 from kernbench.report.runs.parts import SavedPlace
@@ -82,7 +83,7 @@ def memories_of(places: Sequence[SavedPlace], route: NDArray[Any], is_read: bool
     """The memories of a route: several where an access was cut into pieces."""
     links = [places[int(place)] for place in route]
     nodes = [link.src for link in links] if is_read else [link.dst for link in links]
-    found = [node for node in nodes if ".hbm_ctrl" in node or node.endswith(".sram")]
+    found = [node for node in nodes if memory_kind(node) != "tcm"]
     return list(dict.fromkeys(found)) or [nodes[0] if is_read else nodes[-1]]
 
 

@@ -21,7 +21,7 @@ from kernbench.common.units import counted, format_bytes, format_ns
 from kernbench.report.explain.classes import ISSUE, LATENCY, QUEUE, TRANSFER
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finding import DISTANCE, MEMORY, SMALL_TRANSFERS, Finding
-from kernbench.report.explain.loads import Loads
+from kernbench.report.explain.loads import MEMORY_PORTS, Loads
 from kernbench.report.explain.path import RunData
 from kernbench.report.explain.path_text import lines_of, requesters_at
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
@@ -322,7 +322,7 @@ def memories_of(run: RunData, row: int) -> list[str]:
     kind = run.ops.kind[row]
     if kind not in "RW":
         return []
-    at_memory = [link for link in route_of(run, row) if link.link_class in ("hbm port", "sram port")]
+    at_memory = [link for link in route_of(run, row) if link.link_class in MEMORY_PORTS]
     return list(dict.fromkeys(link.src if kind == "R" else link.dst for link in at_memory))
 
 

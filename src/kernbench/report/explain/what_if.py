@@ -34,6 +34,7 @@ FAST_GBS = 1e6  # the largest value that a description may set
 FAST_PER_NS = 1e9
 FAST_GHZ = 1000.0
 SIP_LINK: Final = "sip_link"
+FAR: Final = "far_memory"
 _PE = "cube.pe_template.components"
 
 
@@ -130,6 +131,15 @@ TARGETS: Mapping[str, Target] = {
         links=("sip link",),
         nodes=("sip_port",),
     ),
+    FAR: Target(
+        {
+            "system.far_memory.bw_gbs": FAST_GBS,
+            "system.far_memory.channel_bw_gbs": FAST_GBS,
+            "system.far_memory.overhead_ns": 0.0,
+        },
+        links=("far link",),
+        nodes=("far_memory",),
+    ),
     "launch": Target(
         {
             "io_chiplet.components.io_cpu.attrs.overhead_ns": 0.0,
@@ -148,8 +158,10 @@ def free_folder(run: Path) -> Path:
 
 
 def targets_of(spec: MachineSpec) -> list[str]:
-    """The components of a machine that can be made free: few machines have direct links between SIPs."""
-    return [name for name in TARGETS if name != SIP_LINK or spec.system.sips.links is not None]
+    """The components of a machine that can be made free: few have direct links between SIPs, or far memory."""
+    system = spec.system
+    absent = {name for name, part in ((SIP_LINK, system.sips.links), (FAR, system.far_memory)) if part is None}
+    return [name for name in TARGETS if name not in absent]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,14 +34,17 @@ def is_of_channel(kind: EdgeKind) -> bool:
 
 
 def burst_ns(graph: TopologyGraph, memory: str, nbytes: int, runs: int) -> float:
-    """How long the bursts of some equal runs of bytes take over all channels of an HBM slice; 0 for other memories."""
-    spec = graph.cube_at(memory)
-    if graph.nodes[memory].kind != "hbm_ctrl":
+    """How long the bursts of some equal runs of bytes take over all channels of a memory; 0 where it has none."""
+    node = graph.nodes[memory]
+    if "num_pcs" not in node.attrs:
         return 0.0
-    each = -(-nbytes // runs)  # bytes per run
-    bursts = runs * -(-each // spec.hbm_burst_bytes)
-    rate = spec.hbm_channels_per_pe * spec.hbm_channel_peak_gbs
-    return bursts * spec.hbm_burst_bytes / rate
+    each, burst_bytes = -(-nbytes // runs), int(node.attrs["burst_bytes"])  # bytes per run
+    if node.kind == "far_memory":
+        rate = int(node.attrs["num_pcs"]) * float(node.attrs["pc_bw_gbs"])
+    else:
+        spec = graph.cube_at(memory)
+        rate = spec.hbm_channels_per_pe * spec.hbm_channel_peak_gbs
+    return runs * -(-each // burst_bytes) * burst_bytes / rate
 
 
 @frozen
@@ -105,6 +108,10 @@ class AccessTimes:
         if spec.system.address_model == "va":
             request_ns += parts.pe_mmu.number_attr("tlb_overhead_ns")
         latency_ns = request_ns + 2 * wires_ns + sum(nodes_ns[1:]) + sum(nodes_ns[:-1]) + flits_ns
+        far = spec.system.far_memory
+        if far is not None and graph.nodes[path[-1]].kind == "far_memory":
+            latency_ns += flit_bytes / far.channel_bw_gbs
+            narrowest = min(narrowest, far.gbs)
         if graph.nodes[path[-1]].kind == "hbm_ctrl":
             memory = graph.cube_at(path[-1])
             channels = memory.hbm_channels_per_pe

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from kernbench.common.commands import Space
 from kernbench.common.ids import CubeId
-from kernbench.common.messages import KernelLaunchMsg, TensorArg
+from kernbench.common.messages import KernelLaunchMsg, TensorArg, TensorShard
 from kernbench.common.units import on_grid
 from kernbench.report.link_classes import link_class
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, access_gbs, burst_ns
@@ -21,6 +22,7 @@ from kernbench.report.runs.op_table import LaunchIndex, Split, lane_of
 from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.place_table import HBM_CHANNEL
 from kernbench.runtime_api.bench_result import BenchResult
+from kernbench.topology.far_memory import far_node
 from kernbench.topology.graph import TopologyGraph
 
 ROUNDING_NS = 1.0  # a difference below this is rounding: a short last flit, a burst
@@ -98,7 +100,7 @@ class LiveRoutes:
     def _channels(self, memory: str) -> int | None:
         """The place of all channels of an HBM slice."""
         node = self._graph.nodes[memory]
-        if node.kind != "hbm_ctrl":
+        if "num_pcs" not in node.attrs:
             return None
         gbs = int(node.attrs["num_pcs"]) * float(node.attrs["pc_bw_gbs"])
         return self._place(memory, "", HBM_CHANNEL, gbs)
@@ -155,9 +157,14 @@ def _shards(arg: TensorArg, graph: TopologyGraph) -> dict[int, tuple[int, str]]:
     found = {}
     for shard in arg.shards:
         begin = shard.pa if arg.va_base is None else arg.va_base + shard.offset_bytes
-        cube = CubeId(shard.sip, shard.cube)
-        found[begin] = (begin + shard.nbytes, cube.sram() if arg.space == "sram" else graph.home_node(*shard.key))
+        found[begin] = (begin + shard.nbytes, _memory_of(shard, arg.space, graph))
     return found
+
+
+def _memory_of(shard: TensorShard, space: Space, graph: TopologyGraph) -> str:
+    if space == "far":
+        return far_node(graph.spec, shard.sip)
+    return CubeId(shard.sip, shard.cube).sram() if space == "sram" else graph.home_node(*shard.key)
 
 
 class _Homes(NamedTuple):

@@ -120,7 +120,7 @@ class ReplayedLaunch:
             pe=pe,
             start_ns=start_ns,
             end_ns=start_ns + result.end_ns - recording.began_ns,
-            hbm=tuple((shift.name(node), use) for node, use in result.hbm),
+            memories=tuple((shift.name(node), use) for node, use in result.memories),
             composites=tuple(_moved_use(use, shift) for use in result.composites),
             messages=_moved_traffic(result.messages, shift),
         )
