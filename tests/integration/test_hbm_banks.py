@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import kernbench
 from kernbench.common.errors import TopologyError
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import run_kernel
@@ -54,6 +55,15 @@ def test_a_read_takes_the_latency_of_its_bank(preset, bank_ns):
     banks = run_kernel(read, x, topology=machine(hbm__preset=preset)).time_ns
     # The host's write has left the row open: CL and the data, where a burst of 256 B at 32 GB/s takes 8.
     assert banks - flat == pytest.approx(bank_ns - 8, abs=1e-3)
+
+
+@pytest.mark.needs("n_to_one", reason="the model of banks takes accesses whole")
+def test_plain_simulation_is_the_same():
+    def bench(torch):
+        torch.launch("double", double, torch.full((64, 64), 2.0), out := torch.zeros(64, 64))
+        np.testing.assert_array_equal(out.numpy(), np.full((64, 64), 4.0))
+
+    assert kernbench.run(bench, machine(), check_fast=True).ok
 
 
 @pytest.mark.parametrize(

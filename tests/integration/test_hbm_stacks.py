@@ -13,13 +13,15 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.probes.probe import run_probe
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.wiring import wiring_of
+from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 
 # Both stacks at the router of PE 0, in the north-west corner; wires take no time.
 CORNER = [{"id": "s0", "side": "W", "at": 0.0}, {"id": "s1", "side": "N", "at": 0.0}]
 TWO: dict[str, Any] = {"places": CORNER, "gb": 16, "channels": 16, "channel_bw_gbs": 32.0, "link_bw_gbs": 512.0}
-N_TO_ONE = {"cube.memory_map.hbm_mapping_mode": "n_to_one"}  # stacks go together with no other mapping, nor with la
+N_TO_ONE = {"cube.memory_map.hbm_mapping_mode": "n_to_one"}  # stacks go together with no other mapping
 ONE_PE = {
     **N_TO_ONE,
     "system": {"sips": {"count": 1}, "ns_per_mm": 0.0, "address_model": "va"},
@@ -107,12 +109,28 @@ def add_one(source: Any, target: Any, tl: Any) -> None:
     tl.store(target.local, tl.load(source.local, source.local_shape) + 1.0)
 
 
-@pytest.mark.parametrize("model", ["va", "pa"])
-def test_kernels_and_collectives_are_right_and_fast_paths_change_nothing(model: str) -> None:
-    changes = ROW | {"system.address_model": model}
-    result = kernbench.run(program, overrides=changes, device="whole", check_fast=True)
+BUFFERS = {"fabric.buffers": {"slots": 4, "credit_ns": 8.0}}
+BANKS = {"hbm.model": "banks", "hbm.preset": "hbm2"}
+OWN = {**TWO, "places": [{"id": f"s{n}", "cube": n, "side": "S"} for n in range(3)], "shared_by": "cube"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"system.address_model": "va"},
+        {"system.address_model": "pa"},
+        {"system.address_model": "la"},
+        BUFFERS,
+        BANKS,
+        {**BUFFERS, **BANKS, "system.address_model": "la"},
+    ],
+    ids=["va", "pa", "la", "finite buffers", "banks", "all three"],
+)
+def test_kernels_and_collectives_are_right_and_fast_paths_change_nothing(changes: dict[str, Any]) -> None:
+    result = kernbench.run(program, overrides=ROW | changes, device="whole", check_fast=True)
     assert result.ok
-    assert "HBM is interleaved over stacks" in result.engine.stats.launches.as_json()["given_up"]  # type: ignore[operator]
+    why = "the memory has banks" if "hbm.model" in changes else "HBM is interleaved over stacks"
+    assert why in result.engine.stats.launches.as_json()["given_up"]  # type: ignore[operator]
     use = result.launches[0].hbm
     assert list(use) == [f"sip{result.launches[0].pes[0].sip}.hbm_ctrl.s{n}" for n in range(3)]
     assert sum(each.read_bytes for each in use.values()) == 48 * 1024 * 4
@@ -130,3 +148,44 @@ def test_a_product_streams_its_operands_from_all_stacks() -> None:
         np.testing.assert_allclose(out.numpy().astype(np.float32), expected, rtol=2e-3)
 
     assert kernbench.run(bench, overrides=ONE_PE, check_fast=True).ok
+
+
+def test_a_cube_that_keeps_its_stack_has_logical_addresses_and_finite_buffers_too() -> None:
+    changes = ROW | BUFFERS | {"sip.hbm_stacks": OWN, "system.address_model": "la"}
+    result = kernbench.run(program, overrides=changes, device="whole", check_fast=True)
+    assert result.ok
+    assert {node.rpartition(".")[2] for node in result.launches[0].hbm} == {"s0", "s1", "s2"}
+
+
+def test_finite_buffers_that_never_fill_leave_the_time_of_a_load_as_it_is() -> None:
+    """One slot, and a credit that takes 20 ns to return: each of a stack's 16 flits but the first waits for it."""
+    plain = moved_ns(load_topology(None, ONE_PE), 0, 8192)
+    assert moved_ns(load_topology(None, ONE_PE | {"fabric.buffers": {"slots": 64}}), 0, 8192) == plain
+    one = {"fabric.buffers": {"slots": 1, "credit_ns": 20.0}}
+    assert moved_ns(load_topology(None, ONE_PE | one), 0, 8192) > plain + 15 * 20.0
+
+
+def test_no_buffers_on_ways_to_stacks_wait_for_one_another() -> None:
+    """On all four sides of a square of cubes; `layers_of` raises where a route could deadlock with those before."""
+    sides = [(0, "W"), (1, "E"), (2, "W"), (2, "S"), (3, "S"), (3, "E")]
+    places = [{"id": f"s{n}", "cube": cube, "side": side} for n, (cube, side) in enumerate(sides)]
+    changes = {"sip.cube_mesh": {"w": 2, "h": 2}, "sip.hbm_stacks": {**TWO, "places": places}}
+    graph = load_topology(None, ROW | BUFFERS | changes)
+    network, router = GraphEngine(graph).fabric.network, wiring_of(graph).router
+    for cube in range(4):
+        for pe in range(2):
+            for n in range(len(sides)):
+                path = router.find_path(f"sip0.cube{cube}.pe{pe}", f"sip0.hbm_ctrl.s{n}")
+                for leg in (path, path[::-1]):
+                    network.layers_of(network.route(leg))
+
+
+def test_a_read_from_a_stack_with_banks_takes_the_latency_of_its_bank() -> None:
+    """The host's write has left the row open: CL of 14 ns and 2 ns of data, where a burst takes 8."""
+
+    def read(x: Any, tl: Any) -> None:
+        tl.load(x, (1, 32), "f16")
+
+    x = np.zeros((1, 32), np.float16)
+    flat, banks = (run_kernel(read, x, topology=load_topology(None, ONE_PE | more)).time_ns for more in ({}, BANKS))
+    assert banks - flat == pytest.approx(14 + 2 - 8, abs=1e-3)

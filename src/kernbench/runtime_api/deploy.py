@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from kernbench.common.commands import Space
 from kernbench.common.frozen import frozen
-from kernbench.common.ids import CubeId, PeId
+from kernbench.common.ids import CubeId, PeId, SipId
 from kernbench.common.messages import BaawSegment, MapEntry, TensorShard
 from kernbench.policy.address.allocator import CubeSramAllocator, FarMemoryAllocator, PEMemAllocator
 from kernbench.policy.address.channel_map import channel_requests
@@ -162,7 +162,8 @@ def _segment(entry: MapEntry, shard: TensorShard, space: Space, spec: MachineSpe
         if space != "tcm":
             node = holder.sram() if space == "sram" else far_node(spec, shard.sip)
         return BaawSegment(entry.va, entry.nbytes, entry.pa, node, cube=entry.cube, pe=entry.pe)
-    node = holder.hbm_ctrl(shard.pe)
+    stacks = spec.sip.hbm_stacks  # the first of its group stands for all, as in `TopologyGraph.home_node`
+    node = holder.hbm_ctrl(shard.pe) if stacks is None else SipId(shard.sip).hbm_stack(stacks.group_of(shard.cube)[0])
     if not cube.has_channel_routers:
         return BaawSegment(entry.va, entry.nbytes, entry.pa, node, cube=entry.cube, pe=entry.pe)
     base = entry.pa - (PhysAddr.decode(entry.pa, spec.address_layout).hbm_offset or 0)

@@ -67,7 +67,15 @@ def _table(graph: TopologyGraph, router: PathRouter, stops: frozenset[str], netw
 
 def _key(graph: TopologyGraph, leg: tuple[str, ...]) -> Key:
     first, last = graph.node(leg[0]), graph.node(leg[-1])
-    return first.kind in MEMORIES, first.place.cube, last.place.cube
+    return first.kind in MEMORIES, _die_of(graph, first), _die_of(graph, last)
+
+
+def _die_of(graph: TopologyGraph, node: Node) -> int:
+    """The cube that a node is in; of an HBM stack that PEs share, the one that it is attached to; -1 outside."""
+    stacks = graph.spec.sip.hbm_stacks
+    if stacks is None or node.kind != "hbm_ctrl":
+        return node.place.cube
+    return next(place.cube for place in stacks.places if node.id.endswith(f".{place.id}"))
 
 
 def _legs(graph: TopologyGraph, router: PathRouter, stops: frozenset[str]) -> Iterator[tuple[str, ...]]:

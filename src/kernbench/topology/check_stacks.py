@@ -35,14 +35,9 @@ def check_stacks(spec: MachineSpec) -> Iterator[Finding]:
         yield Finding(
             f"{_KEY}.interleave_bytes", what, f"give {spec.system.flit_bytes} or more", ("system.flit_bytes",)
         )
-    for key, excluded, hint in (
-        ("cube.memory_map.hbm_mapping_mode", spec.cube.has_channel_routers, "use n_to_one"),
-        ("system.address_model", spec.system.address_model == "la", "use va or pa"),
-        ("hbm.model", spec.hbm.model == "banks", "use flat or closed"),
-        ("fabric.buffers", spec.fabric.buffers is not None, "set it to null"),
-    ):
-        if excluded:
-            yield Finding(key, "it does not go together with sip.hbm_stacks", hint, (_KEY,))
+    if spec.cube.has_channel_routers:
+        what = "it does not go together with sip.hbm_stacks"
+        yield Finding("cube.memory_map.hbm_mapping_mode", what, "use n_to_one", (_KEY,))
     as_shipped: Any = shipped().plain()
     for name in _UNUSED:
         if getattr(spec.cube.memory_map, name) != as_shipped["cube"]["memory_map"][name]:

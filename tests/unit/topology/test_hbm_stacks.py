@@ -28,7 +28,7 @@ STACKS: dict[str, Any] = {
 }
 ONE_SIP = {
     "system.sips.count": 1,
-    "system.address_model": "va",  # stacks go together with va and pa, and with one mapping
+    "system.address_model": "va",
     "cube.memory_map.hbm_mapping_mode": "n_to_one",
 }
 ONE_DIE = {**ONE_SIP, "sip.cube_mesh": {"w": 1, "h": 1}, "sip.hbm_stacks": STACKS}
@@ -120,9 +120,7 @@ def stacks(**changes: object) -> dict[str, object]:
         (stacks(places=SIX[:1], links=16), "sip.hbm_stacks.links", "16 links to side W, which has 6 routers"),
         (stacks(interleave_bytes=128), "sip.hbm_stacks.interleave_bytes", "128 bytes on a stack are less than a burst"),
         ({"cube.memory_map.hbm_total_gb_per_cube": 24}, "cube.memory_map.hbm_total_gb_per_cube", "stacks that PEs"),
-        ({"system.address_model": "la"}, "system.address_model", "it does not go together with sip.hbm_stacks"),
         ({"cube.memory_map.hbm_mapping_mode": "one_to_one"}, "cube.memory_map.hbm_mapping_mode", "it does not go"),
-        ({"fabric.buffers": {"slots": 16}}, "fabric.buffers", "it does not go together with sip.hbm_stacks"),
     ],
 )  # fmt: skip
 def test_one_message_says_what_is_wrong_with_stacks(changes: dict[str, object], key: str, what: str) -> None:

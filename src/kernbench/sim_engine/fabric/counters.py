@@ -125,7 +125,13 @@ class Counters:
         group = self._group(node, now)
         granule_bytes, granule_ns = 1 << group.granule_shift, group.granule_ns
         return [
-            LinkCounters(n * granule_bytes, n * granule_ns, int(wait / granule_ns * granule_bytes), wait, at)
+            LinkCounters(
+                n * granule_bytes,
+                n * granule_ns,
+                int(wait / granule_ns * granule_bytes) if granule_ns else 0,  # channels may only count (`hbm_banks`)
+                wait,
+                at,
+            )
             for n, wait, at in group.done()
         ]
 
