@@ -25,6 +25,7 @@ from tests.oracle.collective_cases import (
     numbers,
 )
 
+from kernbench.ccl.config import load_ccl_config
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import dtype_of
 from kernbench.policy.placement.dp import ShardSpec, resolve_dp_policy
@@ -180,6 +181,12 @@ def test_together_the_cases_have_every_algorithm_with_every_op_type_and_placemen
             assert len({case.shape for case in mine}) >= len(SHAPES) - 2
             assert {case.space for case in mine} == {"hbm", "tcm", "sram"}
             assert len({case.placement for case in mine}) >= len(PLACEMENTS) - (2 if by_blocks or per_cube else 0)
+
+
+def test_every_module_of_algorithms_that_moves_numbers_is_among_the_cases() -> None:
+    shipped = load_ccl_config({}).algorithms
+    judged = {shipped[name]["module"] for algorithms in ALGORITHMS.values() for name in algorithms}
+    assert {entry["module"] for entry in shipped.values()} - judged == {"kernbench.ccl.algorithms.dissemination"}
 
 
 # --------------------------------------------------------------------------------------------------------------- means
