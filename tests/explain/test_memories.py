@@ -20,20 +20,29 @@ def test_a_bin_has_the_largest_value_in_it() -> None:
     assert _peaks(steps, 0.0, 40.0, 4) == [8.0, 6.0, 0.0, 0.0]
 
 
+ONE = ["--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+NO_HBM = ["--set", "cube.memory_map.hbm_total_gb_per_cube=0", "--set", "cube.memory_map.sram_mb_per_cube=256"]
+
+
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    folder = tmp_path_factory.mktemp("memories")
+    return run_and_report(tmp_path_factory.mktemp("memories"), ONE)
+
+
+def run_and_report(folder: Path, machine: list[str]) -> tuple[Path, dict]:
     run, printed = folder / "run", folder / "stats.json"
-    one = ["--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
     with pytest.MonkeyPatch.context() as patch, printed.open("w") as out:
         patch.setattr("sys.stdout", out)
         with pytest.raises(SystemExit):
-            main(["run", "--bench", "gelu-mlp", *one, "--save", str(run), "--json", "--stats"])
+            main(["run", "--bench", "gelu-mlp", *machine, "--save", str(run), "--json", "--stats"])
     return run, json.loads(printed.read_text())
 
 
-def test_the_roofline_of_a_saved_launch_is_that_of_the_run(reported: tuple[Path, dict]) -> None:
-    run, stats = reported
+@pytest.mark.parametrize("memory", ["HBM", "SRAM"])
+def test_the_roofline_of_a_saved_launch_is_that_of_the_run(
+    memory: str, reported: tuple[Path, dict], tmp_path: Path
+) -> None:
+    run, stats = reported if memory == "HBM" else run_and_report(tmp_path, ONE + NO_HBM)
     expected = [launch["roofline"] for launch in stats["launches"]]
     found = launch_rooflines(open_run(run))
     assert len(found) == len(expected) > 0

@@ -181,7 +181,7 @@ class Context(Protocol):
         removes the listener.
         """
 
-    def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
+    def memory_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """The finished transfers of a block to and from HBM, by controller."""
 
     def begin_launch(self, pe: str, launch: RequestId, stream: LaunchStream) -> None:

@@ -4,7 +4,8 @@ compute   the time that compute engines were busy, shared evenly by the PEs: GEM
           not overlap; an engine with its own slot separately; the longest counts. As engines are charged by element
           type, so is this bound
 memory    bytes moved to and from the memories that it accessed, over their bandwidth (`memory_times`): HBM, far memory,
-          SRAM; its reads and its writes, each over the bandwidth of the PEs' DMA ports in that direction
+          SRAM; its reads and its writes, each over the bandwidth of the PEs' DMA ports in that direction; of a launch
+          that accessed none of them, bytes between TCM and registers over the ports of TCM
 link      the bytes of messages on a link while it ran, over that link's bandwidth; the longest of all links counts,
           and gives the class: NoC (within a cube), UCIe (between dies of a SIP) or PCIe (between SIPs)
 
@@ -17,6 +18,7 @@ traffic of other launches on the same links.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
@@ -24,6 +26,7 @@ from typing import Literal
 
 from kernbench.common.frozen import frozen
 from kernbench.common.launch import PeResult
+from kernbench.common.work_units import BYTES
 from kernbench.report.link_classes import LinkFamily, link_family
 from kernbench.report.memory_times import NAMES, memory_times
 from kernbench.report.runs.parts import PeRun
@@ -39,7 +42,7 @@ FLOPS_PER_MAC = 2
 
 @frozen
 class Peak:
-    """The peak of some PEs and HBM slices: f16 products, and bytes. GFLOP/s is flops per ns."""
+    """The peak of some PEs and memories: f16 products, and bytes. GFLOP/s is flops per ns."""
 
     gflops: float
     gbs: float
@@ -153,16 +156,19 @@ class Roofline:
 
 
 def peak_of(spec: MachineSpec, pes: int | Iterable[tuple[int, int]] | None = None, read_share: float = 1.0) -> Peak:
-    """The peak of PEs and as many HBM slices, limited by the PEs' DMA ports: of so many PEs of `cube`, of one in each
-    of the cubes given by SIP and number, or of all. A port carries reads in one direction and writes in the other, so
-    with `read_share` of all bytes read, the busier direction is the limit.
+    """The peak of PEs and their parts of the memory that tensors lie in by default, HBM or SRAM, limited by the PEs'
+    DMA ports: of so many PEs of `cube`, of one in each of the cubes given by SIP and number, or of all. A port carries
+    reads in one direction and writes in the other, so with `read_share` of all bytes read, the busier direction is the
+    limit.
     """
 
     def flops(cube: CubeSpec) -> float:
         return FLOPS_PER_MAC * cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
 
     def gbs(cube: CubeSpec) -> float:
-        return min(cube.links.pe_dma_to_router_bw_gbs / max(read_share, 1 - read_share), cube.hbm_link_bw_gbs)
+        busier = max(read_share, 1 - read_share)
+        each_way = min(cube.links.pe_dma_to_router_bw_gbs, cube.home_way_gbs if not cube.has_hbm else math.inf)
+        return min(each_way / busier, cube.home_gbs)
 
     if pes is None:
         return Peak(
@@ -181,6 +187,9 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
     nbytes, requested = sum(use.burst_bytes for use in uses.values()), _requested(launch)
     kinds = memory_times(graph, uses)
     memory_ns = max(_ports_ns(launch, spec), *kinds.values(), 0.0)
+    if not uses:  # nothing but TCM
+        nbytes, memory_ns = _tcm_use(launch, spec)
+        requested = nbytes
     peak = peak_of(spec, cubes_of_pes(launch.pes))
     return Roofline(
         exec_ns=launch.exec_ns,
@@ -193,7 +202,7 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
         read_share=_ratio(sum(use.read_bytes for use in uses.values()), requested) if requested else 1.0,
         nbytes_sent=launch.bytes_sent,
         link=_longest_link(launch, graph),
-        memory=" + ".join(NAMES[kind] for kind in kinds) or "HBM",
+        memory=" + ".join(NAMES[kind] for kind in kinds) or ("TCM" if nbytes else "HBM"),
     )
 
 
@@ -230,6 +239,19 @@ def _ports_ns(launch: Launch, spec: MachineSpec) -> float:
     ports_gbs = spec.sum_at(cubes_of_pes(launch.pes), lambda cube: cube.links.pe_dma_to_router_bw_gbs)
     each_way = (sum(use.read_bytes for use in uses), sum(use.written_bytes for use in uses))
     return _ratio(max(each_way), ports_gbs)
+
+
+def _tcm_use(launch: Launch, spec: MachineSpec) -> tuple[int, float]:
+    """Bytes between the PEs' TCM and their registers, and how long they take at least: over the ports of all PEs."""
+    fetched = launch.engines.get("pe_fetch_store")
+    nbytes = int(fetched.amounts.get(BYTES, 0)) if fetched is not None else 0
+    gbs = spec.sum_at(cubes_of_pes(launch.pes), _tcm_gbs)
+    return nbytes, _ratio(nbytes, gbs)
+
+
+def _tcm_gbs(cube: CubeSpec) -> float:
+    links = cube.pe_template.links
+    return links.tcm_read_bw_gbs + links.tcm_write_bw_gbs
 
 
 def _requested(launch: Launch) -> int:

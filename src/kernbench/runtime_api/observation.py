@@ -94,11 +94,11 @@ def counters_of(engine: GraphEngine) -> dict[str, Counts]:
         "channel counters": {
             (node, number): used for node in memories for number, used in enumerate(engine.channel_counters(node))
         },
-        "HBM traffic": {
+        "memory traffic": {
             (node, memory): used
             for node in graph.nodes
             if node.endswith(".pe_dma")
-            for memory, used in engine.hbm_traffic_by(node).items()
+            for memory, used in engine.memory_traffic_by(node).items()
         },
     }
 

@@ -40,13 +40,13 @@ from kernbench.sim_engine.fabric.done_tally import DoneCounts
 from kernbench.sim_engine.fabric.fabric import MANY_EVENTS
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.fast_paths import ALL, FastPaths
-from kernbench.sim_engine.hbm_traffic import HbmTraffic
 from kernbench.sim_engine.host_ahead import HostAhead
 from kernbench.sim_engine.interleaving import Interleaving, interleaving
 from kernbench.sim_engine.launch_order import LaunchOrder
 from kernbench.sim_engine.memo.composite_memo import CompositeMemo
 from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.memory_traffic import MemoryTraffic
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
@@ -120,7 +120,7 @@ class Machine:
                 op_log.not_before = self.composite_replayer.earliest_begin_ns
         self.launch_replayer: LaunchReplayer | None = None
         self.host_ahead = HostAhead(allowed=fast.workers)
-        self._hbm_traffic = HbmTraffic(graph, self.fabric, wiring.with_channels)
+        self._traffic = MemoryTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
             component.start()
@@ -312,8 +312,8 @@ class Machine:
                 read_from = packet.address if path[place] in self._wiring.with_channels else None
             elif path[stop] in self._wiring.with_channels:
                 write_to = packet.address
-            if not is_whole_path and read_from is not None:
-                self._hbm_traffic.count_leg(packet)
+            if not is_whole_path and packet.is_reply and path[place] in self._wiring.counted:
+                self._traffic.count_leg(packet)
         slot = packet.slot if is_whole_path else None  # a block that stores and forwards takes one after the other
         packet.place = stop
         trace = packet.legs is not None
@@ -349,8 +349,8 @@ class Machine:
         if at_end and packet.on_arrival is not None:
             packet.on_arrival()
         if packet.nbytes and at_end and packet.address is not None:
-            if packet.node in self._wiring.with_channels and self._legs[packet.path, 0][0] < len(packet.path) - 1:
-                self._hbm_traffic.count_leg(packet)
+            if packet.node in self._wiring.counted and self._legs[packet.path, 0][0] < len(packet.path) - 1:
+                self._traffic.count_leg(packet)
             if packet.on_arrival is None:
                 self.listeners.notify(packet.node, packet.address, packet.nbytes, packet.payload)
         component = self.component(packet.node)
@@ -423,13 +423,13 @@ class Machine:
     def hbm_bytes(self, sip: int) -> int:
         """What the HBM channels of a SIP have moved, in whole bursts."""
         self.interrupt_replays()
-        return self._hbm_traffic.on_sip(sip)
+        return self._traffic.hbm_on_sip(sip)
 
     def far_bytes(self) -> int:
         """What the channels of far memory have moved, in whole bursts."""
         self.interrupt_replays()
-        return self._hbm_traffic.far_bytes()
+        return self._traffic.far_bytes()
 
-    def hbm_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
-        """What a block has moved to and from HBM, by controller; of transfers that are done."""
-        return self._hbm_traffic.by(node_id)
+    def memory_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
+        """What a block has moved to and from HBM, far memory and SRAM, by node; of transfers that are done."""
+        return self._traffic.by(node_id)

@@ -41,6 +41,7 @@ class Wiring:
     classes: dict[str, type[Component]]  # by node
     stops: frozenset[str]  # nodes that store and forward
     with_channels: frozenset[str]  # nodes with memory channels
+    counted: frozenset[str]  # those, and SRAM: memories whose traffic is counted
     eager: tuple[str, ...]  # nodes whose block is created before time 0
     ranks: dict[str, int]  # of nodes that inject transfers, from 1 up
     network: Network | None = None
@@ -62,13 +63,15 @@ def wiring_of(graph: TopologyGraph) -> Wiring:
             raise
     for cube in (graph.spec.cube, *graph.spec.cube_types.values()):
         op_servers(cube.pe_template.components)
+    with_channels = frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent))
     return Wiring(
         PathRouter(graph),
         AddressResolver(graph),
         AddressConfig.from_spec(graph.spec),
         classes,
         stops=frozenset(node for node, cls in classes.items() if cls.stores_and_forwards),
-        with_channels=frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent)),
+        with_channels=with_channels,
+        counted=with_channels | {node.id for node in graph.nodes.values() if node.kind == "sram"},
         eager=tuple(node for node, cls in classes.items() if cls.start is not Component.start or _has_rule(cls)),
         ranks={node.id: rank for rank, node in enumerate((n for n in graph.nodes.values() if n.kind == "pe_dma"), 1)},
     )
@@ -97,6 +100,8 @@ def network_of(graph: TopologyGraph, wiring: Wiring, components: dict[str, Compo
                 node.id, spec.channels, spec.burst_ns, spec.switch_penalty_ns, separate=spec.separate,
                 granule_bytes=spec.granule_bytes, open_ns=spec.open_ns, drain_bytes=spec.drain_bytes,
             )  # fmt: skip
+        elif node.id in wiring.counted:
+            network.count_traffic_at(node.id)
     ns_per_mm = graph.spec.system.ns_per_mm
     network.add_links((src, dst, bw_gbs, distance_mm * ns_per_mm) for src, dst, _, bw_gbs, distance_mm in graph.edges)
     for edge in graph.edges:

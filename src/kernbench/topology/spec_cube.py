@@ -255,6 +255,18 @@ class CubeSpec(Record):
         return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
 
     @property
+    def home_gbs(self) -> float:
+        """What one PE has of the memory that tensors lie in by default: its HBM, or without HBM its part of the port of
+        its cube's SRAM, reads and writes together.
+        """
+        return self.hbm_link_bw_gbs if self.has_hbm else 2 * self.home_way_gbs
+
+    @property
+    def home_way_gbs(self) -> float:
+        """The same for reads alone, or writes alone: the port of SRAM carries each way."""
+        return self.hbm_link_bw_gbs if self.has_hbm else self.links.sram_to_router_bw_gbs / self.n_pes
+
+    @property
     def sram_bytes(self) -> int:
         return int(self.memory_map.sram_mb_per_cube * MIB)
 

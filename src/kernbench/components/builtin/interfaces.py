@@ -69,7 +69,7 @@ class MessageMover(Protocol):
 class MessageQueue(Protocol):
     """PE_IPCQ, as PE_CPU and the PE_IPCQ of a neighbour need it."""
 
-    landed_late: ByMemory  # traffic to HBM that landed after the sending kernel had ended
+    landed_late: ByMemory  # traffic to memories that landed after the sending kernel had ended
 
     def submit(
         self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float

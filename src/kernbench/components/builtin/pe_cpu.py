@@ -254,9 +254,9 @@ class PeCpuComponent(ActiveComponent):
         now, end_ns = self._use(job), self.env.now
         take_composites = getattr(self.ctx.component_so_far(self._scheduler_id), "take_composites", None)
         composites = take_composites(job.launch.stream) if take_composites and job.runner is not None else ()
-        hbm = {node: use.minus(before.hbm.get(node, NO_TRAFFIC)) for node, use in now.hbm.items()}
+        moved = {node: use.minus(before.memories.get(node, NO_TRAFFIC)) for node, use in now.memories.items()}
         for node, use in self._messages_under_way(job).items():
-            hbm[node] = hbm.get(node, NO_TRAFFIC).plus(use)
+            moved[node] = moved.get(node, NO_TRAFFIC).plus(use)
         return PeResult(
             *self.key,
             start_ns,
@@ -265,7 +265,7 @@ class PeCpuComponent(ActiveComponent):
             now.dma_ns - before.dma_ns,
             longest_ns(now.slots_ns, before.slots_ns),
             error,
-            tuple((node, hbm[node]) for node in sorted(hbm) if hbm[node].burst_bytes),
+            tuple((node, moved[node]) for node in sorted(moved) if moved[node].burst_bytes),
             job.is_aborted,
             min(now.tcm_ns - before.tcm_ns, end_ns - start_ns),  # ports are taken ahead, for the other stream too
             composites,

@@ -80,7 +80,7 @@ class PeIpcqComponent(PeEngine):
         self._posted: dict[Communicator, list[RecvOp]] = {}  # receives without a message, in the order of issue
         self._users: dict[RequestId, User] = {}
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
-        self.landed_late: ByMemory = {}  # traffic to HBM that landed after the sending kernel had ended
+        self.landed_late: ByMemory = {}  # traffic to memories that landed after the sending kernel had ended
         self.on_credit: Callable[[str, Credit], None] | None = None  # called for each that lands, with its direction
 
     # ---- called by PE_CPU
@@ -274,9 +274,11 @@ class PeIpcqComponent(PeEngine):
             self.dma.post(slot, nbytes, chunk, partial(self._left, op))
 
     def _to_channels(self, communicator: Communicator, nbytes: int) -> ChannelTraffic | None:
-        """What a chunk writes to the channels of HBM; None where slots are in another memory."""
-        if communicator.config.buffer_kind != "hbm":
+        """What a chunk writes to HBM, in whole bursts, or to SRAM; None where slots are in TCM."""
+        if communicator.config.buffer_kind == "tcm":
             return None
+        if communicator.config.buffer_kind == "sram":
+            return ChannelTraffic(nbytes, written_bytes=nbytes)
         flit_bytes = self.ctx.graph.spec.system.flit_bytes
         return ChannelTraffic(-(-nbytes // flit_bytes) * flit_bytes, written_bytes=nbytes)
 

@@ -21,7 +21,7 @@ class Use(NamedTuple):
     dma_ns: float
     slots_ns: tuple[float, ...]  # each compute slot, the shared one first
     tcm_ns: float
-    hbm: Mapping[str, ChannelTraffic]  # by controller
+    memories: Mapping[str, ChannelTraffic]  # by node
 
 
 NO_USE = Use(0.0, (), 0.0, {})
@@ -44,10 +44,10 @@ def use_so_far(
     if (interrupt := getattr(scheduler, "interrupt_replay", None)) is not None:
         interrupt()
     tcm = ctx.component_so_far(ctx.resolver.find_pe_part(*pe, "pe_tcm"))
-    hbm = ctx.hbm_traffic_by(dma_id)
+    moved = ctx.memory_traffic_by(dma_id)
     return Use(
         getattr(dma, "busy_ns", 0.0),
         tuple(slot.busy_ns_for(stream) for slot in getattr(scheduler, "compute_slots", ())),
         getattr(tcm, "busy_ns", 0.0),
-        {node: use.minus(landed_late.get(node, NO_TRAFFIC)) for node, use in hbm.items()} if landed_late else hbm,
+        {node: use.minus(landed_late.get(node, NO_TRAFFIC)) for node, use in moved.items()} if landed_late else moved,
     )

@@ -43,8 +43,8 @@ class Counters:
         self._links = links
         self._groups = groups
         self._tally = DoneTally(network)
-        # By the other end: node with channels, whether it was read, the last flit, and the kind of transfer.
-        self._channel_users: dict[int, list[tuple[int, bool, LastFlit, int]]] = {}
+        # By the other end: the memory, whether it was read, the last flit, and the kind of transfer.
+        self._memory_users: dict[int, list[tuple[int, bool, LastFlit, int]]] = {}
         self._looked_at = 0  # entries of the tally that are known there
         self.before_reading: Callable[[], None] = _nothing  # has what is done counted
 
@@ -141,7 +141,7 @@ class Counters:
         return group.total_granules() << group.granule_shift
 
     def traffic_by(self, node: Hashable) -> dict[int, ChannelTraffic]:
-        """What transfers between `node` and memory channels have moved, by index of the memory's node.
+        """What transfers between `node` and memories have moved, by index of the memory's node.
 
         Of transfers that are done; of those that end elsewhere on their way, nothing.
         """
@@ -150,26 +150,30 @@ class Counters:
             self._look_at_new_routes()
         moved: dict[int, list[int]] = {}
         flit_bytes, (all_flits, all_transfers) = self.network.flit_bytes, self._tally.counts
-        for group, is_read, last_flit, kind in self._channel_users.get(self.network.node_index(node), ()):
+        for memory, is_read, last_flit, kind in self._memory_users.get(self.network.node_index(node), ()):
             flits, transfers = all_flits[kind], all_transfers[kind]
-            use = moved.get(group)
+            use = moved.get(memory)
             if use is None:
-                use = moved[group] = [0, 0, 0]
-            spare_bytes = last_flit.spare << self._groups[group].granule_shift
-            use[0] += (flits + transfers) * flit_bytes - transfers * spare_bytes
-            use[1 if is_read else 2] += flits * flit_bytes + transfers * last_flit.nbytes
-        return {group: ChannelTraffic(*use) for group, use in moved.items()}
+                use = moved[memory] = [0, 0, 0]
+            nbytes, group = flits * flit_bytes + transfers * last_flit.nbytes, self._groups.get(memory)
+            if group is None:
+                use[0] += nbytes
+            else:
+                use[0] += (flits + transfers) * flit_bytes - transfers * (last_flit.spare << group.granule_shift)
+            use[1 if is_read else 2] += nbytes
+        return {memory: ChannelTraffic(*use) for memory, use in moved.items()}
 
     def _look_at_new_routes(self) -> None:
+        plain = self.network.plain_memories
         for kind in range(self._looked_at, len(self._tally.kinds)):
             last_flit = self._tally.kinds[kind]
             first, last = last_flit.route.origin, last_flit.route.nodes[-1]
             if last_flit.spare == CONTROL:
                 continue
-            if first in self._groups:
-                self._channel_users.setdefault(last, []).append((first, True, last_flit, kind))
-            elif last in self._groups:
-                self._channel_users.setdefault(first, []).append((last, False, last_flit, kind))
+            if first in self._groups or first in plain:
+                self._memory_users.setdefault(last, []).append((first, True, last_flit, kind))
+            elif last in self._groups or last in plain:
+                self._memory_users.setdefault(first, []).append((last, False, last_flit, kind))
         self._looked_at = len(self._tally.kinds)
 
     def _group(self, node: Hashable, now: float) -> ChannelGroup:

@@ -59,6 +59,7 @@ class Network:
         self.flit_ns: list[float] = []  # how long a whole flit occupies the link
         self.tail_ns: list[float] = []  # from leaving the link to being ready in the node it leads to
         self.channel_specs: dict[int, ChannelSpec] = {}
+        self.plain_memories: set[int] = set()  # without channels, whose traffic is counted
         self.buffers: Buffers | None = None  # of links; without any, queues have no limit
         self.sole_feeder: dict[int, int] = {}  # by link in series: the one whose flits it takes, and no others
         self._nodes: dict[Hashable, int] = {}
@@ -94,6 +95,11 @@ class Network:
         self.has_delay_rules = self.has_delay_rules or delay is not None
         self.part.append(part)
         return index
+
+    def count_traffic_at(self, name: Hashable) -> None:
+        """Count what is moved to and from a memory without channels, by the other end."""
+        self._may_change()
+        self.plain_memories.add(self.node_index(name))
 
     def occupancy_of(self, nbytes: int) -> Occupancy:
         """For flits of `nbytes`."""

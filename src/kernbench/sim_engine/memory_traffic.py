@@ -1,4 +1,4 @@
-"""How many bytes HBM and far memory have moved, in whole bursts: on a SIP, and for a block that asked for them.
+"""How many bytes memories have moved, in whole bursts where they have channels: on a SIP, and for a block that asked.
 
 The fabric counts what it moves by its two ends, so what a block reads and writes is known without a look at any single
 transfer. Bytes that stop on their way, as those between SIPs do at the PCIe endpoints, travel in several legs of which
@@ -14,7 +14,7 @@ from kernbench.sim_engine.fabric import Fabric
 from kernbench.topology.graph import TopologyGraph
 
 
-class HbmTraffic:
+class MemoryTraffic:
     """The bytes of one engine's machine."""
 
     def __init__(self, graph: TopologyGraph, fabric: Fabric, controllers: frozenset[str]) -> None:
@@ -23,8 +23,8 @@ class HbmTraffic:
         self._far_nodes = [node for node in sorted(controllers) if memory_kind(node) == "far"]
         self._in_legs: dict[str, dict[str, ChannelTraffic]] = {}  # in several legs: by block and controller
 
-    def on_sip(self, sip: int) -> int:
-        """What the channels of a SIP have been given to move, for all blocks together."""
+    def hbm_on_sip(self, sip: int) -> int:
+        """What the HBM channels of a SIP have been given to move, for all blocks together."""
         return sum(self._fabric.channel_bytes(node) for node, at in self._sip_of.items() if at == sip)
 
     def far_bytes(self) -> int:
@@ -32,7 +32,7 @@ class HbmTraffic:
         return sum(map(self._fabric.channel_bytes, self._far_nodes))
 
     def by(self, node: str) -> dict[str, ChannelTraffic]:
-        """What a block has moved, by controller of the memory; of transfers that are done."""
+        """What a block has moved, by memory; of transfers that are done."""
         moved = dict(self._in_legs.get(node, ()))
         names = self._fabric.network.names
         for memory, use in self._fabric.traffic_by(node).items():
@@ -45,10 +45,12 @@ class HbmTraffic:
         block, memory = packet.path[0], packet.path[-1]
         nbytes, network = packet.nbytes, self._fabric.network
         controller = memory if not packet.is_reply else block
-        spec = network.channel_specs[network.node_index(controller)]
-        whole = (nbytes - 1) // spec.burst_bytes
-        granules = packet.granules or -(-(nbytes - whole * spec.burst_bytes) // spec.granule_bytes)
-        burst_bytes = whole * spec.burst_bytes + granules * spec.granule_bytes
+        spec = network.channel_specs.get(network.node_index(controller))
+        burst_bytes = nbytes
+        if spec is not None:
+            whole = (nbytes - 1) // spec.burst_bytes
+            granules = packet.granules or -(-(nbytes - whole * spec.burst_bytes) // spec.granule_bytes)
+            burst_bytes = whole * spec.burst_bytes + granules * spec.granule_bytes
         use = ChannelTraffic(burst_bytes, written_bytes=nbytes)
         if packet.is_reply:
             block, memory, use = memory, block, ChannelTraffic(burst_bytes, read_bytes=nbytes)
