@@ -52,6 +52,7 @@ class NetworkTopology(TopologyGraph):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "network", network)
         object.__setattr__(self, "_paths", {})
+        object.__setattr__(self, "_requests", {})
         object.__setattr__(self, "buffers", description.fabric.buffers)
 
     nodes: Mapping[str, Node]
@@ -60,6 +61,7 @@ class NetworkTopology(TopologyGraph):
     network: NetworkSpec
     buffers: BuffersSpec | None
     _paths: dict[tuple[str, Tile, Tile], tuple[str, ...]]
+    _requests: dict[tuple[str, Tile, Tile], list[tuple[tuple[str, ...], int]]]
 
     @property
     def spec(self) -> MachineSpec:
@@ -79,11 +81,16 @@ class NetworkTopology(TopologyGraph):
 
     def requests(self, noc: str, src: Tile, dst: Tile) -> list[tuple[tuple[str, ...], int]]:
         """What a request from one tile to another is: paths and bytes of transfers, one after the other."""
-        served, nbytes = node_name(noc, "serve", dst), self.network.requests.nbytes
-        if nbytes:
-            return [(self.path(noc, src, dst), nbytes), ((node_name(noc, "out", dst), served), 0)]
-        asks = tuple(node_name(noc, "ask", tile) for tile in self._tiles(noc, src, dst))
-        return [((*asks, served), 0)]
+        found = self._requests.get((noc, src, dst))
+        if found is None:
+            served, nbytes = node_name(noc, "serve", dst), self.network.requests.nbytes
+            if nbytes:
+                found = [(self.path(noc, src, dst), nbytes), ((node_name(noc, "out", dst), served), 0)]
+            else:
+                asks = tuple(node_name(noc, "ask", tile) for tile in self._tiles(noc, src, dst))
+                found = [((*asks, served), 0)]
+            self._requests[noc, src, dst] = found
+        return found
 
     def layers_of(self, path: tuple[object, ...]) -> tuple[int, ...]:
         """The layer of each link of a data path: 1 from where it has wrapped around a row or column, to the end of it.

@@ -7,13 +7,14 @@ carries over. Compared is the end of the last transfer with the recorded span, l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simpy.events import Event
 
 from kernbench.common.errors import UsageError
-from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network
+from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
+from kernbench.sim_engine.fabric.clock import Completion
 from kernbench.sim_engine.plain_network import plain_network
 from kernbench.topology.network import NetworkTopology, Tile
 from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
@@ -60,6 +61,42 @@ def read_trace(records: Any) -> list[list[Operation]]:
     return list(found.values())
 
 
+class Read:
+    """A read: its requests one after the other, then the response."""
+
+    __slots__ = ("_arrived", "_done", "_fabric", "_operation", "_requests", "_topology")
+
+    def __init__(
+        self,
+        operation: Operation,
+        topology: NetworkTopology,
+        fabric: Fabric,
+        arrived: Callable[[Transfer], None],
+        done: Completion | None = None,
+    ) -> None:
+        self._operation, self._topology, self._fabric = operation, topology, fabric
+        self._arrived, self._done = arrived, done
+        self._requests = iter(topology.requests(operation.noc, operation.reader, operation.memory))
+
+    def issue(self, at_ns: float) -> None:
+        """Issue what comes next, at a time of now or later."""
+        operation, request = self._operation, next(self._requests, None)
+        if request is not None:
+            self._fabric.inject(*request, at_ns, on_done=self._go_on, seq=REQUESTS + operation.number)
+            return
+        path = self._topology.path(operation.noc, operation.memory, operation.reader)
+        header_bytes, seq = self._topology.network.header_bytes, RESPONSES + operation.number
+        self._fabric.inject(path, operation.nbytes, at_ns, header_bytes=header_bytes, on_done=self._end, seq=seq)
+
+    def _go_on(self, request: Transfer) -> None:
+        self.issue(request.done_ns)
+
+    def _end(self, response: Transfer) -> None:
+        self._arrived(response)
+        if self._done is not None:
+            self._done.complete(response)
+
+
 class Replay:
     """One trace on a machine: transfers are issued, and the machine says when they are done."""
 
@@ -73,7 +110,7 @@ class Replay:
         for operations in processors:
             for operation in operations:
                 if not operation.is_barrier:
-                    self._env.process(self._read(operation, operation.at_ns))
+                    Read(operation, self._topology, self._env.fabric, self._arrived).issue(operation.at_ns)
         self._env.run()
         return self._end_ns
 
@@ -89,17 +126,7 @@ class Replay:
         """How many events it took: nearly all are one flit on one link."""
         return self._env.fabric.events
 
-    def _read(self, operation: Operation, after_ns: float = 0.0) -> Any:
-        env, topology = self._env, self._topology
-        noc, reader, memory = operation.noc, operation.reader, operation.memory
-        if after_ns:
-            yield env.timeout(after_ns)
-        for path, nbytes in topology.requests(noc, reader, memory):
-            yield env.transfer(path, nbytes, seq=REQUESTS + operation.number)
-        response = yield env.transfer(
-            topology.path(noc, memory, reader), operation.nbytes, header_bytes=topology.network.header_bytes,
-            seq=RESPONSES + operation.number,
-        )  # fmt: skip
+    def _arrived(self, response: Transfer) -> None:
         self._end_ns = max(self._end_ns, response.done_ns)
 
     def _processor(self, operations: list[Operation]) -> Any:
@@ -111,7 +138,9 @@ class Replay:
                 yield env.timeout(barriers.least_ns) & env.process(self._data(under_way, barriers.after_data_ns))
                 under_way = []
             else:
-                under_way.append(env.process(self._read(operation)))
+                read = Completion(env)
+                Read(operation, self._topology, env.fabric, self._arrived, read).issue(env.now)
+                under_way.append(read)
 
     def _data(self, reads: list[Event], after_data_ns: float) -> Any:
         env = self._env

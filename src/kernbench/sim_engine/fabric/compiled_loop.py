@@ -89,12 +89,12 @@ class State(NamedTuple):
     granules: Array  # that channels were given
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Compiled when first called; the outcome is kept on disk where there is a place for it."""
     try:
-        return njit(cache=True)(function)
+        return njit(cache=True, **options)(function)
     except RuntimeError:  # neither beside this file nor among the user's files
-        return njit(function)
+        return njit(**options)(function)
 
 
 def called_from_python(function: Callable[..., Any]) -> Any:
