@@ -58,6 +58,7 @@ class Program:
     kernels: tuple[tuple[str, ...], ...]
     plain: tuple[int, ...]  # kernels that are not repeatable
     host: tuple[str, ...]
+    layouts: tuple[str, str] = ("tiled", "tiled")  # of x and y
 
     @property
     def sips(self) -> int:
@@ -79,8 +80,9 @@ class Program:
             "device, notes = torch.ahbm.current_device(), []",
             f"cubes, pes = range({self.cubes}), range({PES})",
             f"rows = {self.cubes * PES * ROWS}",
-            f"x = torch.from_numpy(np.arange(rows * {COLS}).reshape(rows, {COLS}) % 61, dtype='f16', dp=SPLIT)",
-            f"y = torch.zeros(rows, {COLS}, dp=SPLIT)",
+            f"x = torch.from_numpy(np.arange(rows * {COLS}).reshape(rows, {COLS}) % 61, dtype='f16', dp=SPLIT,"
+            f" layout='{self.layouts[0]}')",
+            f"y = torch.zeros(rows, {COLS}, dp=SPLIT, layout='{self.layouts[1]}')",
             f"z = torch.zeros(rows, {COLS}, dtype='i32', dp=SPLIT)",
         ]
         body = _indented([*begin, *self.host, "torch.wait_all()", "return notes"])
@@ -90,6 +92,8 @@ class Program:
     def smaller(self) -> list[Program]:
         """The same with one statement less, or with a value of the machine as shipped."""
         found = [replace(self, host=_without(self.host, at)) for at in range(len(self.host))]
+        if self.layouts != Program.layouts:
+            found.append(replace(self, layouts=Program.layouts))
         for number, body in enumerate(self.kernels):
             for at in range(len(body)):
                 kernels = [*self.kernels]
@@ -128,7 +132,9 @@ def program(seed: int) -> Program:
         _add_many_runs(more, bodies)
     kernels = tuple(map(tuple, bodies))
     plain = tuple(number for number in range(len(kernels)) if rng.random() < 0.2)
-    made = Program(seed, machine, kernels, plain, ())
+    rows = random.Random(f"layout/{seed}")
+    layouts = rows.choice(["tiled", "row_major"]), rows.choice(["tiled", "row_major"])
+    made = Program(seed, machine, kernels, plain, (), layouts)
     return replace(made, host=tuple(_host(rng, made)))
 
 

@@ -68,7 +68,15 @@ class Outcome:
     restored: int = field(compare=False, default=0)
 
 
-def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log: OpLog | None = None) -> Outcome:
+def run(
+    graph,
+    programs: list[list[Step]],
+    *,
+    fast: bool,
+    launches: int = 1,
+    log: OpLog | None = None,
+    layouts: tuple[str, str] = ("tiled", "tiled"),
+) -> Outcome:
     pes = len(programs)
     log = log if log is not None else OpLog()
     engine = GraphEngine(graph, op_log=log, data=False, fast=fast)
@@ -101,7 +109,7 @@ def run(graph, programs: list[list[Step]], *, fast: bool, launches: int = 1, log
 
     with RuntimeContext(engine) as torch:
         dp = DPPolicy(pe="row_wise", num_cubes=1, num_pes=pes)
-        x, y = (torch.empty(pes, HALF // 2, dp=dp) for _ in range(2))
+        x, y = (torch.empty(pes, HALF // 2, dp=dp, layout=layout) for layout in layouts)
         done = [torch.launch("k", kernel, x, y, target_cubes=0, target_pes=range(pes)) for _ in range(launches)]
     return Outcome(
         engine.now_ns,
@@ -135,9 +143,11 @@ def _count(owner: composite_memo.CompositeMemo, seen: dict[str, int]) -> None:
     owner.begin = counted
 
 
-def both(graph, programs: list[list[Step]], launches: int = 1) -> Outcome:
+def both(
+    graph, programs: list[list[Step]], launches: int = 1, layouts: tuple[str, str] = ("tiled", "tiled")
+) -> Outcome:
     """The fast run, which is the same as the other."""
-    fast, tiles = (run(graph, programs, fast=fast, launches=launches) for fast in (True, False))
+    fast, tiles = (run(graph, programs, fast=fast, launches=launches, layouts=layouts) for fast in (True, False))
     assert fast.log == tiles.log
     assert fast == tiles
     return fast
@@ -177,6 +187,23 @@ def test_most_tiles_of_a_large_product_are_not_run():
     assert read == 2 * (32 * 1024 * 512 + 32 * 512 * 1024)  # A once per column of tiles, B once per row of them
     written = sum(256 * flits + last * n for (_, is_read, last, *_), (flits, n) in course.moved.items() if not is_read)
     assert written == 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("layouts", [("row_major", "tiled"), ("tiled", "row_major"), ("row_major", "row_major")])
+@pytest.mark.parametrize("shape", [(256, 256, 256), (70, 1000, 90), (100, 64, 1000), (40, 2100, 64), (64, 2048, 96)])
+def test_rows_that_are_runs_of_their_own_are_recorded(shape, layouts):
+    m, k, n = shape
+    graph = machine({"hbm.granule_bytes": 32} if m == 70 else None)
+    for offset in (0, 1000):
+        seen = both(graph, [[Step("gemm", m, k, n, offset=offset, bias=True)]], layouts=layouts)
+        assert (seen.foreseen, seen.restored) == (1, 0)
+
+
+def test_few_tiles_of_a_large_row_major_product_are_run():
+    graph = machine()
+    run(graph, [[Step("gemm", 1024, 512, 1024)]], fast=True, layouts=("row_major", "row_major"))
+    (course,) = composite_memo.composite_recordings(graph).recordings.values()
+    assert course.kept_rows < course.plan.total_tiles / 8
 
 
 @pytest.mark.parametrize("shape", [(64, 2048, 96), (40, 2100, 160), (32, 4096, 64)])
@@ -316,13 +343,19 @@ machines = st.fixed_dictionaries(
         "cube.memory_map.tcm_scheduler_reserved_mb": st.sampled_from([0.03125, 1.0]),
     }
 )
+layouts_of_both = st.tuples(*[st.sampled_from(["tiled", "row_major"])] * 2)
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @settings(max_examples=15, deadline=None)  # `make fuzz-exact` has more
-@given(machines, st.lists(st.lists(steps, min_size=1, max_size=3), min_size=1, max_size=4), st.integers(1, 2))
-def test_random_kernels_on_random_machines(changes, programs, launches):
-    both(machine(changes), programs, launches)
+@given(
+    machines,
+    st.lists(st.lists(steps, min_size=1, max_size=3), min_size=1, max_size=4),
+    st.integers(1, 2),
+    layouts_of_both,
+)
+def test_random_kernels_on_random_machines(changes, programs, launches, layouts):
+    both(machine(changes), programs, launches, layouts)
 
 
 # ---- logs and switches

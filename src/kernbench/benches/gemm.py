@@ -1,8 +1,8 @@
 """One matrix product on one PE: by hand (load, dot, store), and as a composite that streams tiles.
 
 `matmul-composite` also takes its parameters from MATMUL_M, MATMUL_K, MATMUL_N, MATMUL_VARIANT, MATMUL_TILE,
-MATMUL_DTYPE and MATMUL_SEED. Its variants say where the operands are when the composite begins: `load` both in TCM,
-`load-ref` the left one in TCM and the right one streamed from HBM, `ref` both streamed.
+MATMUL_LAYOUT, MATMUL_DTYPE and MATMUL_SEED. Its variants say where the operands are when the composite begins: `load`
+both in TCM, `load-ref` the left one in TCM and the right one streamed from HBM, `ref` both streamed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kernbench.benches._numbers import (
     weights,
 )
 from kernbench.benches.registry import AtLeast, bench
+from kernbench.common.commands import TensorLayout
 from kernbench.common.dtypes import dtype_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -96,22 +97,23 @@ def matmul_composite(
     n: Annotated[Size, "columns of b and c"] = 128,
     variant: Annotated[Variant, "operands in TCM: both, the left one, none"] = "load-ref",
     tile: TileName = "native",
+    layout: Annotated[TensorLayout, "a tile is one run of bytes to HBM, or one for each of its rows"] = "tiled",
     dtype: DTypeName = "f16",
     seed: Seed = 0,
 ) -> None:
-    in_tcm = 2 - VARIANTS.index(variant)
-    _launch_product(torch, (m, k, n), dtype, seed, f"matmul-{variant}", matmul_kernel, in_tcm, tile == "auto")
+    args = (2 - VARIANTS.index(variant), tile == "auto")
+    _launch_product(torch, (m, k, n), dtype, seed, f"matmul-{variant}", matmul_kernel, *args, layout=layout)
 
 
 def _launch_product(
     torch: RuntimeContext, shape: tuple[int, int, int], dtype: str, seed: int, name: str, kernel: Callable[..., None],
-    *args: object,
+    *args: object, layout: TensorLayout = "tiled",
 ) -> None:  # fmt: skip
     """Launch `kernel` for c = a b, and check c."""
     m, k, n = shape
     rng = np.random.default_rng(seed)
     a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)
-    left, right = torch.from_numpy(a, name="a"), torch.from_numpy(b, name="b")
-    out = torch.empty(m, n, dtype=product_dtype(dtype), name="c")
+    left, right = (torch.from_numpy(x, name=name, layout=layout) for name, x in (("a", a), ("b", b)))
+    out = torch.empty(m, n, dtype=product_dtype(dtype), name="c", layout=layout)
     torch.launch(name, kernel, left, right, out, *args)
     torch.check(out, lambda: product(a, b))

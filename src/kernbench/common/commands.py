@@ -17,6 +17,9 @@ from kernbench.common.frozen import frozen
 from kernbench.common.ipcq import Message
 
 Space = Literal["hbm", "sram", "tcm", "far"]
+TensorLayout = Literal["tiled", "row_major"]
+TILED: TensorLayout = "tiled"
+ROW_MAJOR: TensorLayout = "row_major"
 Segment = tuple[int, int]  # physical address, bytes
 DmaRequest = tuple[Segment, ...]  # the runs that a DMA engine asks for in one go
 
@@ -32,7 +35,8 @@ class Scope(StrEnum):
 class Operand(NamedTuple):
     """A dense tensor that a command reads or writes. One that is pinned is in the PE's own TCM and needs no DMA.
 
-    `segments` say where the others lie; they are found once, when a kernel names the tensor.
+    `segments` say where the others lie; they are found once, when a kernel names the tensor. `layout` says what a tile
+    of it is to memory: one run of bytes, or a run for each of its rows.
     """
 
     address: int  # as the kernel gave it
@@ -42,6 +46,7 @@ class Operand(NamedTuple):
     transposed: bool = False  # memory holds the matrix with its last two axes swapped
     pinned: bool = False
     segments: tuple[Segment, ...] = ()
+    layout: TensorLayout = TILED
 
     @property
     def elements(self) -> int:

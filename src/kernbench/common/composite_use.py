@@ -17,6 +17,9 @@ class PathTiming:
     memory: str = ""  # the node behind the path: transfers of one memory share its channels
     round_bytes: int = 1  # one burst on every channel
     round_ns: float = 0.0  # and how long that takes; 0 for a memory without channels
+    burst_bytes: int = 0  # of a memory with channels
+    granule_bytes: int = 0  # that a short burst is counted in; 0: bursts are whole
+    open_ns: float = 0.0  # the least time of a short burst
 
 
 class CompositeUse(NamedTuple):

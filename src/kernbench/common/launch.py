@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.channel_traffic import ChannelTraffic
-from kernbench.common.commands import Space
+from kernbench.common.commands import TILED, Space, TensorLayout
 from kernbench.common.composite_use import CompositeUse
 from kernbench.common.envelope import CubeCommand, Request, RequestId, Targets, check_choice, check_count, require
 from kernbench.common.frozen import frozen
@@ -68,7 +68,8 @@ class TensorArg:
     physical.
 
     A PE that holds no part of a split tensor has an empty local shape: sizes of 0 along `split_axes`. A tensor that is
-    not split is whole for every PE, wherever it is stored. `split_by` is how it is split over cubes, and over PEs.
+    not split is whole for every PE, wherever it is stored. `split_by` is how it is split over cubes, and over PEs;
+    `layout` is what a composite's tile of it is to memory.
     """
 
     name: str
@@ -82,6 +83,7 @@ class TensorArg:
     split_by: tuple[Cut, Cut] = (None, None)
     is_logical: bool = False  # `va_base` is a logical address: an access lies in one part
     is_per_pe: bool = True  # each part belongs to one PE; else all PEs of its cube share it
+    layout: TensorLayout = TILED
     # Derived once, since every PE asks: from the first byte of its address range to the last, where parts end that an
     # access must not cross, shards by place, and where others than rows are split how many shards each cube has.
     span_bytes: int = field(init=False, repr=False)

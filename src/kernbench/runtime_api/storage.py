@@ -12,6 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+from kernbench.common.commands import TILED, TensorLayout
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import TensorError
 from kernbench.common.messages import TensorShard
@@ -42,12 +43,14 @@ class Storage:
         policy: DPPolicy,
         placement: Sequence[ShardSpec],
         allocation: Allocation,
+        tile_layout: TensorLayout = TILED,
     ) -> None:
         self.number = number  # unique in its context
         self.name = name
         self.element = dtype
         self.dp = policy
         self.allocation = allocation
+        self.tile_layout = tile_layout  # what a composite's tile of it is to memory
         self.layout = Layout.dense(shape)  # of all of it
         self.whole = ViewParts(tuple(placement), allocation.shards, allocation.va_base)
 

@@ -223,6 +223,7 @@ class TensorBase:
             split_by,
             self.allocation.is_logical,
             self.allocation.is_per_pe,
+            self.storage.tile_layout,
         )
 
     def over(self, layout: Layout) -> Self:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernbench.common.commands import Space
+from kernbench.common.commands import TILED, Space
 from kernbench.common.dtypes import BOOL, F16, I64, DType, dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
@@ -65,7 +65,9 @@ class TensorFactory:
 
         `space` is the memory of each PE that holds a part: "hbm", its slice; "tcm", its TCM, of which kernels then have
         less; "sram", its cube's, which all PEs of the cube share;
-        or "far", memory behind a link (`system.far_memory`), which all PEs of the SIP share.
+        or "far", memory behind a link (`system.far_memory`), which all PEs of the SIP share. `layout` is what a
+        composite's tile of the tensor is to HBM: "tiled", its bytes end to end, whatever the tile; or "row_major", a
+        run of bytes for each of its rows, which pays for the bursts and granules it touches.
         """
         return self._create(_shape(size), self._dtype(dtype), None, **where)
 
@@ -232,18 +234,19 @@ class TensorFactory:
         layout: object = None,
         memory_format: object = None,
     ) -> Tensor:
-        """`pin_memory`, `layout` and `memory_format` are accepted for compatibility: they mean nothing here."""
+        """`pin_memory` and `memory_format` are accepted for compatibility: they mean nothing here."""
         check_no_grad(requires_grad)
         if dp is not None and not isinstance(dp, DPPolicy):
             raise UsageError(f"dp is {dp!r}", hint="give a DPPolicy, or leave it out for one PE")
         sip = sip_of(self.ahbm, device)
-        return self._store.create(shape, element, dp or ONE_PE, sip, name, contents, space)
+        return self._store.create(shape, element, dp or ONE_PE, sip, name, contents, space, layout=layout)
 
 
 def _like(input: Tensor, where: dict[str, Any]) -> dict[str, Any]:
     """Where a tensor like another lies."""
     space = input.space if input.space == "sram" else None
-    return {"dp": input.dp, "device": input.device, "space": space, **where}
+    layout = input.storage.tile_layout if input.storage.tile_layout != TILED else None
+    return {"dp": input.dp, "device": input.device, "space": space, "layout": layout, **where}
 
 
 def _array(data: Any) -> Any:

@@ -14,7 +14,7 @@ from weakref import finalize
 
 import numpy as np
 
-from kernbench.common.commands import Space
+from kernbench.common.commands import ROW_MAJOR, TILED, Space, TensorLayout
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError, UsageError
 from kernbench.common.messages import (
@@ -82,6 +82,7 @@ class TensorStore:
         given_space: Space | None = None,
         *,
         wait: bool = True,
+        layout: object = None,
     ) -> Tensor:
         """Place, map and write a tensor; returns when that is done. A tensor of no axes, or of no elements, has a
         storage of one element, so that it has an address. Without `wait` it returns at once: a launch on the cubes that
@@ -91,6 +92,7 @@ class TensorStore:
         placed = shape if shape and 0 not in shape else (1,)
         space = given_space or self.memory.home
         _check_space(space, policy, self.memory, written=contents is not None)
+        tile_layout = _checked_layout(layout, shape, space)
         is_per_pe = space not in ("sram", "far") or not (policy.pe == "replicate" or policy.num_pes == 1)
         parts = policy
         if not is_per_pe:  # all PEs of a cube share its SRAM, and all cubes of a SIP its far memory
@@ -109,7 +111,7 @@ class TensorStore:
         number, self._count = self._count, self._count + 1
         name = name or f"t{number}"
         self._resources[number] = _Resources(name, allocation)
-        storage = Storage(number, name, placed, element, policy, placement, allocation)
+        storage = Storage(number, name, placed, element, policy, placement, allocation, tile_layout)
         finalize(storage, self._dropped.append, number).atexit = False
         tensor = Tensor(self, storage, Layout.dense(shape))
         handles = self.map_in(tensor, sip, allocation.cubes)
@@ -333,3 +335,18 @@ def _read_of(tensor: TensorBase, at: int, wanted: Mask | None) -> MemoryReadMsg:
 
 def _no_ops() -> Ops:
     raise UsageError("this context computes nothing", hint="use tensors of a RuntimeContext")
+
+
+def _checked_layout(layout: object, shape: tuple[int, ...], space: Space) -> TensorLayout:
+    """What a composite's tile of a new tensor is to memory; raises UsageError where a given layout means nothing."""
+    if layout is None or str(layout) == "torch.strided":  # PyTorch's own word for tensors with strides
+        return TILED
+    if layout not in (TILED, ROW_MAJOR):
+        raise UsageError(f"layout is {layout!r}", hint=f"use '{TILED}' or '{ROW_MAJOR}', or leave it out")
+    if len(shape) < 2 or space != "hbm":
+        what = f"a tensor of {len(shape)} axes" if len(shape) < 2 else f"a tensor in {space.upper()}"
+        raise UsageError(
+            f"layout={layout!r} for {what}, where it means nothing",
+            hint="leave it out: it says how rows of a tile of a matrix lie among the bursts of HBM",
+        )
+    return TILED if layout == TILED else ROW_MAJOR

@@ -154,6 +154,10 @@ def tensor_ranges(
 def _ranges(arg: TensorArg, name: str) -> list[TensorRange]:
     """The addresses of a tensor: its virtual range, or those of each of its parts."""
     if arg.va_base is not None:
-        return [TensorRange(name, arg.va_base, arg.va_base + arg.span_bytes, arg.dtype, arg.space)]
+        end = arg.va_base + arg.span_bytes
+        return [TensorRange(name, arg.va_base, end, arg.dtype, arg.space, layout=arg.layout)]
     several = len(arg.shards) > 1
-    return [TensorRange(name, shard.pa, shard.pa + shard.nbytes, arg.dtype, arg.space, several) for shard in arg.shards]
+    return [
+        TensorRange(name, shard.pa, shard.pa + shard.nbytes, arg.dtype, arg.space, several, arg.layout)
+        for shard in arg.shards
+    ]

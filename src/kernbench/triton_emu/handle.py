@@ -15,7 +15,7 @@ from weakref import ref
 
 from numpy import array2string
 
-from kernbench.common.commands import Operand, Segment, Space
+from kernbench.common.commands import TILED, Operand, Segment, Space, TensorLayout
 from kernbench.common.dtypes import BOOL, dtype_of
 from kernbench.triton_emu.call_site import kernel_error
 from kernbench.triton_emu.pointer import Address
@@ -86,8 +86,8 @@ class TensorHandle:
     """
 
     __slots__ = (
-        "__weakref__", "_operand", "address", "block", "came_from", "composite", "dtype", "records", "segments",
-        "shape", "space", "tl", "transposed", "value",
+        "__weakref__", "_operand", "address", "block", "came_from", "composite", "dtype", "layout", "records",
+        "segments", "shape", "space", "tl", "transposed", "value",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +102,7 @@ class TensorHandle:
         records: tuple[int, ...] = (),
         transposed: bool = False,
         segments: tuple[Segment, ...] = (),
+        layout: TensorLayout = TILED,
     ) -> None:
         self.tl: TensorOps = tl  # the kernel's `tl` that it came from
         self.shape = shape
@@ -112,6 +113,7 @@ class TensorHandle:
         self.records = records  # op-log ids of what made it
         self.transposed = transposed
         self.segments = segments  # where a reference lies in memory
+        self.layout = layout  # what a composite's tile of a reference is to memory
         self.block = block
         self.composite: PendingCommand | None = None  # that has yet to write it
         self._operand: Operand | None = None  # once a command has named it
@@ -131,7 +133,7 @@ class TensorHandle:
         if operand is None:
             pinned = self.value is not None
             operand = self._operand = Operand(
-                self.address, self.shape, self.dtype, self.space, self.transposed, pinned, self.segments
+                self.address, self.shape, self.dtype, self.space, self.transposed, pinned, self.segments, self.layout
             )
         return operand
 

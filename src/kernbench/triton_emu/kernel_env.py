@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kernbench.common.commands import Segment, Space
+from kernbench.common.commands import TILED, Segment, Space, TensorLayout
 from kernbench.common.dtypes import DType
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeKey
@@ -47,6 +47,7 @@ class TensorRange:
     dtype: str
     space: Space = "hbm"
     is_one_of_several: bool = False
+    layout: TensorLayout = TILED
 
 
 class KernelIds(NamedTuple):

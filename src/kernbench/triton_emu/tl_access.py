@@ -155,7 +155,10 @@ class TlAccess(TlLanes):
         source, block, _ = self._source("ref", ptr, shape, dtype)
         if not source.elements:
             return self._new(self._values.full(source.shape, 0, source.dtype))
-        return self._handle(source.shape, source.dtype, source.space, source.address, None, segments=block.segments)
+        return self._handle(
+            source.shape, source.dtype, source.space, source.address, None, segments=block.segments,
+            layout=source.layout,
+        )  # fmt: skip
 
     def _issue_command(self, cmd: DmaReadCmd | DmaWriteCmd, done: Done) -> int:
         try:
@@ -200,7 +203,7 @@ class TlAccess(TlLanes):
             self._fail(f"{op}: other= without mask=", "other is what lanes hold that the mask leaves out: give a mask")
         lanes = self._lanes(op, ptr, dims, element, strides, numbers, lanes_mask, distances)
         block = self._placed(op, ptr, tensor, lanes)
-        source = Operand(address, dims, element.name, tensor.space, segments=block.segments)
+        source = Operand(address, dims, element.name, tensor.space, segments=block.segments, layout=tensor.layout)
         fill = None
         if lanes_mask is not None and other is not None:
             self._fitting(op, other, element)

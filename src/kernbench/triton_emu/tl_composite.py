@@ -232,7 +232,7 @@ class TlComposite(TlCore):
             self._fail(
                 f"composite: '{tensor.name}' holds {tensor.dtype}, got out_dtype {out_dtype!r}", "leave out_dtype out"
             )
-        out = Operand(int(out_ptr), shape, tensor.dtype, tensor.space)
+        out = Operand(int(out_ptr), shape, tensor.dtype, tensor.space, layout=tensor.layout)
         self._check_range("composite: out_ptr", out_ptr, tensor, 0, out.nbytes, dtype_of(tensor.dtype).itemsize)
         segments = tuple(self._translation(out_ptr)(out.address, out.nbytes)) if out.elements else ()
         return out._replace(segments=segments), dtype_of(tensor.dtype)

@@ -12,7 +12,7 @@ from typing import NoReturn, cast
 
 import numpy as np
 
-from kernbench.common.commands import Command, Segment, Space, WaitCmd
+from kernbench.common.commands import TILED, Command, Segment, Space, TensorLayout, WaitCmd
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.whole_numbers import is_whole
@@ -132,9 +132,10 @@ class TlCore:
         records: Records = (),
         transposed: bool = False,
         segments: tuple[Segment, ...] = (),
+        layout: TensorLayout = TILED,
     ) -> TensorHandle:
         tl = cast(TensorOps, self)
-        return TensorHandle(tl, shape, dtype, space, address, value, block, records, transposed, segments)
+        return TensorHandle(tl, shape, dtype, space, address, value, block, records, transposed, segments, layout)
 
     def _tensor(self, op: str, x: object, name: str = "x") -> TensorHandle:
         """A tensor of this kernel; one that a composite has yet to write is waited for."""

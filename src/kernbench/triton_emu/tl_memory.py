@@ -59,8 +59,10 @@ class TlMemory(TlCore):
                 self._fail(f"trans: a reference of shape {tensor.shape}", "refer to a matrix, or load it first")
             shape = (tensor.shape[1], tensor.shape[0])
             turned = not tensor.transposed
-            address, segments = tensor.address, tensor.segments
-            return self._handle(shape, tensor.dtype, tensor.space, address, None, transposed=turned, segments=segments)
+            return self._handle(
+                shape, tensor.dtype, tensor.space, tensor.address, None, transposed=turned, segments=tensor.segments,
+                layout=tensor.layout,
+            )  # fmt: skip
         return self._alias(tensor, self._apply("trans", (self._known(tensor),)))
 
     def reshape(self, x: TensorHandle, *shape: object) -> TensorHandle:

@@ -56,7 +56,8 @@ MACHINES = {
     },
     "two outstanding": {f"{PE}pe_dma.attrs.outstanding": 2},
 }
-GRAPHS = {name: load_topology(None, {**SMALL, **sets}) for name, sets in MACHINES.items()}
+ROWS = {"default": {}, "granules": {"hbm.granule_bytes": 64}}
+GRAPHS = {name: load_topology(None, {**SMALL, **sets}) for name, sets in (MACHINES | ROWS).items()}
 HERE = PeId(0, 0, 0)
 SHAPES = ((128, 512, 128), (100, 200, 300), (512, 64, 512))
 TILES = (None, "auto", (64, 64, 64), (64, 32, 96), (96, 64, 48), (128, 16, 32), (32, 256, 32), (33, 40, 50))
@@ -67,11 +68,12 @@ def fits(cmd, tile, limits):
     return 2 * tcm <= limits.tcm_bytes and registers <= limits.register_bytes
 
 
-def times_of(kernel, arrays, machine="default", cube=0):
+def times_of(kernel, arrays, machine="default", cube=0, layout=None):
     """(tile, simulated ns, modelled ns) of every composite of a kernel on one PE; the arrays lie in cube 0, PE 0."""
     graph, log = GRAPHS[machine], OpLog()
     with RuntimeContext(GraphEngine(graph, op_log=log)) as torch:
-        launch = torch.launch("k", kernel, *[torch.from_numpy(x) for x in arrays], target_cubes=[cube], target_pes=[0])
+        tensors = [torch.from_numpy(x, layout=layout) for x in arrays]
+        launch = torch.launch("k", kernel, *tensors, target_cubes=[cube], target_pes=[0])
     pe = PeId(0, cube, 0)
     uses = {use.tile: use for use in launch.pes[0].composites}
     found = []
@@ -83,7 +85,9 @@ def times_of(kernel, arrays, machine="default", cube=0):
     return found
 
 
-def gemm_times(shape, tiles, machine="default", *, in_tcm=0, dtype="f16", epilogue=(), cube=0, to_tcm=False):
+def gemm_times(
+    shape, tiles, machine="default", *, in_tcm=0, dtype="f16", epilogue=(), cube=0, to_tcm=False, layout=None
+):
     m, k, n = shape
     kind = dtype_of(dtype).numpy
     out = dtype_of("i32").numpy if dtype == "i8" else kind
@@ -104,7 +108,8 @@ def gemm_times(shape, tiles, machine="default", *, in_tcm=0, dtype="f16", epilog
             where = {} if to_tcm else {"out_ptr": c}
             tl.wait(tl.composite("gemm", left, right, tile_shape=tile, epilogue=list(epilogue), **where))
 
-    return times_of(kernel, [np.zeros((m, k), kind), np.zeros((k, n), kind), np.zeros((m, n), out)], machine, cube)
+    arrays = [np.zeros((m, k), kind), np.zeros((k, n), kind), np.zeros((m, n), out)]
+    return times_of(kernel, arrays, machine, cube, layout)
 
 
 def math_times(shape, tiles, machine="default", op="exp", other=None):
@@ -221,6 +226,21 @@ MARGINS = dict.fromkeys(MACHINES, 0.15) | {"little TCM": 0.17, "slow TCM": 0.22,
 def test_the_model_follows_the_machine(machine):
     for in_tcm, shape in enumerate(SHAPES[:2]):
         assert worst_error(gemm_times(shape, TILES, machine, in_tcm=in_tcm)) < MARGINS[machine]
+
+
+@pytest.mark.parametrize("machine", ROWS)
+def test_the_model_knows_rows_that_are_runs_of_their_own(machine):
+    times = [found for shape in SHAPES for found in gemm_times(shape, TILES, machine, layout="row_major")]
+    assert worst_error(times) < bar(0.26)
+    assert sum(abs(model / simulated - 1) for _, simulated, model in times) / len(times) < bar(0.07)
+
+
+@pytest.mark.parametrize("machine", [*ROWS, "two outstanding"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_auto_takes_wider_rows_where_each_is_a_run(machine, shape):
+    native, auto, *others = gemm_times(shape, (None, "auto", *TILES[2:]), machine, layout="row_major")
+    assert auto[1] <= 0.5 * native[1]
+    assert auto[1] <= min(simulated for _, simulated, _ in others) * 1.10
 
 
 MATH_TILES = (None, "auto", (8, 128), (64, 128), (32, 64), (16, 256), (64, 64))

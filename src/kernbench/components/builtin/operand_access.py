@@ -1,12 +1,13 @@
 """Where the bytes of an operand lie: which memories, and at which addresses there, found once per command.
 
-The rows of a tile travel as one transfer for each memory they lie in, from the tile's first address there on.
+The rows of a tile travel as one transfer for each memory they lie in, from the tile's first address there on; of a
+row-major operand, each row is a run of bytes where it lies.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kernbench.common.commands import Segment
@@ -67,6 +68,11 @@ class OperandAccess:
                 _, first, so_far = gathered.get(port.path, (port, address, 0))
                 gathered[port.path] = (port, first, so_far + nbytes)
         return list(gathered.values())
+
+    def runs(self, offset: int, rows: int, row_bytes: int, stride_bytes: int) -> Iterator[PortTransfer]:
+        """The runs of some rows, the first at `offset`."""
+        for row in range(rows):
+            yield from self._pieces(offset + row * stride_bytes, row_bytes)
 
     def _pieces(self, offset: int, nbytes: int) -> list[PortTransfer]:
         at, end = bisect_right(self._starts, offset) - 1, offset + nbytes

@@ -31,7 +31,10 @@ def path_timing(ctx: Context, path: tuple[str, ...], request_ns: float) -> PathT
         burst_bytes = int(memory.attrs["burst_bytes"])
         round_ns = burst_ns(channels, burst_bytes, channel_gbs)
         gbs = min(narrowest, channels * channel_gbs)
-        return PathTiming(latency_ns + round_ns, gbs, memory.id, channels * burst_bytes, round_ns)
+        granule_bytes, open_ns = int(memory.attrs.get("granule_bytes", 0)), float(memory.attrs.get("open_ns", 0.0))
+        return PathTiming(
+            latency_ns + round_ns, gbs, memory.id, channels * burst_bytes, round_ns, burst_bytes, granule_bytes, open_ns
+        )
     return PathTiming(latency_ns, narrowest, memory.id)
 
 

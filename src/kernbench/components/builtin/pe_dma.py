@@ -7,10 +7,10 @@ the front stage is the segment table (`policy.address.baaw`), which messages cha
 the operands of a tile are read one after the other; with several, each operand is a separate request, and requests
 depart in the order of tiles and operands, so that none waits for a place behind one of a later tile.
 
-A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on. The runs of a load
-or a store travel as they are; a request pays once for each burst that its runs touch. Traffic of other blocks to this
-PE's TCM passes through flit by flit and needs no channel. Not modelled: whole bursts of a tile's narrow rows, which
-makes narrow tiles look faster than they are.
+A tile's rows travel as one transfer for each memory they lie in, from the tile's first address on: its bytes lie end
+to end there. The rows of a tile of a row-major tensor, and the runs of a load or a store, travel as they are; a request
+pays once for each burst that its runs touch. Traffic of other blocks to this PE's TCM passes through flit by flit and
+needs no channel. Not modelled: whole bursts of a tile's narrow rows where its tensor is not row-major.
 """
 
 from __future__ import annotations
@@ -152,6 +152,10 @@ class PeDmaComponent(PeEngine):
         is_write = stage.type is StageType.DMA_WRITE
         access = operands[stage.operand]
         assert access is not None
+        if stage.is_by_rows and stage.nbytes:
+            rows = access.runs(stage.offset, stage.rows, stage.row_bytes, stage.stride_bytes)
+            self._start_pieces(token, bursts_of(rows), at_ns, is_write=is_write)
+            return
         port = access.port
         if port is not None:
             token.pending = 1
@@ -171,31 +175,33 @@ class PeDmaComponent(PeEngine):
             self._start_multicast(token, stage, at_ns)
             return
         pieces = bursts_of((*self.locate(pa), nbytes) for pa, nbytes in stage.runs)
-        if stage.type is StageType.DMA_READ and stage.apply is None and pieces:
+        if stage.apply is None:
+            self._start_pieces(token, pieces, at_ns, is_write=stage.type is StageType.DMA_WRITE)
+            return
+        token.pending = len(pieces)
+        arrived = LastOf(len(pieces), stage.apply)
+        for piece in pieces:
+            piece.port.update(self._access(piece, at_ns, token), arrived)
+
+    def _start_pieces(self, token: TileToken, pieces: Sequence[RunBursts], at_ns: float, *, is_write: bool) -> None:
+        """Read or write the bursts of a request's runs: all depart at once."""
+        if not is_write and pieces:
             token.pending = 1
             if pieces[0].port.read_together(pieces, at_ns, self._moved, token):
                 return
         token.pending = len(pieces)
-        arrived = None if stage.apply is None else LastOf(len(pieces), stage.apply)
         for piece in pieces:
-            port, moved = piece.port, self._moved
-            access = MemoryAccess(piece.nbytes, piece.address, at_ns, moved, token, granules=piece.granules)
-            if arrived is not None:
-                port.update(access, arrived)
-            elif stage.type is StageType.DMA_WRITE:
-                port.write(access)
-            else:
-                port.read(access)
+            (piece.port.write if is_write else piece.port.read)(self._access(piece, at_ns, token))
+
+    def _access(self, piece: RunBursts, at_ns: float, token: TileToken) -> MemoryAccess:
+        return MemoryAccess(piece.nbytes, piece.address, at_ns, self._moved, token, granules=piece.granules)
 
     def _start_multicast(self, token: TileToken, stage: RunsStage, at_ns: float) -> None:
         """The same bytes to several memories: they leave once, and the request ends with the last acknowledgement."""
         places = self.multicast_places((stage.runs, *stage.copies))
         token.pending = len(places)
         (first, *others) = places
-        accesses = [
-            MemoryAccess(place.nbytes, place.address, at_ns, self._moved, token, granules=place.granules)
-            for place in places
-        ]
+        accesses = [self._access(place, at_ns, token) for place in places]
         first.port.multicast_to([place.port for place in others])(accesses)
 
     def multicast_places(self, requests: Sequence[DmaRequest]) -> list[RunBursts]:

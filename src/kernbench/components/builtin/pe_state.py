@@ -15,7 +15,9 @@ from kernbench.components.builtin.pipeline import TileToken
 from kernbench.components.builtin.stages import DmaStage
 from kernbench.components.recording import STAGE_BITS
 
-Placement = tuple[int, int, int]  # of an operand in memory channels: its address, bits of a burst, mask of channels
+# Of an operand in memory channels: its address, bits of a burst, mask of channels; where bytes count, 0 and the mask of
+# a round over the channels.
+Placement = tuple[int, int, int]
 
 
 def tokens(name: str) -> StateField:

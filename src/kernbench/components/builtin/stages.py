@@ -25,7 +25,9 @@ class StageType(Enum):
 
 
 class DmaStage(NamedTuple):
-    """Rows of bytes between TCM and an operand in memory, `stride_bytes` apart there, the first at `offset`."""
+    """Rows of bytes between TCM and an operand in memory, `stride_bytes` apart there, the first at `offset`. They are
+    one run of bytes to memory, or each is a run of its own.
+    """
 
     type: StageType
     component: str
@@ -35,6 +37,7 @@ class DmaStage(NamedTuple):
     rows: int
     row_bytes: int
     stride_bytes: int
+    is_by_rows: bool = False
 
     @property
     def op_kind(self) -> str:

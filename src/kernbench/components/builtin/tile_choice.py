@@ -246,8 +246,8 @@ def _candidates(cmd: CompositeCmd, native: tuple[int, ...], limits: TileLimits) 
     """Tiles worth a look: the native one first, then those that fit, with sides of 2^i, 3 * 2^i, and the whole of the
     matrix, its half and its third.
 
-    None has narrower rows than the native tile: that a narrow row takes whole bursts is not modelled for tiles, and
-    must not be what makes one look fast.
+    None has narrower rows than the native tile: that a narrow row takes whole bursts is modelled for row-major tensors
+    only, and must not be what makes one look fast.
     """
     sides = [[size] if keep else _sides_of(size) for size, keep in zip(_sizes(cmd), _whole_sides(cmd), strict=True)]
     grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, len(sides))

@@ -10,13 +10,13 @@ reaches that resource, and before those that the last tile passes after it:
     time = max over resources (stages before, first tile  +  total  +  stages behind, last tile)
 
 Ops of scope `kernel` are a second pass, which begins when the first is over. Many tiles are worked out at once, as
-arrays. Not modelled: other PEs on the same links and memories, short last bursts, and a queue that runs empty for a
-while though it is long enough on average.
+arrays. How fast memory moves an operand's tiles is in `row_model.py`. Not modelled: other PEs on the same links and
+memories, short last bursts, and a queue that runs empty for a while though it is long enough on average.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
 from kernbench.components.builtin.engine_cycles import Floats, Ints, ProductCost
+from kernbench.components.builtin.row_model import TilePath, occupied_ns, tile_path
 from kernbench.components.builtin.tiling import LaneOp, as_matrix, in_slowest, math_ops, ops_of, slower
 from kernbench.components.builtin.vector_functions import VectorUnit
 
@@ -135,10 +136,14 @@ class _Tiled:
     """A pass, cut into tiles."""
 
     def __init__(self, work: _Pass, tiles: Ints, rates: PeRates, paths: Sequence[PathTiming | None]) -> None:
-        self._work, self._rates, self._paths = work, rates, paths
+        self._work, self._rates = work, rates
         m, n = tiles[:, 0], tiles[:, -1]
         k = tiles[:, 1] if tiles.shape[1] == 3 else np.ones_like(m)
         sides = list(zip(work.sizes, (m, k, n), strict=True))
+        self._paths: dict[int, TilePath | None] = {}
+        for x, (height, width) in self._operand_sides((m, k, n)):
+            path = None if x.pinned else paths[x.address]
+            self._paths[x.address] = None if path is None else tile_path(x, path, height, width)
         self._tile = (m, k, n)
         self._counts = tuple(-(-size // part) for size, part in sides)
         self._edges = tuple(size - (-(-size // part) - 1) * part for size, part in sides)  # of the last tile
@@ -222,8 +227,14 @@ class _Tiled:
             found.append((operand, elements * dtype_of(operand.dtype).itemsize))
         return found
 
-    def _path(self, operand: Operand) -> PathTiming | None:
-        return None if operand.pinned else self._paths[operand.address]
+    def _operand_sides(self, tile: tuple[Ints, Ints, Ints]) -> Iterator[tuple[Operand, tuple[Ints, Ints]]]:
+        """Every operand, and which sides of a tile are its rows and columns."""
+        work, (m, k, n) = self._work, tile
+        yield from zip(work.head, ((m, k), (k, n)), strict=False)
+        yield from ((x, (m, n)) for x in (*work.every, *work.last, work.out))
+
+    def _path(self, operand: Operand) -> TilePath | None:
+        return self._paths[operand.address]
 
     def _macs_ns(self, m: Ints, k: Ints, n: Ints) -> Floats:
         return self._rates.product.product_ns_each(m, k, n, self._work.mac_dtype)
@@ -287,12 +298,12 @@ class _Tiled:
         for operand, requests, nbytes in self._moved():
             path = self._path(operand)
             if path is not None:
-                reads[path.memory] = reads.get(path.memory, 0.0) + _channels_ns(path, requests, nbytes)
+                reads[path.memory] = reads.get(path.memory, 0.0) + occupied_ns(path, requests, nbytes)
                 link = link + nbytes / self._rates.dma_gbs
         found = [each + last.behind_read for each in (link, *reads.values())]
         out = self._path(self._work.out)
         if out is not None:
-            written = _channels_ns(out, self._outputs, self._stored_bytes() + 0 * self._outputs)
+            written = occupied_ns(out, self._outputs, self._stored_bytes() + 0 * self._outputs)
             found.append(reads.get(out.memory, 0.0) + written + 2 * out.latency_ns)
         return found
 
@@ -391,9 +402,3 @@ class _Tiled:
         stay_in, stay_out = tile.read + tile.fetch, tile.read + tile.fetch + tile.last_compute + tile.store + tile.write
         places = np.maximum(rates.tcm_bytes // np.maximum(inputs + result, 1), 1)
         return np.asarray(np.maximum(self._tiles * stay_in, self._outputs * stay_out) / places)
-
-
-def _channels_ns(path: PathTiming, requests: Ints, nbytes: Ints) -> Floats:
-    """How long requests of equal size occupy a memory's channels, or its path."""
-    rounds_ns = requests * np.ceil(nbytes / requests / path.round_bytes) * path.round_ns
-    return np.asarray(np.maximum(rounds_ns, nbytes / path.gbs))

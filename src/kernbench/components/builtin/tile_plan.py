@@ -55,12 +55,14 @@ class PipelinePlan:
         tile: tuple[int, ...] = (),
         loop: int = 1,
         outline: Callable[[], Outline] | None = None,
+        by_rows: tuple[int, ...] = (),
     ) -> None:
         self.total_tiles = total_tiles
         self.tile = tile  # (m, k, n) of a product, (m, n) of a math op
         self.barrier = barrier
         self.loop = loop  # tiles per output tile
         self.outline = outline
+        self.by_rows = by_rows  # operands of whose tiles each row is a run of its own
         self._make = make  # the tiles from one on
         self._made: list[TilePlan] = []
         self._making: Iterator[TilePlan] | None = None

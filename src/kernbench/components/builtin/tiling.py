@@ -21,7 +21,7 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
+from kernbench.common.commands import ROW_MAJOR, CompositeCmd, Operand, OpSpec, Scope
 from kernbench.common.dtypes import dtype_of
 from kernbench.components.builtin.stages import DmaStage, GemmStage, MathStage, MoveStage, Stage, StageType
 from kernbench.components.builtin.tile_plan import OperandGrid, Outline, PipelinePlan, TilePlan
@@ -66,6 +66,11 @@ def operands_of(cmd: CompositeCmd) -> list[Operand]:
     return [*cmd.inputs, cmd.out, *(op.operand for op in cmd.epilogues if op.operand)]
 
 
+def by_rows(cmd: CompositeCmd) -> tuple[int, ...]:
+    """The operands, numbered, of whose tiles each row is a run of bytes of its own."""
+    return tuple(x.address for x in operands_of(cmd) if x.layout == ROW_MAJOR and not x.pinned)
+
+
 def spans(size: int, tile: int) -> list[Span]:
     """`size` cut into tiles; the last one may be smaller. Nothing is one tile of nothing."""
     return [(at, min(tile, size - at)) for at in range(0, size, tile)] if size else [(0, 0)]
@@ -81,7 +86,7 @@ def tile_stages(kind: StageType, operand: Operand) -> Callable[[Span, Span], Dma
     (height, width), is_transposed, number = as_matrix(operand.shape), operand.transposed, operand.address
     itemsize = dtype_of(operand.dtype).itemsize
     whole = height if is_transposed else width  # how much lies between two rows in memory
-    stride = whole * itemsize
+    stride, by_rows = whole * itemsize, operand.layout == ROW_MAJOR
 
     def stage(rows: Span, cols: Span) -> DmaStage:
         if height == 1:
@@ -92,8 +97,8 @@ def tile_stages(kind: StageType, operand: Operand) -> Callable[[Span, Span], Dma
             rows, cols = cols, rows
         offset, nbytes = rows[0] * stride + cols[0] * itemsize, rows[1] * cols[1] * itemsize
         if cols[1] == whole:
-            return DmaStage(kind, DMA, number, offset, nbytes, 1, nbytes, nbytes)
-        return DmaStage(kind, DMA, number, offset, nbytes, rows[1], cols[1] * itemsize, stride)
+            return DmaStage(kind, DMA, number, offset, nbytes, 1, nbytes, nbytes, by_rows)
+        return DmaStage(kind, DMA, number, offset, nbytes, rows[1], cols[1] * itemsize, stride, by_rows)
 
     return stage
 
@@ -188,7 +193,7 @@ def generate_gemm_plan(cmd: CompositeCmd, tile: tuple[int, int, int], servers: O
         grids += [_grid(x, rows, cols) for x in extra]
         return Outline(_sizes(rows), _sizes(cols), tuple(grid for grid in grids if grid is not None))
 
-    return PipelinePlan(main + last_pass, main, tiles, tile, len(spans(k, tile_k)), outline)
+    return PipelinePlan(main + last_pass, main, tiles, tile, len(spans(k, tile_k)), outline, by_rows(cmd))
 
 
 _Reads = tuple[Stage, ...]
@@ -308,7 +313,7 @@ def generate_math_plan(cmd: CompositeCmd, tile: tuple[int, int], servers: OpServ
         grids = [_grid(x, rows, cols) for x in (*cmd.inputs, cmd.out, *extra)]
         return Outline(_sizes(rows), _sizes(cols), tuple(grid for grid in grids if grid is not None))
 
-    return PipelinePlan(total + last_pass, total, tiles, tile, 1, outline)
+    return PipelinePlan(total + last_pass, total, tiles, tile, 1, outline, by_rows(cmd))
 
 
 def math_ops(cmd: CompositeCmd) -> tuple[OpSpec, ...]:

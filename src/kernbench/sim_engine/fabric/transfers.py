@@ -78,6 +78,7 @@ class Transfer:
     STATE = (
         StateField("route", lambda transfer, view: transfer.route.path),
         quantity("nbytes"),
+        quantity("spare"),
         instant("finish_ns"),
         StateField("schedules", lambda transfer, view: view.schedules(transfer.schedules or {})),
         StateField("tag", lambda transfer, view: view.tag(transfer.tag)),
@@ -88,7 +89,7 @@ class Transfer:
     DERIVED: ClassVar[Derived] = (
         "block", "branches", "crossings", "done_ns", "epoch", "fed_at", "fed_by", "flits", "hops", "last",
         "last_crossings", "last_flit", "links", "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow",
-        "source", "spare", "times", "train", "tries",
+        "source", "times", "train", "tries",
     )  # fmt: skip
 
     __slots__ = (

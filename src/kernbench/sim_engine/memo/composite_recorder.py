@@ -146,7 +146,9 @@ class CompositeRecorder:
         seen = None
         if place is not None:
             state, plain = self._state(place[1])
-            seen = Seen(place[0], state, plain if is_even(fabric, env.now) else b"")
+            # Of rows that are runs of their own it matters where in a burst they begin: no other place is as good.
+            is_plain = not self._feed.plan.by_rows and is_even(fabric, env.now)
+            seen = Seen(place[0], state, plain if is_plain else b"")
         return Mark(seen, env.now, feed.fed, len(self._rows), self._totals())
 
     def _add_segment(
@@ -213,7 +215,7 @@ class CompositeRecorder:
             whose = transfer.tag
             assert isinstance(whose, TileToken)
             stage = whose.stages[whose.index]
-            if isinstance(stage, DmaStage) and transfer.source is not None:
+            if isinstance(stage, DmaStage) and transfer.source is not None and not stage.is_by_rows:
                 address, shift, _ = self._placements[stage.operand]
                 transfer.block = (address + stage.offset) >> shift
 
@@ -321,7 +323,9 @@ def _longer(recorded: Wait | None, wait: float, at: float) -> Wait:
 
 
 def _placements(feed: TileFeed, private: PrivatePe) -> Mapping[int, Placement] | None:
-    """Where operands lie that are behind memory channels; None where one lies in several pieces."""
+    """Where operands lie that are behind memory channels; None where one lies in several pieces. Of one that moves by
+    rows every byte of a round over the channels is a place of its own.
+    """
     found: dict[int, Placement] = {}
     groups = private.fabric.engine.groups
     network = private.fabric.network
@@ -332,5 +336,7 @@ def _placements(feed: TileFeed, private: PrivatePe) -> Mapping[int, Placement] |
             return None
         group = groups.get(network.node_index(access.port.path[-1]))
         if group is not None:
-            found[number] = (access.address, group.shift, group.mask)
+            is_by_rows = number in feed.plan.by_rows
+            whole = (access.address, 0, (group.mask + 1 << group.shift) - 1)
+            found[number] = whole if is_by_rows else (access.address, group.shift, group.mask)
     return found

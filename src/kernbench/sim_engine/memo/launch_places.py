@@ -58,7 +58,7 @@ class LaunchPlaces:
             shards = [shard for shard in tensor.shards if region.holds(shard.sip, shard.cube)]
             own = [_part(tensor, shard, at, number) for number, shard in enumerate(shards)]
             parts += own
-            layout.append((tensor.dtype, tensor.space, _layout(own, shards, region, round_bytes)))
+            layout.append((tensor.dtype, tensor.space, tensor.layout, _layout(own, shards, region, round_bytes)))
         self.parts = sorted(parts)
         self.layout = tuple(layout)
         self._round_bytes = round_bytes

@@ -276,7 +276,9 @@ def _key_text(kind: LaunchKind, launch: KernelLaunchMsg) -> str:
     kernel, name, sips = kind
     function = kernel if hasattr(kernel, "__qualname__") else type(kernel)
     args = [
-        (arg.shape, arg.dtype, arg.space, arg.split_by, len(arg.shards)) if isinstance(arg, TensorArg) else arg
+        (arg.shape, arg.dtype, arg.space, arg.split_by, len(arg.shards), arg.layout)
+        if isinstance(arg, TensorArg)
+        else arg
         for arg in (*launch.args, *launch.named_args.values())
     ]
     return f"{function.__module__} {function.__qualname__} {name} {sips} {args}"
