@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import kernbench
+from kernbench.benches.llm_layer import llm_layer
 from kernbench.cli.main import main
 from kernbench.common.errors import AllocationError, KernBenchError, RoutingError, TopologyError, UsageError
 from kernbench.common.messages import PeDmaMsg
+from kernbench.models.bounds import Need, rates_of
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.policy.routing.router import AddressResolver
@@ -164,8 +166,40 @@ def test_cubes_with_and_without_hbm_are_no_types_of_one_machine() -> None:
     )
 
 
-def test_llm_layer_says_that_it_needs_hbm(capsys: pytest.CaptureFixture[str]) -> None:
+LAYER = {**NO_HBM, "system.sips.count": 1, "sip.cube_mesh": {"w": 2, "h": 1}, "cube.memory_map.sram_mb_per_cube": 64}
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_llm_layer_keeps_its_weights_in_sram(phase: Literal["prefill", "decode"]) -> None:
+    rows: list[Any] = []
+
+    def bench(torch: RuntimeContext) -> None:
+        rows[:] = llm_layer(torch, phase=phase)
+
+    result = kernbench.run(bench, overrides=LAYER, device="whole", verify_data=True, check_fast=True)
+    assert result.ok
+    figures = {row["figure"]: row["value"] for row in rows if "figure" in row}
+    assert figures["fits"] is True
+    assert figures["memory there per SIP"] == 2 * 64 * 2**20 / 1e9
+    assert figures["fullest SRAM, this layer"] > 0.1
+    parts = [row for row in rows if "part" in row and row["bound"] != "-"]
+    assert {row["bound"] for row in parts} == {"SRAM"}
+    assert all(0 < row["bound_us"] <= row["mapping_bound_us"] <= row["time_us"] for row in parts)
+    assert sum(launch.bytes_hbm for launch in result.launches) == 0
+
+
+def test_the_bound_of_a_layer_takes_the_ports_of_sram() -> None:
+    """Two cubes of 128 GB/s each way: reads and writes together at most 512, one way 256; 16 DMA ports carry more."""
+    rates = rates_of(load_topology(None, LAYER).spec)
+    assert (rates.memory, rates.hbm_bytes, rates.port_bytes) == ("SRAM", 512.0, 256.0)
+    assert Need(read_bytes=2560.0, written_bytes=1280.0).bound(rates) == ("SRAM", 10.0)
+    assert rates_of(load_topology().spec).memory == "HBM"
+
+
+def test_a_layer_that_does_not_fit_is_refused_with_one_message(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["run", "--bench", "llm-layer", "--param", "model=tiny-llama", "--set", f"{HBM_KEY}=0"])
+        main(["run", "--bench", "llm-layer", "--param", "model=llama3-8b", "--param", "tp=1", "--set", f"{HBM_KEY}=0",
+              "--set", "cube.memory_map.sram_mb_per_cube=8"])  # fmt: skip
     assert stopped.value.code == 2
-    assert "llm-layer streams weights from HBM, and machine 'default' has none" in capsys.readouterr().err
+    what = "one layer of llama3-8b has 416.0 MiB of weights, and the SRAM of 1 SIP of 'default' has 128 MiB"
+    assert what in capsys.readouterr().err

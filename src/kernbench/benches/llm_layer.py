@@ -21,6 +21,7 @@ from kernbench.benches.registry import AtLeast, bench
 from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
+from kernbench.common.units import counted, format_bytes
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
 from kernbench.models.figures import LayerRun, Row, copies_of, memory_there, model_rows, part_rows
@@ -33,7 +34,14 @@ from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
 from kernbench.models.pinned import read_choice, report_rows, uses_blocks, uses_messages, write_choice
 from kernbench.models.plans import SipShape
-from kernbench.models.quantised import CacheName, QuantisedForm, WeightName, quantised_weights, weight_forms
+from kernbench.models.quantised import (
+    CacheName,
+    QuantisedForm,
+    WeightName,
+    layer_bytes,
+    quantised_weights,
+    weight_forms,
+)
 from kernbench.models.shapes import ModelShape, load_model, rows_of_weights
 from kernbench.models.tensors import LayerTensors
 from kernbench.report.energy import launches_energy
@@ -41,6 +49,7 @@ from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
+from kernbench.topology.spec import MachineSpec
 from kernbench.tp.parallel_state import model_parallel
 from kernbench.values.graph import Value, ValueGraph
 
@@ -162,15 +171,23 @@ def _alone(torch: RuntimeContext, request: LayerRequest, kept: dict[str, int]) -
     return found if isinstance(found, LayerChoice) else None
 
 
+def _check_size(spec: MachineSpec, model: ModelShape, itemsize: int, weight_type: WeightName, tp: int) -> None:
+    """Raise UsageError where the weights of one layer are more than the memory of the SIPs that share it."""
+    weights, there = layer_bytes(model, itemsize, weight_type), memory_there(spec)
+    if weights <= tp * there:
+        return
+    memory = "HBM" if spec.cube.has_hbm else "SRAM"
+    raise UsageError(
+        f"one layer of {model.name} has {format_bytes(weights)} of weights, and the {memory} of "
+        f"{counted(tp, 'SIP')} of '{spec.system.name}' has {format_bytes(tp * there)}",
+        where="parameter 'model'",
+        hint="share it over more SIPs (tp), store weights in less (weight_type), or give the machine more memory",
+    )
+
+
 def _sip(torch: RuntimeContext, kept_bytes: int) -> SipShape:
     """A SIP whose collectives keep some TCM; too little for kernels is refused when tensors are made."""
     spec = torch.spec
-    if not spec.cube.has_hbm:
-        raise UsageError(
-            f"llm-layer streams weights from HBM, and machine '{spec.system.name}' has none",
-            where="cube.memory_map.hbm_total_gb_per_cube",
-            hint="give the machine HBM; kernels of your own may keep weights in SRAM, where tensors lie by default",
-        )
     tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
     return SipShape(spec.sip.cube_mesh.w, spec.sip.cube_mesh.h, spec.cube.n_pes, tcm_bytes - kept_bytes)
 
@@ -209,6 +226,7 @@ def llm_layer(
         raise UsageError(
             f"{tp} SIPs do not share a tray of {world}", where="parameter 'tp'", hint=f"use one of {fitting}"
         )
+    _check_size(torch.spec, shape, dtype_of(dtype).itemsize, weight_type, tp or world)
     request = LayerRequest(shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world)
     with faults_of_param("mapping"):
         found, ccl = chosen_mapping(mapping, torch, request)
@@ -367,7 +385,7 @@ class JobRows:
 
 
 class RankRun(NamedTuple):
-    """What a rank has done: `copies` of each weight on its SIP, `used_bytes` of its fullest slice of HBM."""
+    """What a rank has done: `copies` of each weight on its SIP, `used_bytes` of its fullest HBM slice, or SRAM."""
 
     parts: list[LayerPart]
     group_size: int

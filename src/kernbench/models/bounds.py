@@ -1,7 +1,8 @@
 """Lower bounds of the time of a layer's part, in closed form: its flops, its HBM bytes, its bytes on links.
 
 compute      products over the GEMM engines, plus element-wise work over the MATH lanes, since they do not overlap
-HBM          reads and writes together over all slices, and each of them over the PEs' DMA ports
+HBM          reads and writes together over all slices, and each of them over the PEs' DMA ports; without HBM, the same
+             of SRAM, whose ports carry each way
 link         copies between cubes: what a cube has to receive, over the links of a cube at the mesh's corner
 collective   bytes that must cross each SIP's links to the switch, whatever the algorithm
 
@@ -24,7 +25,7 @@ from kernbench.topology.sip_links import port_sides
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_cube import CubeSpec
 
-BoundName = Literal["compute", "HBM", "link", "collective"]
+BoundName = Literal["compute", "HBM", "SRAM", "link", "collective"]
 NORM_PASSES = 6  # MATH passes over a row: widen, square, sum, over the root, times the gain, narrow
 CENTRE_PASSES = 2  # sum, subtract: of a layernorm
 RESIDUAL_PASSES = 2  # add, narrow
@@ -38,10 +39,11 @@ class SipRates:
 
     macs: float
     f32_lanes: float
-    hbm_bytes: float  # reads and writes together
-    port_bytes: float  # of the PEs' DMA, each way
+    hbm_bytes: float  # reads and writes together; without HBM, of the SRAM in which tensors lie
+    port_bytes: float  # each way: of the PEs' DMA, or of the ports of SRAM where those are narrower
     cube_bytes: float
     sip_bytes: float
+    memory: BoundName = "HBM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Need:
     def times_ns(self, rates: SipRates) -> dict[BoundName, float]:
         return {
             "compute": self.macs / rates.macs + self.lanes / rates.f32_lanes,
-            "HBM": max(
+            rates.memory: max(
                 (self.read_bytes + self.written_bytes) / rates.hbm_bytes,
                 max(self.read_bytes, self.written_bytes) / rates.port_bytes,
             ),
@@ -88,11 +90,17 @@ def rates_of(spec: MachineSpec) -> SipRates:
     return SipRates(
         macs=most(lambda cube: cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")),
         f32_lanes=most(lambda cube: cube.pe_template.components.pe_math.number_attr("lanes_per_ns")) * F32_LANES,
-        hbm_bytes=most(lambda cube: cube.hbm_link_bw_gbs),
-        port_bytes=most(lambda cube: cube.links.pe_dma_to_router_bw_gbs),
+        hbm_bytes=most(lambda cube: cube.home_gbs),
+        port_bytes=most(_port_gbs),
         cube_bytes=max(neighbours, 1) * link,
         sip_bytes=_sip_bytes(spec),
+        memory="HBM" if spec.cube.has_hbm else "SRAM",
     )
+
+
+def _port_gbs(cube: CubeSpec) -> float:
+    port = cube.links.pe_dma_to_router_bw_gbs
+    return port if cube.has_hbm else min(port, cube.home_way_gbs)
 
 
 def _sip_bytes(spec: MachineSpec) -> float:

@@ -32,7 +32,7 @@ class MachineModel:
     sip: SipShape
     macs: float
     lanes: float  # f32 elements of MATH
-    hbm: float  # bytes of a slice, reads and writes together
+    hbm: float  # bytes of a slice, reads and writes together; without HBM, of its part of the SRAM's port
     port: float  # bytes of the DMA, each way
     cube_link: float  # bytes that a cube receives from its neighbours
     far_link: float  # bytes that a cube receives from all others alike
@@ -93,27 +93,26 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
     wires = max(1, 2 * (mesh.w * (mesh.h - 1) + mesh.h * (mesh.w - 1)))  # in both directions
     engines = rates_of(graph, first)
     router = cube.components.router.number_attr("overhead_ns")
-    memory = cube.components.hbm_ctrl.number_attr("overhead_ns")
-    channels, burst = cube.hbm_channels_per_pe, int(cube.components.hbm_ctrl.number_attr("burst_bytes"))
-    round_ns = burst_ns(channels, burst, cube.hbm_channel_bw_gbs)
+    memory = (cube.components.hbm_ctrl if cube.has_hbm else cube.components.sram).number_attr("overhead_ns")
+    channels, burst = (cube.hbm_channels_per_pe, cube.hbm_burst_bytes) if cube.has_hbm else (0, 0)
+    round_ns = burst_ns(channels, burst, cube.hbm_channel_bw_gbs) if channels else 0.0
     flit_ns = spec.system.flit_bytes / cube.links.pe_dma_to_router_bw_gbs
     near = 2 * router + memory + round_ns + flit_ns
-    own = PathTiming(
-        near, min(cube.hbm_link_bw_gbs, cube.links.pe_dma_to_router_bw_gbs), "own", channels * burst, round_ns
-    )
+    gbs = min(cube.home_way_gbs, cube.links.pe_dma_to_router_bw_gbs)
+    own = PathTiming(near, gbs, "own", channels * burst, round_ns) if channels else PathTiming(near, gbs, "own")
     hops = 2 * (cube.n_pes / 2) ** 0.5  # between two PEs of a cube, about
     return MachineModel(
         sip,
         macs=parts.pe_gemm.number_attr("macs_per_ns"),
         lanes=parts.pe_math.number_attr("lanes_per_ns") * F32_LANES,
-        hbm=cube.hbm_link_bw_gbs,
+        hbm=cube.home_way_gbs,
         port=cube.links.pe_dma_to_router_bw_gbs,
         cube_link=max(neighbours, 1) * link,
         far_link=FAR_SHARE * wires * link / (sip.cubes * (mesh.w + mesh.h) / 3),
         router=cube.links.router_bw_gbs,
         latency_ns=near + 2 * hops * (router + flit_ns),
         places=engines.dma_places,
-        memory_bytes=spec.sip.n_cubes * spec.least_of_cubes(lambda each: each.hbm_bytes),
+        memory_bytes=spec.sip.n_cubes * spec.least_of_cubes(lambda each: each.home_bytes),
         limits=limits_of(graph, first),
         engines=engines,
         own_slice=own,

@@ -115,8 +115,8 @@ class DeviceMemory:
         self._pe(address.sip_id, address.die_id, address.pe_id).free_tcm(address, nbytes)
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
-        """How much of a PE's HBM slice is allocated."""
-        return self._pe(sip, cube, pe).hbm.used_bytes
+        """How much of a PE's HBM slice is allocated; without HBM, of the SRAM of its cube."""
+        return self._pe(sip, cube, pe).hbm.used_bytes if self.home == "hbm" else self._cube(sip, cube).sram.used_bytes
 
     def _free_shards(self, shards: Sequence[TensorShard], space: Space) -> None:
         for shard in shards:

@@ -255,6 +255,11 @@ class CubeSpec(Record):
         return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
 
     @property
+    def home_bytes(self) -> int:
+        """The memory that tensors lie in by default: HBM, or without HBM the SRAM."""
+        return self.hbm_bytes if self.has_hbm else self.sram_bytes
+
+    @property
     def home_gbs(self) -> float:
         """What one PE has of the memory that tensors lie in by default: its HBM, or without HBM its part of the port of
         its cube's SRAM, reads and writes together.
