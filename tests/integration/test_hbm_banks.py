@@ -38,6 +38,23 @@ def test_kernels_read_and_write_through_banks():
 
 
 @pytest.mark.needs("n_to_one", reason="the model of banks takes accesses whole")
+def test_compiled_banks_are_compared_with_plain_ones():
+    compiled = pytest.importorskip("kernbench.components.builtin.compiled_banks").CompiledBankScheduler
+    made = []
+
+    def program(torch):
+        x, y = torch.zeros(64, 256, preset=True), torch.empty(64, 256)
+        torch.launch("double", double, x, y)
+        lanes = torch.engine.component("sip0.cube0.hbm_ctrl.pe0")._lanes
+        made.append({isinstance(lane.scheduler, compiled) for lane in lanes})
+
+    check = kernbench.run(program, overrides={**ONE, **BANKS}, check_fast=True).fast_check
+    assert check is not None
+    assert check.ok, check.as_text()
+    assert made == [{True}, {False}]
+
+
+@pytest.mark.needs("n_to_one", reason="the model of banks takes accesses whole")
 def test_nothing_is_replayed():
     engine = GraphEngine(machine())
     assert engine.stats.composites.why_not == "the memory has banks"

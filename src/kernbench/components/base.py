@@ -127,6 +127,7 @@ class Context(Protocol):
     graph: TopologyGraph
     values: ValueGraph
     data: bool  # whether tensor contents are kept; without them memory reads as zeros
+    may_compile: bool  # whether compiled code may take the place of plain Python, where numba is installed
     router: PathRouter
     resolver: AddressResolver
     kernels: dict[str, Kernel]  # by the name that launches use

@@ -82,6 +82,7 @@ class Machine:
         self.writers = Writers() if op_log is not None else None
         self.races = LaunchOrder() if check_races else None
         self.data = data
+        self.may_compile = fast.compiled
         self.values = ValueGraph()
         self.memory: MemoryStore | BlankMemory = MemoryStore(self.values) if data else BlankMemory(self.values)
         self.kernels: dict[str, Kernel] = {}

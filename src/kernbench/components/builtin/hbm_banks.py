@@ -2,8 +2,9 @@
 
 Accesses arrive as packets, and their lines enter the channels' queues in the order of arrival: one that finds no room
 holds up those behind it. A read is answered when its last line has been read, a write when its last line is in the
-write buffer. What a channel does with them is `bank_scheduler.py`. Lines lie in rows, which rotate over the banks of a
-channel; channels rotate by bursts, as in other models. Nothing is forecast or replayed.
+write buffer. What a channel does with them is `bank_scheduler.py`, or `compiled_banks.py` with the same times. Lines
+lie in rows, which rotate over the banks of a channel; channels rotate by bursts, as in other models. Nothing is
+forecast or replayed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from simpy.events import Event
 
+from kernbench.common.bank_timing import BankTiming
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context, MemoryComponent, Packet, Process
 from kernbench.components.builtin.bank_scheduler import BankScheduler, Line
@@ -40,6 +42,17 @@ class Channel(NamedTuple):
     wake: list[Event]
 
 
+def new_scheduler(timing: BankTiming, line_ns: float, *, may_compile: bool) -> BankScheduler:
+    """The scheduler of a channel: compiled where it may be and numba is installed, with the same times."""
+    if may_compile:
+        try:
+            from kernbench.components.builtin.compiled_banks import CompiledBankScheduler
+        except ImportError:  # numba is an extra
+            return BankScheduler(timing, line_ns)
+        return CompiledBankScheduler(timing, line_ns)
+    return BankScheduler(timing, line_ns)
+
+
 class HbmBanksComponent(HbmCtrlComponent):
     """All channels of a PE's slice."""
 
@@ -53,17 +66,17 @@ class HbmBanksComponent(HbmCtrlComponent):
         }
         self._timing = timing = timing._replace(**on_time)
         self._burst_bytes = int(node.attrs["burst_bytes"])
-        line_ns = on_grid(timing.line_bytes / float(node.attrs["pc_bw_gbs"]))
-        self._lanes = [Channel(deque(), BankScheduler(timing, line_ns), []) for _ in range(self.channels.channels)]
-        self._is_started = False
+        self._line_ns = on_grid(timing.line_bytes / float(node.attrs["pc_bw_gbs"]))
+        self._lanes: list[Channel] = []  # from the first access on
 
     def accept(self, packet: Packet) -> Process | None:
         if packet.address is None:
             return MemoryComponent.accept(self, packet)
-        if not self._is_started:
-            self._is_started = True
-            for lane in self._lanes:
-                self.env.process(self._serve(lane))
+        if not self._lanes:
+            for _ in range(self.channels.channels):
+                scheduler = new_scheduler(self._timing, self._line_ns, may_compile=self.ctx.may_compile)
+                self._lanes.append(Channel(deque(), scheduler, []))
+                self.env.process(self._serve(self._lanes[-1]))
         lines = [(channel, Line(bank, row, is_write)) for nbytes, is_write in
                  ((packet.nbytes, True), (packet.wanted_bytes, False)) for channel, bank, row in
                  self._places(packet.address, nbytes)]  # fmt: skip
@@ -79,7 +92,7 @@ class HbmBanksComponent(HbmCtrlComponent):
 
     def _places(self, address: int, nbytes: int) -> Iterator[tuple[int, int, int]]:
         """Channel, bank and row of every line that an access touches."""
-        timing, channels = self._timing, len(self._lanes)
+        timing, channels = self._timing, self.channels.channels
         if not nbytes:
             return
         for line in range(address // timing.line_bytes, (address + nbytes - 1) // timing.line_bytes + 1):
