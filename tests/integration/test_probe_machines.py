@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 
 import pytest
 
@@ -115,8 +116,7 @@ REQUIRED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("nbytes", [16384, 1000])
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(("name", "nbytes"), list(zip(MACHINES, cycle([16384, 1000]), strict=False)))
 def test_every_check_holds(name, nbytes):
     report = run_probe(load_topology(None, MACHINES[name]), nbytes=nbytes, sweep=nbytes == 1000)
     assert [(check.name, check.detail) for check in report.checks if not check.ok] == []
