@@ -57,8 +57,8 @@ RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
 
 
 def cases(machine: Machine, collective: str) -> Iterator[Case]:
-    """Every algorithm with every placement, an all-reduce, which has five, with every other one, the rest of them on
-    the next machine; all else goes round, from another start for each machine and collective.
+    """Every algorithm with every other placement, the rest of them on the next machine; of blocks and addends per cube,
+    of which some are refused, with every one. All else goes round, from another start for each machine and collective.
     """
     index = MACHINES.index(machine)
     start = 7 * index + 3 * list(ALGORITHMS).index(collective)
@@ -69,7 +69,7 @@ def cases(machine: Machine, collective: str) -> Iterator[Case]:
     shapes, dtypes, ops, rings = turning(SHAPES), turning(DTYPES), turning(OPS), turning(RINGS)
     others, spaces, roots = turning((None, *PLACEMENTS)), turning(SPACES), turning((0, 1, 2))
     placements = list(PLACEMENTS) if machine.cubes * machine.pes > 1 else ["one PE", "columns per PE"]
-    some = 2 if collective == "all_reduce" else 1
+    some = 1 if collective in (*BY_BLOCKS, "all_reduce_per_cube") else 2
     for number, algorithm in enumerate(ALGORITHMS[collective], index):
         for placement in placements[number % some :: some]:
             case = Case(
