@@ -69,6 +69,24 @@ def test_a_scenario_ranks_each_workload_and_the_mix_and_nothing_across(
     assert "more than 800 (limits.cost_usd)" in text
 
 
+def test_optuna_searches_machines_by_weighted_figures_and_continues_where_it_was(
+    mix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("optuna")
+    over = ["--over", f"{HBM}=8,16,32,64", "--over", f"{MACS}=1024,2048,4096", "--workers", "1", "--out", "out"]
+    search = [*over, "--search", "optuna", "--batch", "2", "--seed", "2", "--objective", "tokens_per_s"]
+    args = ["sweep", "--scenario", str(mix), *SMALL, *search, "--no-plot", "--json"]
+    begun = json.loads(kernbench(capsys, *args, "--trials", "4"))
+    whole = json.loads(kernbench(capsys, *args, "--trials", "6"))
+    machines = whole["scenario"]["weighted"]["rows"]
+    assert len(whole["rows"]) == 2 * len(machines)
+    assert whole["rows"][: len(begun["rows"])] == begun["rows"]
+    assert whole["ran"] == len(whole["rows"]) - len(begun["rows"])
+    best = max(machines, key=lambda row: row["tokens_per_s"])
+    assert whole["scenario"]["weighted"]["best"][0] == best["point"]
+    assert json.loads(kernbench(capsys, *args, "--trials", "6"))["ran"] == 0
+
+
 def test_damaged_results_are_refused_in_one_message(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad").mkdir()
     for text in ('{"command": "sweep"}', '{"command": "sweep", "rows": [1]}', '{"command": "sweep", "rows": {}}'):

@@ -49,15 +49,11 @@ def examples_of(request: SweepRequest) -> list[Point]:
 
 
 def check_further(request: SweepRequest) -> None:
-    """Raise UsageError for a scenario, conditions or --sensitivity that do not go with the rest of a request."""
+    """Raise UsageError for conditions or --sensitivity that do not go with the rest of a request."""
     if request.sensitivity:
         check_sensitivity(request.axes, request.points is not None, request.search is not None, request.mode)
     if request.search is None or request.search.method != "optuna":
         return
-    if request.scenario is not None:
-        raise UsageError(
-            "a search has one bench, a scenario several workloads", hint="use --search random, or a grid of machines"
-        )
     if request.where:
         raise UsageError("Optuna proposes points by itself", hint="use --where with a grid or with --search random")
 

@@ -32,7 +32,7 @@ from kernbench.sweep.points import Point, Value, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
-from kernbench.sweep.scenario import ScenarioResults, results_of
+from kernbench.sweep.scenario import ScenarioPlan, ScenarioResults, results_of
 from kernbench.sweep.sensitivity import Effect, draw_tornado, effects_of, tornado_files
 from kernbench.topology.load import load_spec
 from kernbench.topology.spec_base import MAX_SIPS
@@ -185,7 +185,11 @@ def _plan(
     from kernbench.sweep.optuna_plan import OptunaPlan
 
     storage = search.storage or (str(request.out / STUDY) if request.out is not None else None)
-    return OptunaPlan(request.axes, request.params, search, objectives, storage, digest_of(identity))
+    if request.scenario is None:
+        return OptunaPlan(request.axes, request.params, search, objectives, storage, digest_of(identity))
+    about = f"{digest_of(identity)} {request.scenario.identity}"
+    machines = OptunaPlan(request.axes, request.params, search, objectives, storage, about)
+    return ScenarioPlan(request.scenario, machines)
 
 
 def _values(request: SweepRequest) -> list[object]:

@@ -8,10 +8,12 @@ is called best across different workloads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from kernbench.sweep.driver import SweepPlan
 from kernbench.sweep.objectives import Objective, pareto_front, ranked
 from kernbench.sweep.points import Point, Value
 from kernbench.sweep.rows import SweepRow
@@ -36,6 +38,11 @@ class Scenario:
     name: str
     workloads: tuple[Workload, ...]
 
+    @property
+    def identity(self) -> str:
+        """Everything that figures weighted over it depend on."""
+        return json.dumps([[dict(each.params), each.weight] for each in self.workloads], sort_keys=True)
+
     def share(self, workload: Workload) -> float:
         return workload.weight / fsum(each.weight for each in self.workloads)
 
@@ -46,6 +53,31 @@ class Scenario:
             for machine in machines
             for workload in self.workloads
         ]
+
+
+class ScenarioPlan:
+    """A search over machines that each run all workloads: the search gets one row per machine, the weighted one."""
+
+    def __init__(self, scenario: Scenario, machines: SweepPlan) -> None:
+        self._scenario = scenario
+        self._machines = machines
+
+    @property
+    def total(self) -> int:
+        return self._machines.total * len(self._scenario.workloads)
+
+    def next_batch(self) -> Sequence[Point]:
+        return self._scenario.points(self._machines.next_batch())
+
+    def report(self, rows: Sequence[SweepRow]) -> None:
+        names = [each.name for each in self._scenario.workloads]
+        groups = [rows[at : at + len(names)] for at in range(0, len(rows), len(names))]
+        self._machines.report(
+            [
+                _weighted(number, self._scenario, dict(zip(names, group, strict=True)))
+                for number, group in enumerate(groups)
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from kernbench.sweep.derived import derived
 from kernbench.sweep.objectives import Objective, read_objectives
 from kernbench.sweep.points import Point
 from kernbench.sweep.rows import SweepRow, columns_of
-from kernbench.sweep.scenario import Scenario, Workload, results_of
+from kernbench.sweep.scenario import Scenario, ScenarioPlan, Workload, results_of
 
 PROMPT = Workload("prompt", {"phase": "prefill", "batch": 1}, 1.0)
 ANSWER = Workload("answer", {"phase": "decode", "batch": 8}, 3.0)
@@ -91,3 +94,39 @@ def test_a_machine_that_fails_one_workload_has_no_weighted_figure() -> None:
 def test_derived_figures_are_columns_after_the_fixed_ones() -> None:
     names = columns_of([row(0, PROMPT, 1, 1000.0)])
     assert names[-6:] == ["layer_ns", "tokens_per_s", "ttft_ms", "mj_per_token", "tokens_per_s_per_usd", "error"]
+
+
+class Machines:
+    """A search over machines that keeps what it is told."""
+
+    total = 2
+
+    def __init__(self) -> None:
+        self.told: list[SweepRow] = []
+
+    def next_batch(self) -> list[Point]:
+        return [Point({}, {"macs": macs}) for macs in (1, 2)]
+
+    def report(self, rows: Sequence[SweepRow]) -> None:
+        self.told += rows
+
+
+def test_a_search_over_machines_gets_one_weighted_row_for_each() -> None:
+    """A quarter of the tokens at 1000 and three quarters at 500 per second: 1 / (0.25 / 1000 + 0.75 / 500)."""
+    machines = Machines()
+    plan = ScenarioPlan(MIX, machines)
+    assert plan.total == 4
+    assert [(point.machine["macs"], point.params["phase"]) for point in plan.next_batch()] == [
+        (1, "prefill"), (1, "decode"), (2, "prefill"), (2, "decode"),
+    ]  # fmt: skip
+    failed = replace(row(3, ANSWER, 2, 1.0), ok=False)
+    plan.report([row(0, PROMPT, 1, 1000.0), row(1, ANSWER, 1, 500.0), row(2, PROMPT, 2, 1000.0), failed])
+    assert [each.machine for each in machines.told] == [{"macs": 1}, {"macs": 2}]
+    assert TOKENS.worth(machines.told[0]) == pytest.approx(-1 / (0.25 / 1000 + 0.75 / 500))
+    assert TOKENS.worth(machines.told[1]) is None
+
+
+def test_a_study_of_other_weights_is_another_one() -> None:
+    other = Scenario("chat", (PROMPT, replace(ANSWER, weight=1.0)))
+    assert MIX.identity != other.identity
+    assert MIX.identity == Scenario("another name", MIX.workloads).identity
