@@ -8,7 +8,7 @@ not part of the figures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from kernbench.common.units import counted, format_bytes
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
 from kernbench.models.figures import LayerRun, Row, copies_of, memory_there, model_rows, part_rows
+from kernbench.models.fused_plan import DecodeSize, fused_plan
 from kernbench.models.judge import expected_rows
 from kernbench.models.layer import DecoderLayer, LayerPart
 from kernbench.models.layer_job import LayerJob
@@ -32,7 +33,7 @@ from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
 from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
-from kernbench.models.pinned import read_choice, report_rows, uses_blocks, uses_messages, write_choice
+from kernbench.models.pinned import is_fused, read_choice, report_rows, uses_blocks, uses_messages, write_choice
 from kernbench.models.plans import SipShape
 from kernbench.models.quantised import (
     CacheName,
@@ -80,6 +81,8 @@ class LayerRequest:
     tp: int
     world: int
     is_alone: bool = True  # whether nothing but the layer runs
+    context: int = 0
+    is_quantised: bool = False
 
     @property
     def routed(self) -> int:
@@ -105,6 +108,15 @@ class LayerRequest:
         )
         attention = (self.batch, self.tokens, heads, kv_heads, m.head_dim) if self.phase == "prefill" else None
         return LayerSize(tuple(ProductSize(*shape, itemsize=self.itemsize) for shape in shapes), attention)
+
+    @property
+    def decode(self) -> DecodeSize | None:
+        """The sizes of a decode step that can be one launch: of one SIP, without experts and scales."""
+        m = self.model
+        if self.phase != "decode" or not self.context or self.tp > 1 or m.has_experts or self.is_quantised:
+            return None
+        sizes = m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn
+        return DecodeSize(self.batch, self.context, *sizes, 2 if m.is_gated else 1, self.itemsize)
 
     @property
     def has_no_collectives(self) -> bool:
@@ -147,6 +159,10 @@ def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> t
     """The mapping, and the configuration of collectives: products by blocks get their TCM where there are none, less
     the rings of PEs that pass chunks on.
     """
+    if request.decode is not None and name == "auto":
+        fused = _fused(torch, request, request.decode)
+        if fused is not None:
+            return fused
     if request.has_no_collectives and name == "auto":
         without, given = (_alone(torch, request, kept) for kept in (ALONE, PASSING))
         is_passing = given is not None and given.mapping.has_messages
@@ -157,9 +173,35 @@ def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> t
     if request.has_no_collectives and name.endswith((".yaml", ".yml")) and uses_blocks(name):
         kept = PASSING if uses_messages(name) else ALONE
         return mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"]), {"defaults": kept}
+    if name.endswith((".yaml", ".yml")) and is_fused(name):
+        kept, ccl = _kept_by_decode(request)
+        return mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"]), ccl
     config = resolve_algorithm_config(load_ccl_config())
     sip = _sip(torch, config.ring_bytes + config.work_bytes)
     return mapping_of(name, torch, request, sip, config.ring_bytes), None
+
+
+def _fused(torch: RuntimeContext, request: LayerRequest, size: DecodeSize) -> tuple[LayerChoice, CclSource] | None:
+    """A decode step in one launch, with the TCM of collectives where there are none; None if it does not fit."""
+    kept, ccl = _kept_by_decode(request)
+    sip = _sip(torch, sum(kept.values()))
+    if sip.tcm_bytes <= 0:
+        return None
+    found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
+    if not isinstance(found, LayerChoice):
+        return None
+    plan = fused_plan(machine_model(torch.engine.graph, sip, kept["ring_bytes"]), found.mapping.base, size)
+    if plan is None:
+        return None
+    return replace(found, mapping=replace(found.mapping, fused=plan)), ccl
+
+
+def _kept_by_decode(request: LayerRequest) -> tuple[dict[str, int], CclSource]:
+    """The TCM that a decode step in one launch leaves for messages, and the configuration that says so."""
+    if request.is_alone and request.world == 1:
+        return PASSING, {"defaults": PASSING}
+    config = resolve_algorithm_config(load_ccl_config())
+    return {"ring_bytes": config.ring_bytes, "work_bytes": config.work_bytes}, None
 
 
 def _alone(torch: RuntimeContext, request: LayerRequest, kept: dict[str, int]) -> LayerChoice | None:
@@ -227,7 +269,10 @@ def llm_layer(
             f"{tp} SIPs do not share a tray of {world}", where="parameter 'tp'", hint=f"use one of {fitting}"
         )
     _check_size(torch.spec, shape, dtype_of(dtype).itemsize, weight_type, tp or world)
-    request = LayerRequest(shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world)
+    is_quantised = (weight_type, cache_type) != ("same", "same")
+    request = LayerRequest(
+        shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world, True, before, is_quantised
+    )
     with faults_of_param("mapping"):
         found, ccl = chosen_mapping(mapping, torch, request)
     stored = StoredTypes(weight_type, cache_type)
@@ -414,7 +459,13 @@ def work(rank: int, torch: RuntimeContext, job: LayerJob, tp: int, rows: JobRows
     if x is not None:
         tolerance = ROUNDINGS * dtype_of(job.dtype).rtol
         name = f"out of rank {rank}"
-        torch.check(out, lambda: rows.expected(replica)[slice(*own)], name=name, rtol=tolerance, atol=tolerance)
+        torch.check(
+            out,
+            lambda: rows.expected(replica)[slice(*own)].reshape(out.shape),
+            name=name,
+            rtol=tolerance,
+            atol=tolerance,
+        )
 
 
 def _energy_row(run: LayerRun, torch: RuntimeContext) -> Row:

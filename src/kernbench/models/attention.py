@@ -7,6 +7,8 @@ before they are multiplied with the values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernbench.models.mapping import DecodeAttention
 from kernbench.models.quantised import QuantisedForm
 from kernbench.models.query_blocks import FAR_BELOW
@@ -201,17 +203,46 @@ def merge_parts(
     parts: TensorPtr, out: TensorPtr, *, heads: int, head_dim: int, plan: DecodeAttention, tl: TLContext
 ) -> None:
     """Merge the partial results of each cache's parts into one softmax."""
+    start_merging(parts, out, heads, head_dim, plan, tl)
+    tl.wait()
+
+
+def start_merging(
+    parts: TensorPtr,
+    out: TensorPtr,
+    heads: int,
+    head_dim: int,
+    plan: DecodeAttention,
+    tl: TLContext,
+    before_wait: Callable[[], None] | None = None,
+) -> None:
+    """`merge_parts`, whose stores are under way when it returns. `before_wait` is called when parts were asked for;
+    with it, fewer merges than PEs are spread over all cubes, so that they lie near the parts.
+    """
     d, shared = head_dim, heads // plan.kv_heads
-    me, pes = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0), tl.num_programs(0) * tl.num_programs(1)
+    pes = tl.num_programs(0) * tl.num_programs(1)
     counts = [count for count in range(shared, 0, -1) if shared % count == 0]
     at_once = next((count for count in counts if plan.batch * heads // count >= pes), 1)  # heads: few leave PEs idle
     strides = shared * (d + 2), d + 2, 1
-    for first in range(me * at_once, plan.batch * heads, pes * at_once):
+    for job in _merged_here(plan.batch * heads // at_once, tl, is_spread=before_wait is not None):
+        first = at_once * job
         pair, head = divmod(first, shared)
         place = parts + (pair * plan.splits * shared + head) * (d + 2) * parts.itemsize
-        found = tl.load(place, (plan.splits, at_once, d + 2), strides=strides)
+        asked = tl.load_async(place, (plan.splits, at_once, d + 2), strides=strides)
+        if before_wait is not None:
+            before_wait()
+        found = tl.wait(asked)
+        assert found is not None
         values, totals, bests = found[:, :, :d], found[:, :, d : d + 1], found[:, :, d + 1 :]
         scale = tl.exp(bests - tl.max(bests, axis=0))
         result = tl.sum(values * scale, axis=0) / tl.sum(totals * scale, axis=0)
         tl.store_async(out.across + first * d * out.itemsize, tl.reshape(tl.cast(result, out.dtype), (at_once * d,)))
-    tl.wait()
+
+
+def _merged_here(jobs: int, tl: TLContext, *, is_spread: bool) -> range:
+    """Which of the merges are done by this PE."""
+    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    pes = tl.num_programs(0) * tl.num_programs(1)
+    if jobs >= pes or not is_spread:
+        return range(me, jobs, pes)
+    return range(-(-me * jobs // pes), -(-(me + 1) * jobs // pes))

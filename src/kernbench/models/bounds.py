@@ -18,7 +18,7 @@ The mapping's bound is never below the machine's. No part is faster than either.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from kernbench.topology.sip_links import port_sides
@@ -56,6 +56,10 @@ class Need:
     written_bytes: float = 0.0  # to HBM
     cube_bytes: float = 0.0  # that one cube receives from others
     sip_bytes: float = 0.0  # that cross the SIP's links one way
+
+    def __add__(self, other: Need) -> Need:
+        """The work of both."""
+        return Need(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def times_ns(self, rates: SipRates) -> dict[BoundName, float]:
         return {

@@ -23,6 +23,8 @@ from kernbench.models import attention, block_kernels, column_kernels, kernels, 
 from kernbench.models.block_plans import BlocksPlan, Chunks
 from kernbench.models.bounds import CENTRE_PASSES, F32_LANES, NORM_PASSES, RESIDUAL_PASSES, Need
 from kernbench.models.expert_routing import Routing, routing_of
+from kernbench.models.fused_decode import LayerForm, decode_layer
+from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.layer_job import Product
 from kernbench.models.layouts import KParts, RowMajor
 from kernbench.models.mapping import SplitKPlan
@@ -68,6 +70,9 @@ class DecoderLayer:
         t, m = self.t, self.model
         if self.job.only:
             self._run_only(self.job.only)
+            return t.x
+        if self.job.fused is not None:
+            self._run_fused(self.job.fused)
             return t.x
         self._norm("norm1", None)
         self._gather()
@@ -175,6 +180,26 @@ class DecoderLayer:
             at_once = self._at_once(heads * m.head_dim)
             width = (t.heads + 2 * t.kv_heads) * m.head_dim
             self._launch(kernels.rope, t.qkv, angles, width, heads, m.head_dim, at_once)
+
+    def _run_fused(self, plan: FusedPlan) -> None:
+        """All parts in one launch."""
+        t, m = self.t, self.model
+        qkv, out, up, down = t.qkv_product, t.out_product, t.up_product, t.down_product
+        works = [
+            product_needs(each.plan, (Job(0, 0, each.plan.rows),), len(each.weights), t.item)[0]
+            for each in (qkv, out, up, down)
+        ]
+        self._begin("layer in one launch", sum(works, self._cache_need()))
+        gate, *more = up.weights
+        norms = [tensor for name in ("norm1", "norm2") for tensor in t.gains[name]]
+        others = [tensor for tensor in (t.angles, t.partial) if tensor is not None]
+        has_shift, has_rope = m.norm == "layernorm", t.angles is not None
+        form = LayerForm(t.heads, m.head_dim, self._activation, m.is_gated, has_shift, has_rope)
+        weights = [qkv.weights[0], out.weights[0], gate, down.weights[0], *more]
+        rows = [t.x, t.qkv, t.attended, down.x]
+        kernel = partial(decode_layer, plan=plan, form=form)
+        communicator = t.communicator("sums")
+        self._launch(kernel, *rows, *t.caches, *weights, *norms, *others, communicator=communicator)
 
     # ---- products
 
@@ -294,7 +319,8 @@ class DecoderLayer:
             hand_over = partial(prefill_attention.hand_over, plan=plan, layout=t.attended_layout)
         self._launch(hand_over, queries, t.attended, width)
 
-    def _attend_decode(self) -> None:
+    def _cache_need(self) -> Need:
+        """The work of attention at decode."""
         t, m, job = self.t, self.model, self.job
         cache = 2 * job.batch * t.kv_heads * job.context * m.head_dim
         form = t.cache_form
@@ -304,7 +330,11 @@ class DecoderLayer:
         need = attention_need(scores, m.head_dim, read, written)
         if form is not None:
             need = replace(need, lanes=need.lanes + form.passes * cache * F32_LANES)
-        self._begin("attention", need)
+        return need
+
+    def _attend_decode(self) -> None:
+        t, m, form = self.t, self.model, self.t.cache_form
+        self._begin("attention", self._cache_need())
         by_plan = attend_streamed if t.decode.streamed else attention.attend_decode
         kernel = partial(by_plan, heads=t.heads, head_dim=m.head_dim, plan=t.decode)
         given: dict[str, object] = {} if t.partial is None else {"parts": t.partial}

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernbench.models.block_plans import BlocksPlan, Chunks
+from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.layouts import KParts, Layout
+from kernbench.models.mapper import MappedLayer
 from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.mapping import ProductPlan
 from kernbench.models.plans import ColumnsPlan
@@ -36,6 +38,11 @@ class LayerJob:
     weight_type: WeightName = "same"  # as `dtype`, or quantised
     cache_type: CacheName = "same"
     only: str = ""  # one part, a product or attention; otherwise the whole layer
+
+    @property
+    def fused(self) -> FusedPlan | None:
+        """The plan of a decode step in one launch, if it is one."""
+        return self.mapping.fused if isinstance(self.mapping, MappedLayer) else None
 
     @property
     def rows(self) -> int:

@@ -30,6 +30,7 @@ from kernbench.models.block_plans import (
     most_columns,
 )
 from kernbench.models.bounds import SOFTMAX_PASSES
+from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
@@ -268,14 +269,20 @@ def _split_k_ns(machine: MachineModel, plan: SplitKPlan, size: ProductSize) -> d
 
 @dataclass(frozen=True)
 class MappedLayer:
-    """A mapping with a plan for each product, by its sizes, and a kind of attention; the rest is as `base` has it."""
+    """A mapping with a plan for each product, by its sizes, and a kind of attention; the rest is as `base` has it. With
+    `fused`, its plans are those of the products.
+    """
 
     base: Mapping
     plans: tuple[tuple[ProductSize, ProductPlan], ...] = ()
     is_online: bool = False
     name: str = "auto"
+    fused: FusedPlan | None = None  # a decode step in one launch
 
     def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int, *, x_by: InputOrder) -> ProductPlan:
+        for fused in self.fused.products if self.fused else ():
+            if (fused.rows, fused.k, fused.n, fused.sip) == (rows, k, n, sip):
+                return fused
         for size, plan in self.plans:
             if (size.rows, size.k, size.n, size.x_by) == (rows, k, n, x_by) and plan.sip == sip:
                 return plan
@@ -290,6 +297,8 @@ class MappedLayer:
     def decode_attention(
         self, sip: SipShape, batch: int, context: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
     ) -> DecodeAttention:
+        if self.fused is not None:
+            return self.fused.attention
         return self.base.decode_attention(sip, batch, context, heads, kv_heads, head_dim, itemsize)
 
     def with_plan(self, size: ProductSize, plan: ProductPlan) -> MappedLayer:

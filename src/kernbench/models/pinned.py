@@ -4,11 +4,14 @@ sip: {mesh_w: 2, mesh_h: 2, pes: 16, tcm_bytes: 1011456}
 attention: online
 products:
   qkv: {kind: blocks, rows: 2048, k: 4096, n: 6144, x_by: rows, groups: 4, row_parts: 2, ...}
+
+A decode step in one launch has a section `fused`: how its attention is split, and the pieces in which weights are read.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,14 @@ import yaml
 
 from kernbench.common.errors import UsageError
 from kernbench.models.block_plans import BlocksPlan
+from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.mapper import Candidate, LayerChoice, MappedLayer, ProductSize
-from kernbench.models.mapping import Mapping, ProductPlan, SplitKPlan, split_k_plan
+from kernbench.models.mapping import DecodeAttention, Mapping, ProductPlan, SplitKPlan, split_k_plan
 from kernbench.models.plans import ColumnsPlan, SipShape
 
 KINDS: dict[str, type[BlocksPlan] | type[ColumnsPlan]] = {"blocks": BlocksPlan, "columns": ColumnsPlan}
 SIZES = ("sip", "rows", "k", "n")
+PRODUCTS = {"qkv": "qkv", "out_proj": "out", "mlp_up": "up", "mlp_down": "down"}  # of a plan in one launch, by name
 
 
 def kind_of(plan: ProductPlan) -> str:
@@ -43,6 +48,10 @@ def report_rows(choice: LayerChoice) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for size, candidates in choice.products:
         rows += [_row(size.name, each, is_chosen=at == 0) for at, each in enumerate(candidates)]
+    fused = choice.mapping.fused
+    if fused is not None:
+        pieces = f"piece_bytes={fused.piece_bytes} room_bytes={fused.room_bytes} in_sram={fused.in_sram}"
+        rows.append({"choice of": "layer", "kind": "fused", "chosen": "yes", "blocking": pieces})
     for name, ns in choice.attention_ns.items():
         is_chosen = (name == "online") == choice.mapping.is_online
         rows.append(_of("attention", name, f"scores in {'TCM' if name == 'online' else 'HBM'}", is_chosen, ns, {}))
@@ -85,6 +94,8 @@ def write_choice(path: str, choice: LayerChoice) -> None:
             for size, plan in chosen
         },
     }
+    if choice.mapping.fused is not None:
+        pinned["fused"] = fused_numbers(choice.mapping.fused)
     try:
         Path(path).write_text(yaml.safe_dump(pinned, sort_keys=False))
     except OSError as error:
@@ -113,7 +124,30 @@ def read_choice(path: str, sip: SipShape, itemsize: int, base: Mapping) -> Mappe
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{path}: product '{name}': {error}", hint="see docs/guides/time-a-layer.md") from None
         plans.append((ProductSize(str(name), rows, k, n, x_by=x_by), plan))
-    return MappedLayer(base, tuple(plans), given.get("attention") == "online", name=path)
+    fused = None if "fused" not in given else _read_fused(path, given["fused"], plans)
+    return MappedLayer(base, tuple(plans), given.get("attention") == "online", path, fused)
+
+
+def fused_numbers(plan: FusedPlan) -> dict[str, Any]:
+    """What defines a plan in one launch besides its products."""
+    return {name: value for name, value in asdict(plan).items() if name not in PRODUCTS.values()}
+
+
+def _read_fused(path: str, given: object, plans: Sequence[tuple[ProductSize, ProductPlan]]) -> FusedPlan:
+    """The plan in one launch of pinned products; raises UsageError for one that is none."""
+    found = {size.name: replace(plan, is_relayed=False) for size, plan in plans if isinstance(plan, SplitKPlan)}
+    try:
+        numbers = dict(given)  # type: ignore[call-overload]
+        attention = DecodeAttention(**numbers.pop("attention"))
+        qkv, out, up, down = (found[name] for name in PRODUCTS)
+        return FusedPlan(qkv, out, up, down, attention, **numbers)
+    except (TypeError, ValueError, KeyError) as error:
+        raise UsageError(f"{path}: fused: {error}", hint="see docs/guides/time-a-layer.md") from None
+
+
+def is_fused(path: str) -> bool:
+    """Whether a file pins a decode step in one launch."""
+    return "fused" in _read(path)
 
 
 def uses_blocks(path: str) -> bool:

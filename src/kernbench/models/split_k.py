@@ -13,7 +13,7 @@ multiplied block by block (`dequantise.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle, number_ring
@@ -182,7 +182,7 @@ class _Product:
     def _add_up(self, this: _Round, streams: list[list[CompletionHandle | TensorHandle]]) -> None:
         """Reduce the sums of a round; when a block is complete, store its results."""
         tl, columns, rows, axis = self._tl, this.columns, self._rows, self._axis
-        found = self._added_up(self._sums(streams))
+        found = reduce_in_cube(self._sums(streams), axis, self._plan, tl)
         if found is None:
             return
         total, begin = found
@@ -248,31 +248,37 @@ class _Product:
             del found
         return tl.cat(by_weight, axis=1 - self._axis) if len(by_weight) > 1 else by_weight[0]
 
-    def _added_up(self, sums: TensorHandle) -> tuple[TensorHandle, int] | None:
-        """This PE's share of the cube's reduced sums, and its first row or column; None if it has none."""
-        tl, plan, pe, axis = self._tl, self._plan, self._tl.program_id(0), self._axis
-        begin = 0
-        for place, count in plan.stages:
-            others = [pe + (digit - pe // place % count) * place for digit in range(count)]
-            shares = plan.shares_of(sums.shape[axis], others, is_last=(place, count) == plan.stages[-1])
-            sent = [
-                tl.send_async(f"intra_{other}", _part(sums, axis, share))
-                for other, share in zip(others, shares, strict=True)
-                if other != pe and share[0] < share[1]
-            ]
-            own = shares[others.index(pe)]
-            total = _part(sums, axis, own)
-            if own[0] < own[1]:
-                for other in others:
-                    if other != pe:
-                        total = total + tl.recv(f"intra_{other}", total.shape, "f32")
-            for handle in sent:
-                tl.wait(handle)
-            if own[0] == own[1]:
-                return None
-            sums, begin = total, begin + own[0]
-            del total, sent
-        return sums, begin
+
+def reduce_in_cube(
+    sums: TensorHandle, axis: int, plan: SplitKPlan, tl: TLContext, before_stage: Callable[[], None] | None = None
+) -> tuple[TensorHandle, int] | None:
+    """This PE's share of the cube's reduced sums, and its first row or column; None if it has none. `before_stage` is
+    called before each exchange.
+    """
+    pe, begin = tl.program_id(0), 0
+    for place, count in plan.stages:
+        if before_stage is not None:
+            before_stage()
+        others = [pe + (digit - pe // place % count) * place for digit in range(count)]
+        shares = plan.shares_of(sums.shape[axis], others, is_last=(place, count) == plan.stages[-1])
+        sent = [
+            tl.send_async(f"intra_{other}", _part(sums, axis, share))
+            for other, share in zip(others, shares, strict=True)
+            if other != pe and share[0] < share[1]
+        ]
+        own = shares[others.index(pe)]
+        total = _part(sums, axis, own)
+        if own[0] < own[1]:
+            for other in others:
+                if other != pe:
+                    total = total + tl.recv(f"intra_{other}", total.shape, "f32")
+        for handle in sent:
+            tl.wait(handle)
+        if own[0] == own[1]:
+            return None
+        sums, begin = total, begin + own[0]
+        del total, sent
+    return sums, begin
 
 
 def _part(x: TensorHandle, axis: int, share: Range) -> TensorHandle:

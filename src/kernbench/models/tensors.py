@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from kernbench.ccl.topologies import group_of
+from kernbench.common.commands import Space
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
@@ -76,7 +77,7 @@ class LayerTensors:
         job, m = self.job, self.job.model
         rows, own = job.rows, self.own_rows
         self._preset: list[tuple[Tensor, Contents]] = []
-        self.x = self._held("x", self._parts(x), (own, m.hidden))
+        self.x = self._input(x)
         is_spread = job.phase == "decode" and not (self.is_split or m.has_experts)
         self.normal = (self._shared_rows if is_spread else self._rows)("normal", own, m.hidden)
         self.gathered = self._rows("gathered", rows, m.hidden) if self.is_split else self.normal
@@ -91,6 +92,14 @@ class LayerTensors:
         self._allocate_attention()
         self._allocate_mlp()
         self._touch()
+
+    def _input(self, x: Value | None) -> Tensor:
+        """The rows that enter the layer, and leave it."""
+        own, hidden = self.own_rows, self.job.model.hidden
+        pieces = self._pieces_of(own, hidden) if self.job.fused else 1
+        shape = own * pieces, hidden // pieces
+        given = x if x is None or pieces == 1 else self.values.apply("reshape", (x,), shape=shape)
+        return self._held("x", self._parts(given), shape, **self._near)
 
     @property
     def is_split(self) -> bool:
@@ -110,13 +119,24 @@ class LayerTensors:
             communicators.install(name, group_of(self.torch.spec, [device]), config)
         return name
 
-    def _empty(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
-        return self.torch.empty(*shape, dtype=dtype or self.job.dtype, dp=dp or self.grid.rows, name=name)
+    def _empty(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | None = None,
+        dp: DPPolicy | None = None,
+        space: Space | None = None,
+    ) -> Tensor:
+        given = dtype or self.job.dtype
+        return self.torch.empty(*shape, dtype=given, dp=dp or self.grid.rows, name=name, space=space)
 
-    def _blank(self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None) -> Tensor:
+    def _blank(
+        self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None,
+        space: Space | None = None,
+    ) -> Tensor:  # fmt: skip
         """An input of a layer without numbers: preset zeros."""
         given = dtype or self.job.dtype
-        return self.torch.zeros(*shape, dtype=given, dp=dp or self.grid.rows, name=name, preset=True)
+        return self.torch.zeros(*shape, dtype=given, dp=dp or self.grid.rows, name=name, preset=True, space=space)
 
     def _held(
         self,
@@ -125,15 +145,16 @@ class LayerTensors:
         shape: Sequence[int],
         dp: DPPolicy | None = None,
         dtype: str | None = None,
+        space: Space | None = None,
     ) -> Tensor:
         """An input of the layer, with numbers or without."""
         if contents is None or self.job.preset:
-            tensor = self._blank(name, shape, dtype, dp)
+            tensor = self._blank(name, shape, dtype, dp, space)
             if contents is not None:
                 self._preset.append((tensor, contents))
             return tensor
         given = dtype or self.job.dtype
-        return self.torch.from_values(contents, shape, dtype=given, dp=dp or self.grid.rows, name=name)
+        return self.torch.from_values(contents, shape, dtype=given, dp=dp or self.grid.rows, name=name, space=space)
 
     def _parts(self, whole: Value | None) -> Contents | None:
         return None if whole is None else parts_by_box(self.values, whole)
@@ -145,11 +166,23 @@ class LayerTensors:
         """A row-major matrix that all PEs read. Fewer rows than cubes would lie in so few slices that PEs wait for each
         other: such rows are spread over slices piece by piece, and kernels know them by address and width.
         """
-        pieces = 1
-        if rows < self.sip.cubes:
-            most = min(self.sip.size // rows, columns * self.item // PIECE_BYTES)
-            pieces = next(count for count in range(max(most, 1), 0, -1) if columns % count == 0)
-        return self._empty(name, (rows * pieces, columns // pieces))
+        pieces = self._pieces_of(rows, columns)
+        return self._empty(name, (rows * pieces, columns // pieces), **self._near)
+
+    @property
+    def _near(self) -> dict[str, Any]:
+        """Where activations lie that all PEs read: in SRAM, if the layer's plan says so."""
+        fused = self.job.fused
+        if fused is None or not fused.in_sram:
+            return {}
+        return {"dp": DPPolicy(cube="row_wise", pe="replicate", num_cubes=self.grid.cubes), "space": "sram"}
+
+    def _pieces_of(self, rows: int, columns: int) -> int:
+        """In how many pieces a row is spread."""
+        if rows >= self.sip.cubes:
+            return 1
+        most = min(self.sip.size // rows, columns * self.item // PIECE_BYTES)
+        return next(count for count in range(max(most, 1), 0, -1) if columns % count == 0)
 
     def _input_of(self, product: Product, name: str) -> Tensor:
         """The row-major input of a product; shared, if every PE reads it from where it is."""
@@ -167,7 +200,9 @@ class LayerTensors:
         return None if self.job.weights is None else self.job.weights[name]
 
     def _angles(self) -> Tensor:
-        """At prefill the table of all tokens, on every PE; at decode a row per activation row, placed with it."""
+        """At prefill the table of all tokens, on every PE; at decode a row per activation row, placed with it, or on
+        every PE if the layer is one launch.
+        """
         m, job, is_prefill = self.job.model, self.job, self.job.phase == "prefill"
         table: Value | None = None
         if job.weights is not None:
@@ -175,8 +210,9 @@ class LayerTensors:
             if not is_prefill:
                 positions = np.tile(positions, job.batch)
             table = self.values.constant(rope_table(m, positions))
-        if is_prefill:
-            return self._held("angles", self._parts(table), (job.tokens, m.head_dim), self.grid.everywhere, "f32")
+        if is_prefill or job.fused:
+            rows = job.tokens if is_prefill else job.rows
+            return self._held("angles", self._parts(table), (rows, m.head_dim), self.grid.everywhere, "f32")
         return self._held("angles", self._parts(table), (job.rows, m.head_dim), dtype="f32")
 
     def _qkv_weights(self, name: str) -> Value | None:
@@ -291,8 +327,11 @@ class LayerTensors:
             if not isinstance(self.qkv_product.plan, SplitKPlan):
                 self._lead_to(self.qkv_product, self.by_head, self.head_layout)
                 return
-        make = self._rows if self.by_head else self._shared_rows
-        self.qkv = make("qkv", job.rows, width)
+        if job.fused:
+            self.qkv = self._empty("qkv", (job.rows * width // m.head_dim, m.head_dim), **self._near)
+        else:
+            make = self._rows if self.by_head else self._shared_rows
+            self.qkv = make("qkv", job.rows, width)
         self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
 
     def _result_of_heads(self) -> tuple[Tensor, Layout]:
@@ -331,7 +370,7 @@ class LayerTensors:
         self.partial: Tensor | None = None
         if decode.splits > 1:
             shared = self.heads // self.kv_heads
-            self.partial = self._empty("partial", (decode.units, shared * (m.head_dim + 2)), "f32")
+            self.partial = self._empty("partial", (decode.units, shared * (m.head_dim + 2)), "f32", **self._near)
 
     def _cache(self, name: str, form: QuantisedForm | None) -> Tensor:
         """(units, rows of a unit, head_dim): whole units on each PE."""

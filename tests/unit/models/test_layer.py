@@ -179,7 +179,7 @@ def test_streamed_decode_keeps_to_its_tcm(
         return plans[-1]
 
     monkeypatch.setattr(mapping.StudiedMapping, "decode_attention", seen)
-    result = verified(1, 4, model=model, phase="decode", batch=batch, context=context)
+    result = verified(1, 4, model=model, phase="decode", batch=batch, context=context, mapping="decode")
     assert plans[0].units_together == together
     peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
     assert max(peaks) <= kib * 1024

@@ -101,7 +101,7 @@ def test_fewer_bytes_are_read_and_fewer_are_needed() -> None:
     """
     found = {}
     for name in ("same", "int4"):
-        params = {"model": "tiny-llama", "phase": "decode", "context": 32, "weight_type": name}
+        params = {"model": "tiny-llama", "phase": "decode", "context": 32, "weight_type": name, "mapping": "decode"}
         result = run(llm_layer, machine(1), device="whole", params=params)
         (launch,) = (each for each in result.launches if each.name == "mlp_down")
         needed = next(row["value"] for row in result.returned[0] if row.get("figure") == "memory needed per SIP")

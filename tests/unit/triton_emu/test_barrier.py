@@ -107,6 +107,22 @@ class TestOrder:
         arrays, _ = run_kernel(kernel, np.zeros(4, np.float16), np.zeros(4, np.float16), grid=(4,), check_races=True)
         assert arrays[1].tolist() == [2, 3, 4, 1]
 
+    @pytest.mark.parametrize(("wait_for_loads", "is_waited_for"), [(True, True), (False, False)])
+    def test_loads_go_on_meanwhile_if_asked_for(self, wait_for_loads, is_waited_for):
+        """64 KiB of a slice take 256 ns; a barrier of two PEs of a cube takes less."""
+        after = {}
+
+        def kernel(x, tl):
+            start = tl._runner.now_ns
+            asked = tl.load_async(x, (32768,))
+            tl.barrier(wait_for_loads=wait_for_loads)
+            after[tl.program_id(0)] = tl._runner.now_ns - start
+            tl.wait(asked)
+            assert tl._runner.now_ns - start > 256
+
+        run_kernel(kernel, np.zeros(32768, np.float16), grid=(2,))
+        assert [ns > 256 for ns in after.values()] == [is_waited_for] * 2
+
     def test_several_barriers_are_counted(self):
         def kernel(x, tl):
             me = tl.program_id(0)

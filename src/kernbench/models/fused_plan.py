@@ -1,0 +1,140 @@
+"""How a whole decoder layer at decode is one launch (`fused_decode.py`). Pure functions of sizes and of the machine.
+
+The products split K over the PEs of a cube and columns over cubes, as `SplitKPlan` does, with all sums of a product in
+TCM. A PE's weights and caches pass through the rest of its TCM in pieces, in the order of their use, so that memory
+works while PEs wait for each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernbench.common.errors import UsageError
+from kernbench.models.machine_model import MachineModel
+from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
+from kernbench.models.plans import F32_BYTES, SipShape
+from kernbench.policy.placement.dp import Range, parts_of
+
+PIECE_NS = 300.0  # of a piece's load: longer ones delay small loads, shorter ones are more commands
+AHEAD_NS = 100.0  # of loads, besides those that arrive in the next step
+SRAM_NS = 240.0  # of reading all rows of a product from a cube's SRAM: with more, slices of HBM are faster
+MOST_PIECES = 96  # of a layer: with more, pieces are longer
+MOST_ROWS = 8  # with more, sums leave little TCM for pieces
+LEAST_PIECES = 4  # in TCM at a time
+SPARE_PIECES = 2  # for gaps between pieces of several sizes
+LEAST_BYTES = 4096  # of a piece: shorter ones are latency
+MESSAGE_NS, LOAD_NS, BARRIER_NS, MERGE_NS = 50.0, 150.0, 400.0, 300.0  # of a step, for pacing
+
+
+@dataclass(frozen=True)
+class FusedPlan:
+    """Pieces of at most `piece_bytes` of a PE's slice, which take `room_bytes` of TCM. `gbs` of a load and `dot_ns` of
+    a piece's product pace them. Activations lie in SRAM, or spread over slices, where they wait for streams.
+    """
+
+    qkv: SplitKPlan
+    out: SplitKPlan
+    up: SplitKPlan
+    down: SplitKPlan
+    attention: DecodeAttention
+    piece_bytes: int
+    room_bytes: int
+    gbs: float
+    dot_ns: float
+    ahead_ns: float
+    in_sram: bool
+
+    @property
+    def products(self) -> tuple[SplitKPlan, ...]:
+        return self.qkv, self.out, self.up, self.down
+
+    def chunks(self, product: SplitKPlan, pe: int, cube: int, itemsize: int) -> list[Range]:
+        """Ranges of K, within a PE's part of a product, whose weights are a piece each."""
+        first, end = product.k_of(pe)
+        columns = sum(b - a for a, b in product.columns_of(cube))
+        most = max(1, self.piece_bytes // max(1, columns * itemsize))
+        return [each for each in parts_of(end - first, -(-(end - first) // most)) if each[0] < each[1]]
+
+
+def share_of(plan: SplitKPlan, pe: int, size: int) -> Range:
+    """The rows or columns of the reduced sums that a PE ends with."""
+    begin, length = 0, size
+    for place, count in plan.stages:
+        others = [pe + (digit - pe // place % count) * place for digit in range(count)]
+        a, b = plan.shares_of(length, others, is_last=(place, count) == plan.stages[-1])[others.index(pe)]
+        begin, length = begin + a, b - a
+    return begin, begin + length
+
+
+@dataclass(frozen=True)
+class DecodeSize:
+    """A decode step of a rank: sequences, tokens before, and the sizes of the layer; `gates` weights make the MLP's
+    columns.
+    """
+
+    batch: int
+    context: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gates: int
+    itemsize: int
+
+
+def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | None:
+    """The plan of a launch for the whole layer; None for many rows, and where TCM does not hold it. More of anything
+    that a machine has keeps it.
+    """
+    if size.batch > MOST_ROWS:
+        return None
+    sip, item, d = machine.sip, size.itemsize, size.head_dim
+    width = (size.heads + 2 * size.kv_heads) * d
+    try:
+        products = [
+            replace(split_k_plan(sip, size.batch, k, n, item), is_relayed=False).for_weights(weights, item)
+            for k, n, weights in (
+                (size.hidden, width, 1),
+                (size.heads * d, size.hidden, 1),
+                (size.hidden, size.ffn, size.gates),
+                (size.ffn, size.hidden, 1),
+            )
+        ]
+    except UsageError:
+        return None
+    if any(plan.k < sip.pes or plan.n < sip.cubes * sip.pes for plan in products):
+        return None
+    if any(plan.block_columns < -(-plan.n // sip.cubes) for plan in products):
+        return None
+    attention = base.decode_attention(sip, size.batch, size.context, size.heads, size.kv_heads, d, item)
+    if attention.streamed and attention.units > sip.size:
+        return None  # one stream for several units is faster than blocks of each
+    total = sum(plan.k * plan.n for plan in products) * item // sip.size
+    gbs = min(machine.hbm, machine.port)
+    wanted = int(max(PIECE_NS * gbs, total / MOST_PIECES))
+    keys = max(1, min(attention.part, wanted // (d * item)))
+    usable = sip.tcm_bytes * 15 // 16 - _other_bytes(sip, size, products, attention.splits, keys)
+    piece = min(wanted, usable // (LEAST_PIECES + SPARE_PIECES))
+    if piece < LEAST_BYTES:
+        return None
+    keys = max(1, min(keys, piece // (d * item)))
+    attention = replace(attention, block_keys=keys, streamed=False, units_together=1)
+    dot_ns = machine.engines.product.product_ns(size.batch, 64, max(1, piece // item // 64), "f16")
+    in_sram = machine.sram > 0 and max(plan.rows * plan.k for plan in products) * item <= SRAM_NS * machine.sram
+    qkv, out, up, down = products
+    room = usable - SPARE_PIECES * piece
+    return FusedPlan(qkv, out, up, down, attention, piece, room, gbs, dot_ns, AHEAD_NS, in_sram)
+
+
+def _other_bytes(sip: SipShape, size: DecodeSize, products: list[SplitKPlan], splits: int, keys: int) -> int:
+    """TCM of what is not streamed: rows, sums, and the larger of attention's tensors, for blocks of `keys` keys."""
+    rows = max(plan.part_elements for plan in products) * (size.itemsize + F32_BYTES) * 2
+    gates = (1, 1, size.gates, 1)
+    sums = max(
+        n * size.batch * -(-plan.n // sip.cubes) * 4 * F32_BYTES for plan, n in zip(products, gates, strict=True)
+    )
+    shared, width = size.heads // size.kv_heads, size.head_dim + 2
+    attended = shared * (4 * keys + 8 * width) * F32_BYTES
+    merged = splits * width * 4 * F32_BYTES * max(1, size.batch * size.heads // sip.size)
+    return rows + max(sums, attended, merged)
