@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.topology.sip_links import port_sides
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_cube import CubeSpec
@@ -92,7 +93,7 @@ def rates_of(spec: MachineSpec) -> SipRates:
         return max(spec.sum_over_cubes(lambda cube: cube.n_pes * of_pe(cube), sip) for sip in sips)
 
     return SipRates(
-        macs=most(lambda cube: cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")),
+        macs=most(lambda cube: peak_macs(cube.pe_template.components.pe_gemm)),
         f32_lanes=most(lambda cube: cube.pe_template.components.pe_math.number_attr("lanes_per_ns")) * F32_LANES,
         hbm_bytes=most(lambda cube: cube.home_gbs),
         port_bytes=most(_port_gbs),

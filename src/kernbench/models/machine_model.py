@@ -13,6 +13,7 @@ from kernbench.common.commands import CompositeCmd, Operand
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.ids import PeId
 from kernbench.components.builtin.hbm_ctrl import burst_ns
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, rates_of
 from kernbench.components.builtin.tile_model import PeRates, composite_ns
 from kernbench.models.bounds import F32_LANES
@@ -104,7 +105,7 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
     hops = 2 * (cube.n_pes / 2) ** 0.5  # between two PEs of a cube, about
     return MachineModel(
         sip,
-        macs=parts.pe_gemm.number_attr("macs_per_ns"),
+        macs=peak_macs(parts.pe_gemm),
         lanes=parts.pe_math.number_attr("lanes_per_ns") * F32_LANES,
         hbm=cube.home_way_gbs,
         port=cube.links.pe_dma_to_router_bw_gbs,

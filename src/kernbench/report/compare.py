@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.feasible import Feasibility, feasibility_of
 from kernbench.report.machine_summary import summarize_machine
 from kernbench.report.ranges import Range
@@ -92,7 +93,7 @@ def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
             "what is not in its own HBM comes at less than an eighth of the rate"
         )
     parts = spec.cube.pe_template.components
-    flops_per_byte = 2 * parts.pe_gemm.number_attr("macs_per_ns") / spec.cube.pe_template.links.tcm_read_bw_gbs
+    flops_per_byte = 2 * peak_macs(parts.pe_gemm) / spec.cube.pe_template.links.tcm_read_bw_gbs
     elements = spec.cube.tcm_allocatable_bytes / 2
     reach = (elements / 3) ** 0.5 / 2  # of t x t tiles, three of which fit: 2 t**3 flops for 2 t**2 elements of 2 bytes
     if spec.cube.has_hbm and peak_ridge(spec) > reach:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.worst_paths import WorstPath, worst_paths
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.mesh import Mesh, build_mesh
@@ -53,7 +54,7 @@ def _types(spec: MachineSpec) -> dict[str, dict[str, float]]:
         cube = spec.cube_types[name] if name else spec.cube
         found[name or "cube"] = {
             "cubes": count,
-            "macs_per_ns_per_pe": cube.pe_template.components.pe_gemm.number_attr("macs_per_ns"),
+            "macs_per_ns_per_pe": peak_macs(cube.pe_template.components.pe_gemm),
             "hbm_bytes": cube.hbm_bytes,
             "hbm_gbs": cube.n_pes * cube.hbm_link_bw_gbs,
             "sram_bytes": cube.sram_bytes,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.units import format_bytes
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.policy.placement.dp import SPLITS
 from kernbench.report.rates_examples import Example, access, burst_ns, examples_of, figure
 from kernbench.topology.graph import TopologyGraph
@@ -116,7 +117,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _rates(spec: MachineSpec) -> str:
     parts, links = spec.cube.pe_template.components, spec.cube.pe_template.links
     engines = (
-        ("MACs of `pe_gemm`", "macs_per_ns", parts.pe_gemm.number_attr("macs_per_ns")),
+        ("MACs of `pe_gemm`", "macs_per_ns", peak_macs(parts.pe_gemm)),
         ("lanes of `pe_math`", "lanes_per_ns", parts.pe_math.number_attr("lanes_per_ns")),
     )
     scales = {kind.name: kind.compute_scale for kind in DTYPES}

@@ -10,6 +10,8 @@ from math import ceil
 
 from kernbench.common.frozen import frozen
 from kernbench.common.units import on_grid
+from kernbench.components.builtin.engine_cycles import MacArray
+from kernbench.components.builtin.product_cost import product_cost
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
@@ -98,16 +100,23 @@ def _load(spec: MachineSpec) -> Example:
 
 
 def _dot(spec: MachineSpec) -> Example:
-    rate = spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
-    read, macs = _load(spec), SIDE**3
-    product = Step("product", f"{macs} / {figure(rate)}, rounded up", cycles_ns(macs, rate))
+    read = _load(spec)
     steps = (
         Step("two loads, one after the other", f"2 x {figure(read.total_ns)}", 2 * read.total_ns),
         _issue(spec),
-        product,
+        _product(spec, SIDE, SIDE, SIDE),
     )
     source = f"x = tl.load(a, ({SIDE}, {SIDE}))\ny = tl.load(b, ({SIDE}, {SIDE}))\ntl.dot(x, y)"
     return Example("a dot", source, steps, "Simple commands take operands from TCM in the engine's own time.")
+
+
+def _product(spec: MachineSpec, m: int, k: int, n: int) -> Step:
+    """A product of f16, as the engine says."""
+    gemm = spec.cube.pe_template.components.pe_gemm
+    cost = product_cost(gemm)
+    sum_of = f"{m * k * n} / {figure(cost.macs_per_ns)}, rounded up"
+    text = sum_of if isinstance(cost, MacArray) else f"{m} x {k} x {n} on `{gemm.impl}`"
+    return Step("product", text, cost.product_ns(m, k, n, "f16"))
 
 
 def _strided(spec: MachineSpec) -> Example:
@@ -132,7 +141,7 @@ def _composite(spec: MachineSpec) -> Example:
     parts, ports = spec.cube.pe_template.components, spec.cube.pe_template.links
     gemm, lanes = parts.pe_gemm, parts.pe_math.number_attr("lanes_per_ns")
     m, k, n = (int(gemm.number_attr(f"tile_{side}")) for side in "mkn")
-    rate, tiles = gemm.number_attr("macs_per_ns"), (SIDE // m) * (SIDE // k) * (SIDE // n)
+    tiles = (SIDE // m) * (SIDE // k) * (SIDE // n)
     latency, gbs = access(spec)
     operands, result = (m * k, k * n), m * n * F16_BYTES
     reads = sum(latency + size * F16_BYTES / gbs for size in operands)
@@ -141,7 +150,7 @@ def _composite(spec: MachineSpec) -> Example:
         _issue(spec),
         Step(f"operands of {tiles} tiles, one request at a time", f"{tiles} x {figure(reads)}", tiles * reads),
         Step("fetch of the last tile", f"{fetched} / {figure(ports.tcm_read_bw_gbs)}", fetched / ports.tcm_read_bw_gbs),
-        Step("product", f"{m * k * n} / {figure(rate)}", cycles_ns(m * k * n, rate)),
+        _product(spec, m, k, n),
         Step("relu, in f32: half of the lanes", f"{m * n} / {figure(lanes / 2)}", cycles_ns(m * n, lanes, 0.5)),
         Step("store", f"{result} / {figure(ports.tcm_write_bw_gbs)}", result / ports.tcm_write_bw_gbs),
         _moved(spec, "write", result),

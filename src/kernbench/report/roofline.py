@@ -27,6 +27,7 @@ from typing import Literal
 from kernbench.common.frozen import frozen
 from kernbench.common.launch import PeResult
 from kernbench.common.work_units import BYTES
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.link_classes import LinkFamily, link_family
 from kernbench.report.memory_times import NAMES, memory_times
 from kernbench.report.runs.parts import PeRun
@@ -163,7 +164,7 @@ def peak_of(spec: MachineSpec, pes: int | Iterable[tuple[int, int]] | None = Non
     """
 
     def flops(cube: CubeSpec) -> float:
-        return FLOPS_PER_MAC * cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
+        return FLOPS_PER_MAC * peak_macs(cube.pe_template.components.pe_gemm)
 
     def gbs(cube: CubeSpec) -> float:
         busier = max(read_share, 1 - read_share)

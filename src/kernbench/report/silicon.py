@@ -13,6 +13,7 @@ from math import fsum
 
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import Place
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.ranges import ZERO, Range, exactly, range_of, total
 from kernbench.topology.coefficients import coefficient_of
 from kernbench.topology.graph import TopologyGraph
@@ -148,7 +149,7 @@ def static_w(graph: TopologyGraph) -> Range:
 def _cube_amounts(cube: CubeSpec) -> dict[str, tuple[str, float]]:
     """Block -> its coefficient, and the amount on the die of a cube, in mm2 per unit of the coefficient."""
     parts = cube.pe_template.components
-    macs = parts.pe_gemm.number_attr("macs_per_ns") / parts.pe_gemm.number_attr("clock_ghz")
+    macs = peak_macs(parts.pe_gemm) / parts.pe_gemm.number_attr("clock_ghz")
     lanes = parts.pe_math.number_attr("lanes_per_ns") / parts.pe_math.number_attr("clock_ghz")
     memory = cube.memory_map
     return {

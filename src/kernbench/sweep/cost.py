@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from math import fsum
 
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.topology import load_spec
 from kernbench.topology.spec import MachineSpec
 
@@ -28,9 +29,7 @@ def default_cost(spec: MachineSpec) -> float:
 def resources_of(spec: MachineSpec) -> dict[str, float]:
     """The amount of each resource in the whole machine."""
     return {
-        "macs_per_ns": spec.sum_over_cubes(
-            lambda cube: cube.n_pes * cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
-        ),
+        "macs_per_ns": spec.sum_over_cubes(lambda cube: cube.n_pes * peak_macs(cube.pe_template.components.pe_gemm)),
         "sram_mb": spec.sum_over_cubes(
             lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe + cube.memory_map.sram_mb_per_cube
         ),

@@ -353,7 +353,7 @@ def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
 
 
 def _check_arrays(spec: MachineSpec) -> Iterator[Finding]:
-    """The peak of systolic arrays is given by their geometry; code that needs the peak reads `macs_per_ns`."""
+    """The peak of systolic arrays is given by their geometry: what a description says must agree."""
     gemm = spec.cube.pe_template.components.pe_gemm
     names = (*ARRAY_FACTORS.get(gemm.impl, ()), "macs_per_ns")
     numbers = [float(number) for number in map(gemm.attrs.get, names) if isinstance(number, int | float)]

@@ -73,10 +73,17 @@ def test_the_page_in_the_docs_is_the_generated_one() -> None:
     assert PAGE.read_text(encoding="utf-8") == rates_page(load_topology()) + "\n"
 
 
+ARRAY = {  # 32 x 32 places at 4 GHz, which fill and drain
+    "cube.pe_template.components.pe_gemm.attrs.clock_ghz": 4.0,
+    "cube.pe_template.components.pe_gemm.impl": "builtin.systolic",
+    "cube.pe_template.components.pe_gemm.attrs.rows": 32,
+    "cube.pe_template.components.pe_gemm.attrs.columns": 32,
+    "cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 4096.0,
+}
 CHANNELS = {"system.address_model": "la", "cube.memory_map.hbm_mapping_mode": "one_to_one"}
 
 
-@pytest.mark.parametrize("changed", [{}, OTHER, CHANNELS], ids=["shipped", "other", "channels"])
+@pytest.mark.parametrize("changed", [{}, OTHER, CHANNELS, ARRAY], ids=["shipped", "other", "channels", "array"])
 @pytest.mark.parametrize("name", [*KERNELS, "a message"])
 def test_worked_examples_take_what_the_page_says(name: str, changed: dict[str, object]) -> None:
     machine = load_topology(None, {**SMALL, **changed})

@@ -10,6 +10,7 @@ from math import ceil
 
 from kernbench.benches.gemm import VARIANTS, Variant
 from kernbench.common.dtypes import dtype_of
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.topology.spec import MachineSpec
 
 Shape = tuple[int, int, int]  # m, k, n
@@ -22,7 +23,7 @@ def out_dtype(dtype: str) -> str:
 
 def mac_rate(spec: MachineSpec, dtype: str) -> float:
     """Multiply-accumulates per ns of one PE."""
-    return spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns") * dtype_of(dtype).compute_scale
+    return peak_macs(spec.cube.pe_template.components.pe_gemm) * dtype_of(dtype).compute_scale
 
 
 def mac_ns(spec: MachineSpec, shape: Shape, dtype: str) -> float:

@@ -17,6 +17,7 @@ from kernbench.benches._numbers import Size
 from kernbench.benches.milestones._layers import PHASES, layer_seconds, timed_layer, work_of
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.errors import TopologyError
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, where
 from kernbench.models.layer_job import Phase
 from kernbench.models.shapes import load_model
@@ -125,7 +126,7 @@ def resources(spec: MachineSpec) -> dict[str, float]:
     return {
         "ucie": float(spec.cube.ucie.n_connections),
         "tcm": float(spec.cube.memory_map.tcm_mb_per_pe),
-        "macs": spec.cube.pe_template.components.pe_gemm.number_attr("macs_per_ns"),
+        "macs": peak_macs(spec.cube.pe_template.components.pe_gemm),
         "hbm": spec.cube.memory_map.hbm_channel_bw_gbs,
     }
 

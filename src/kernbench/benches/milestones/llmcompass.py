@@ -19,6 +19,7 @@ from kernbench.benches._numbers import Size
 from kernbench.benches.milestones._layers import PHASES, timed_layer
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.errors import UsageError
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, number, where
 from kernbench.models.layer_job import Phase
 from kernbench.models.shapes import load_model
@@ -141,7 +142,7 @@ def point(
         "array_side": gemm.number_attr("rows"),
         "local_kb": gemm.number_attr("local_kb"),
         "hbm_gbs": pes * spec.cube.hbm_channels_per_pe * spec.cube.memory_map.hbm_channel_bw_gbs,
-        "tflops": 2e-3 * pes * gemm.number_attr("macs_per_ns"),
+        "tflops": 2e-3 * pes * peak_macs(gemm),
     }
 
 

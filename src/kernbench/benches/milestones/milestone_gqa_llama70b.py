@@ -27,6 +27,7 @@ from kernbench.benches.milestones._gqa_figures import COUNTED, DTYPE, MODEL, PAN
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.units import KIB
+from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.evaluation.contract import Evaluation, Setting
 from kernbench.models.shapes import load_model
 from kernbench.policy.placement.dp import DPPolicy
@@ -198,7 +199,7 @@ class Work(NamedTuple):
         cube, item = spec.cube, dtype_of(DTYPE).itemsize
         macs = 2 * self.rows * self.context * self.d * self.layout.heads
         cached = 2 * self.context * self.d * self.layout.heads * item
-        rate = self.pes * cube.pe_template.components.pe_gemm.number_attr("macs_per_ns")
+        rate = self.pes * peak_macs(cube.pe_template.components.pe_gemm)
         ring_ns = 0.0
         if is_prefill:  # every rank sends on all that it has and gets, once less than there are ranks
             passed = cached * (self.layout.ranks - 1) / self.pes

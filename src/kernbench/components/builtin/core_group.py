@@ -23,10 +23,10 @@ from math import ceil
 import numpy as np
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, Attribute, EngineDeclaration
+from kernbench.common.engine_declaration import RATE_PER_NS, Attribute, EngineDeclaration
 from kernbench.common.frozen import frozen
 from kernbench.common.units import on_grid
-from kernbench.components.builtin.engine_cycles import CLOCK_GHZ, Floats, Ints
+from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS, Floats, Ints
 from kernbench.components.builtin.pe_gemm import PeGemmComponent
 
 SIDES = (16, 32, 48, 64, 96, 128, 192, 256)  # of tiles
@@ -44,6 +44,10 @@ class CoreGroup:
     local_bytes: int  # of a core
     feed_gbs: float  # of all cores
     clock_ghz: float
+
+    @property
+    def macs_per_ns(self) -> float:
+        return self.cores * self.arrays * self.rows * self.columns * self.clock_ghz
 
     def tiles(self, m: int, k: int, n: int, itemsize: int) -> Iterator[tuple[int, int, int]]:
         """Rows, columns and K of the tiles and chunks that fit the local buffer; the last side covers the product."""
@@ -93,21 +97,17 @@ def _fastest_cycles(group: CoreGroup, m: int, k: int, n: int, dtype: str) -> int
 
 
 class CoreGroupComponent(PeGemmComponent):
-    """Serves GEMM stages. `macs_per_ns` is the peak, cores x arrays x rows x columns x clock_ghz, which bounds use."""
+    """Serves GEMM stages. `macs_per_ns` is the peak, cores x arrays x rows x columns x clock_ghz."""
 
     declaration = EngineDeclaration(
         {
-            "macs_per_ns": RATE_PER_NS,
+            **PRODUCT_ATTRS,
             "cores": Attribute.whole(1, 1 << 14),
             "arrays": Attribute.whole(1, 1 << 10),
             "rows": Attribute.whole(1, 1 << 14),
             "columns": Attribute.whole(1, 1 << 14),
             "local_kb": Attribute.whole(1, 1 << 20),
             "feed_gbs": RATE_PER_NS,
-            "tile_m": TILE_SIDE,
-            "tile_k": TILE_SIDE,
-            "tile_n": TILE_SIDE,
-            "clock_ghz": CLOCK_GHZ,
         }
     )
 

@@ -7,18 +7,29 @@ idle for the rest of an op's last cycle.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.engine_declaration import Attribute
+from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, Attribute
 from kernbench.common.frozen import frozen
 from kernbench.common.units import on_grid
 
 CLOCK_GHZ = Attribute(0.001, 1000.0, default=1.0)
+PRODUCT_ATTRS: Mapping[str, Attribute] = MappingProxyType(  # that every engine for products has
+    {
+        "macs_per_ns": RATE_PER_NS,
+        "tile_m": TILE_SIDE,
+        "tile_k": TILE_SIDE,
+        "tile_n": TILE_SIDE,
+        "clock_ghz": CLOCK_GHZ,
+    }
+)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _WHOLE = 1.0 - 2.0**-40  # work that is a whole number of cycles stays one, though the division may round up
@@ -37,7 +48,11 @@ def compute_ns_each(amounts: Ints, per_ns: float, dtype: str, clock_ghz: float =
 
 
 class ProductCost(Protocol):
-    """How long products take on the engine for them, alone and many at once."""
+    """How long products take on the engine for them, alone and many at once, and how many MACs it does at most."""
+
+    @property
+    def macs_per_ns(self) -> float:
+        """The peak, for f16."""
 
     def product_ns(self, m: int, k: int, n: int, dtype: str) -> float:
         """m x k by k x n."""

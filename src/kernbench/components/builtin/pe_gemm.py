@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, EngineDeclaration
+from kernbench.common.engine_declaration import EngineDeclaration
 from kernbench.components.base import Context
-from kernbench.components.builtin.engine_cycles import CLOCK_GHZ, MacArray, ProductCost
+from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS, MacArray, ProductCost
 from kernbench.components.builtin.pe_compute import ComputeEngine
 from kernbench.components.builtin.stages import GemmStage, MathStage
 from kernbench.topology.graph import Node
@@ -21,15 +21,7 @@ from kernbench.topology.graph import Node
 class PeGemmComponent(ComputeEngine):
     """Serves GEMM stages."""
 
-    declaration = EngineDeclaration(
-        {
-            "macs_per_ns": RATE_PER_NS,
-            "tile_m": TILE_SIDE,
-            "tile_k": TILE_SIDE,
-            "tile_n": TILE_SIDE,
-            "clock_ghz": CLOCK_GHZ,
-        }
-    )
+    declaration = EngineDeclaration(PRODUCT_ATTRS)
 
     DERIVED = ("_last",)
 
@@ -42,7 +34,7 @@ class PeGemmComponent(ComputeEngine):
 
     @classmethod
     def cost_of(cls, attrs: Mapping[str, float | int | str | bool]) -> ProductCost:
-        """How long products take, for the engine itself and for the model that chooses tiles."""
+        """How long products take: for the engine itself, the model that chooses tiles, bounds and rooflines."""
         return MacArray(float(attrs["macs_per_ns"]), float(attrs.get("clock_ghz", 1.0)))
 
     def stage_ns(self, stage: GemmStage | MathStage) -> float:

@@ -15,10 +15,10 @@ from math import ceil
 import numpy as np
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, Attribute, EngineDeclaration
+from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.frozen import frozen
 from kernbench.common.units import on_grid
-from kernbench.components.builtin.engine_cycles import CLOCK_GHZ, Floats, Ints
+from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS, Floats, Ints
 from kernbench.components.builtin.pe_gemm import PeGemmComponent
 
 
@@ -30,6 +30,10 @@ class SystolicArray:
     columns: int
     dataflow: str
     clock_ghz: float
+
+    @property
+    def macs_per_ns(self) -> float:
+        return self.rows * self.columns * self.clock_ghz
 
     def steps(self, m: int, k: int, n: int) -> int:
         """Cycles of a product, one MAC per cycle and place."""
@@ -48,18 +52,14 @@ class SystolicArray:
 
 
 class SystolicComponent(PeGemmComponent):
-    """Serves GEMM stages. `macs_per_ns` is the peak, rows x columns x clock_ghz, which bounds and rooflines use."""
+    """Serves GEMM stages. `macs_per_ns` is the peak, rows x columns x clock_ghz."""
 
     declaration = EngineDeclaration(
         {
-            "macs_per_ns": RATE_PER_NS,
+            **PRODUCT_ATTRS,
             "rows": Attribute.whole(1, 1 << 14),
             "columns": Attribute.whole(1, 1 << 14),
             "dataflow": Attribute.choice("os", "ws"),
-            "tile_m": TILE_SIDE,
-            "tile_k": TILE_SIDE,
-            "tile_n": TILE_SIDE,
-            "clock_ghz": CLOCK_GHZ,
         }
     )
 

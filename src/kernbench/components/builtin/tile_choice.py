@@ -20,9 +20,8 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernelError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
-from kernbench.common.impls import imported
-from kernbench.components.builtin.engine_cycles import Ints, ProductCost
-from kernbench.components.builtin.pe_gemm import PeGemmComponent
+from kernbench.components.builtin.engine_cycles import Ints
+from kernbench.components.builtin.product_cost import product_cost
 from kernbench.components.builtin.tile_model import PeRates, composite_ns
 from kernbench.components.builtin.tile_plan import PipelinePlan
 from kernbench.components.builtin.tiling import (
@@ -37,7 +36,7 @@ from kernbench.components.builtin.tiling import (
     generate_math_plan,
 )
 from kernbench.components.builtin.vector_functions import VectorUnit
-from kernbench.topology.graph import Node, TopologyGraph
+from kernbench.topology.graph import TopologyGraph
 
 WHOLE_ROWS = frozenset({"softmax"})  # math ops that need a row of their input at once
 LEAST_GAIN = 0.05  # of a tile that is taken instead of the native one
@@ -74,7 +73,7 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
     dma, move, gemm, math = (graph.node(pe.part(name)) for name in (DMA, FETCH_STORE, GEMM, MATH))
     cube = graph.spec.cube_of(pe.sip, pe.cube)
     return PeRates(
-        product=_product_cost(gemm),
+        product=product_cost(gemm),
         vector=VectorUnit.of(math.attrs),
         fetch_gbs=cube.pe_template.links.tcm_read_bw_gbs,
         store_gbs=cube.pe_template.links.tcm_write_bw_gbs,
@@ -86,13 +85,6 @@ def rates_of(graph: TopologyGraph, pe: PeId) -> PeRates:
         register_bytes=int(move.attrs["register_file_bytes"]),
         tcm_bytes=cube.tcm_reserved_bytes,
     )
-
-
-def _product_cost(gemm: Node) -> ProductCost:
-    """What the class of an engine says; one of the user's that says nothing has the rate of the description."""
-    kind = imported(gemm.impl)
-    asked = kind if isinstance(kind, type) and issubclass(kind, PeGemmComponent) else PeGemmComponent
-    return asked.cost_of(gemm.attrs)
 
 
 @lru_cache(maxsize=64)  # all PEs of a launch ask for the same

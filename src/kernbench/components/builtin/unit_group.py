@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, Attribute, EngineDeclaration
+from kernbench.common.engine_declaration import TILE_SIDE, Attribute, EngineDeclaration
 from kernbench.common.frozen import frozen
-from kernbench.components.builtin.engine_cycles import CLOCK_GHZ, Floats, Ints, compute_ns, compute_ns_each
+from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS, Floats, Ints, compute_ns, compute_ns_each
 from kernbench.components.builtin.pe_gemm import PeGemmComponent
 
 
@@ -63,15 +63,11 @@ class UnitGroupComponent(PeGemmComponent):
 
     declaration = EngineDeclaration(
         {
-            "macs_per_ns": RATE_PER_NS,
+            **PRODUCT_ATTRS,
             "units": Attribute.whole(1, 1 << 14),
             "unit_m": TILE_SIDE,
             "unit_n": TILE_SIDE,
             "unit_least": TILE_SIDE,
-            "tile_m": TILE_SIDE,
-            "tile_k": TILE_SIDE,
-            "tile_n": TILE_SIDE,
-            "clock_ghz": CLOCK_GHZ,
         }
     )
 
