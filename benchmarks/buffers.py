@@ -34,10 +34,10 @@ def measured(trace: str, data: DataFolder) -> dict[str, Any]:
     """One trace, each read issued when the chip issued it."""
     topology, network = plain_network(machine(SET.machine))
     processors = read_trace(data.json(f"traces/{trace}.json"))
-    Replay(topology, network).open(processors)
+    Replay(topology, network, mode="flits").open(processors)
     seconds = float("inf")
     for _ in range(REPEATS):
-        replay = Replay(topology, network)
+        replay = Replay(topology, network, mode="flits")
         with raised_gc_threshold():  # as the engine does while time passes
             before = time.process_time()
             end_ns = replay.open(processors)

@@ -21,6 +21,7 @@ class Message:
     sizes: list
     done_ns: float = -1.0
     forks: dict = field(default_factory=dict)  # by hop: messages that its flits are copied to before it
+    arrived: int = 0  # flits
 
 
 @dataclass
@@ -172,8 +173,10 @@ class NaiveBuffers:
             onward.flits.append(Flit(message, flit.index, flit.hop + 1, arrival, forks))
             if len(onward.flits) == 1:
                 self.at(max(arrival, onward.started_ns), *onward.name)
-        elif flit.is_last:
-            message.done_ns = arrival
+        else:
+            message.arrived += 1  # packets of one message may overtake each other in other channels
+            if message.arrived == len(message.sizes):
+                message.done_ns = arrival
         self.pass_channel_on(queue, flit, channel, start)
 
     def copy(self, queue, flit, start):

@@ -15,6 +15,7 @@ from simpy.events import Event
 from kernbench.common.errors import UsageError
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
 from kernbench.sim_engine.fabric.clock import Completion
+from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.plain_network import plain_network
 from kernbench.topology.network import NetworkTopology, Tile
 from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
@@ -100,9 +101,9 @@ class Read:
 class Replay:
     """One trace on a machine: transfers are issued, and the machine says when they are done."""
 
-    def __init__(self, topology: NetworkTopology, network: Network) -> None:
+    def __init__(self, topology: NetworkTopology, network: Network, *, mode: Mode = "adaptive") -> None:
         self._topology = topology
-        self._env = FabricEnvironment(Fabric(network))
+        self._env = FabricEnvironment(Fabric(network, mode=mode))
         self._end_ns = 0.0
 
     def open(self, processors: list[list[Operation]]) -> float:

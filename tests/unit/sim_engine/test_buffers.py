@@ -80,6 +80,20 @@ def test_a_queue_per_output_lets_a_flit_pass_one_that_waits():
     assert meeting("voq") == [9 + 64.0, 11 + 1.0]
 
 
+def test_a_transfer_has_arrived_when_all_its_packets_have():
+    # Packets of two flits, two channels. That of b is for e, and its second flit waits for 32 ns in the first channel,
+    # with the first packet of a behind it. When the second packet of a asks, one of g owns that channel: it takes the
+    # other one, and is at d at 10 ns. The first starts for d at 34 ns, its second flit at 35.
+    network = Network(flit_bytes=32)
+    for name in "abgxcde":
+        network.add_node(name)
+    for src, dst in ("bx", "ax", "gx", "xc", "cd"):
+        network.add_link(src, dst, 32.0, 0.0)
+    network.add_link("c", "e", 1.0, 0.0)
+    network.set_buffers(Buffers(8, 0.0, channels=2, ownership="packet", packet_bytes=64))
+    assert done(network, ("bxce", 64, 0.0), ("axcd", 128, 2.0), ("gxcd", 64, 3.5))[1] == 36.0
+
+
 def test_a_sender_may_go_on_when_its_last_flit_has_entered():
     network, left = line(Buffers(1, 9.0)), []
     fabric = Fabric(network, compile_after=INFINITY)

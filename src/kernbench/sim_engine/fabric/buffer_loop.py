@@ -62,6 +62,7 @@ from kernbench.sim_engine.fabric.buffer_records import (
     KIND_BITS,
     LAST,
     LAST_NS,
+    LEFT,
     LENGTH,
     LINK,
     LINK_TURN,
@@ -213,7 +214,8 @@ def arrive(s: State, rules: Rules, node: int, transfer: int, row: int, flit: int
     link = s.row[row + s.row[row + LENGTH] - WORDS + AT_LINK]
     if s.transfer[transfer + FLAGS] & WRITES:
         report(s, WRITTEN, leave, transfer, link, flit, leave, 0)
-    if flit == s.transfer[transfer + LAST]:
+    s.transfer[transfer + LEFT] -= 1
+    if not s.transfer[transfer + LEFT]:
         report(s, ENDED, leave, transfer, link, flit, leave, 0)
         s.clock[UNTIL_NS] = min(s.clock[UNTIL_NS], leave)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from kernbench.common.units import on_grid
 from kernbench.sim_engine.fabric import buffer_records as records
+from kernbench.sim_engine.fabric.buffer_grants import return_credit
 from kernbench.sim_engine.fabric.buffer_records import WORDS
 from kernbench.sim_engine.fabric.buffers import Buffers
 from kernbench.sim_engine.fabric.event_heap import push
@@ -92,6 +93,7 @@ class BufferMemory:
         words[place + records.PACKET] = self._buffers.packet_bytes // self._network.flit_bytes
         words[place + records.NEXT_FLIT], words[place + records.PACE], words[place + records.NEXT_TRANSFER] = 0, -1, -1
         words[place + records.FLAGS], words[place + records.BRANCH], words[place + records.SIBLING] = flags, -1, -1
+        words[place + records.LEFT] = transfer.flits
         self.state.transfer_ns[place + records.READY_NS] = now
         return place
 
@@ -157,6 +159,15 @@ class BufferMemory:
                     last = state.buffer[at + records.RETURNING_LAST]
                     latest = max(latest, float(state.cell_ns[last + records.AT_NS]))
         return latest
+
+    def return_credits(self, row: int, times: list[float]) -> None:
+        """Slots of the buffer behind a row, the first of its virtual channels, are credited at some times."""
+        buffer = int(self.state.row[row + records.GROUP])
+        for time in times:
+            if self.state.counts[records.FREE] < 0:
+                self._more_cells()
+            self.state.buffer[buffer + records.CREDITS] -= 1
+            return_credit(self.state, buffer, time)
 
     # ---- events and room
 

@@ -34,7 +34,8 @@ GRANTED, GRANTED_LAST, LINK_TURN, IS_CALLED = range(4)
 # READY_NS: of all its flits, where they have no times of their own; PACE: where those begin, or -1;
 # NEXT_TRANSFER: on its first link; BRANCH: the first transfer that its flits are copied to, or -1;
 # SIBLING: of a branch, the next one of the same transfer in order of rows, or -1; FORK_ROW: before which it branches.
-FIRST, LAST, PACKET, NEXT_FLIT, READY_NS, PACE, NEXT_TRANSFER, FLAGS, BRANCH, SIBLING, FORK_ROW = range(11)
+# LEFT: flits that have yet to arrive; the last is not always the last to arrive, since packets may take other channels.
+FIRST, LAST, PACKET, NEXT_FLIT, READY_NS, PACE, NEXT_TRANSFER, FLAGS, BRANCH, SIBLING, FORK_ROW, LEFT = range(12)
 TRANSFER_WORDS = 2 * WORDS
 WRITES, ENTERS, PASSES, FORKS = 1, 2, 4, 8  # of FLAGS: it writes to a memory, its sender waits, its passages are noted
 # Rows of routes: one link each. LENGTH: how many words further the next hop begins, since links in series are one hop;

@@ -1,7 +1,8 @@
 """Flits in finite buffers, beside the agenda of an engine: what `FlitQueues` is for links without buffers.
 
 Moved by `buffer_loop.py`, compiled where numba is installed, as plain Python otherwise; times are the same bit for bit.
-All flits go this way: no transfer is planned on a network with buffers. Links can be reserved once all are credited.
+All flits go this way but those of planned transfers (`buffered_trains.py`). Links can be reserved once all are
+credited.
 """
 
 from __future__ import annotations
@@ -209,6 +210,14 @@ class BufferedFlits:
     def settled_ns(self, links: Iterable[int] | None = None) -> float:
         """When the last credit of some links' buffers, or of all, is back, as far as flits have started so far."""
         return self._memory.settled_ns(links)
+
+    @property
+    def credit_ns(self) -> float:
+        return self._memory.rules.credit_ns
+
+    def return_credits(self, transfer: Transfer, hop: int, times: list[float]) -> None:
+        """Slots that a transfer has used behind a hop are credited at some times, in order."""
+        self._memory.return_credits(self._memory.row_of(transfer, hop), times)
 
     @contextmanager
     def without_events(self) -> Iterator[None]:

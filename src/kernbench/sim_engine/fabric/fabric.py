@@ -13,6 +13,7 @@ from kernbench.common.errors import FabricError
 from kernbench.common.units import MAX_TIME_NS, on_grid
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.sim_engine.fabric.buffered_trains import BufferedTrains
 from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.joined_reads import JoinedRead, JoinedReads
@@ -36,7 +37,7 @@ class Fabric:
     `mode="flits"` does without trains and reservations; times are the same bit for bit. An `activity` sees every flit
     on every link and channel: nothing can be reserved then. After `compile_after` events a compiled loop moves
     flits that meet, where numba is installed; times are the same. Infinity leaves it off. On a network with finite
-    buffers all flits are moved one by one, by a compiled loop from the first on; links can be reserved all the same.
+    buffers flits are moved by a compiled loop from the first on, but for lone transfers (`buffered_trains.py`).
     """
 
     def __init__(
@@ -54,20 +55,21 @@ class Fabric:
         self.mode = mode
         self.engine = FlitEngine(network, record=record, activity=activity)  # for what drives the fabric
         self._counters = self.engine.counters
+        self._trains: TrainPlanner | BufferedTrains | None = None
         if network.buffers is not None:
             self.engine.use_buffers(is_compiled=compile_after < INFINITY)
             # Round robin keeps its turns while a link is idle, so that no two idle states are alike.
             is_stateless = network.buffers.arbitration == "asking" and not self._counters.sees_flits
             self.engine.reservations.are_allowed = mode == "adaptive" and is_stateless
-            mode = "flits"
+            if self.engine.reservations.are_allowed:
+                self.engine.planner = self._trains = BufferedTrains(self.engine)
         elif not self._counters.sees_flits:
             self.engine.compile_after = compile_after
             if compile_after <= 0:
                 self.engine.compile()
         self._maker = TransferMaker(network, self.engine.groups)
         self._trees: dict[tuple[tuple[Hashable, ...], ...], Tree] = {}
-        self._trains: TrainPlanner | None = None
-        if mode == "adaptive":
+        if mode == "adaptive" and network.buffers is None:
             self.engine.planner = self._trains = TrainPlanner(self.engine)
             if not self._counters.sees_flits:
                 self.engine.reservations.are_allowed = True

@@ -57,6 +57,10 @@ class FlitsOnly:
     def set_out(self, transfer: Transfer, now: float) -> None:
         if transfer.source is not None:
             self._engine.commit_read(transfer, transfer.source, now)
+        self.begin(transfer, now)
+
+    def begin(self, transfer: Transfer, now: float) -> None:
+        """Move a transfer, or all segments of a multicast, flit by flit."""
         if self._engine.counters.sees_flits:
             transfer.slow = True
         if transfer.tree is None:

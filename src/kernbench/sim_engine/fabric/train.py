@@ -82,6 +82,10 @@ class Train:
             return list(times.times(start, stop))
         return list(times_of(part_of(times, start - self.start[hop], stop - self.start[hop])))
 
+    def times(self, hop: int) -> list[float]:
+        """When all flits are ready for a hop, or have arrived."""
+        return self._times(hop, self.start[hop], self.transfer.flits)
+
     def bookings(self) -> list[Booking]:
         """Of every link that it has yet to pass."""
         rows = zip(self.transfer.links, self.hops, strict=True)

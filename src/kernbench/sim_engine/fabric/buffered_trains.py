@@ -1,0 +1,251 @@
+"""The fast path on links with finite buffers: a lone transfer is planned in closed form.
+
+A transfer that sets out on idle links, whose slots are all credited, moves as on links without buffers if no flit has
+to wait for a slot: flit i + B starts on a link no sooner than the slot of flit i, which has gone on to the next link,
+is credited. That is looked up once for a route and size. As long as nothing else comes to its links or to the memory
+that it writes, only its end is an event. When it ends, its last slots are on their way back, as if it had been moved
+flit by flit. A transfer that comes before *splits* it: it is simulated from its start up to that instant, alone, as it
+has been, and goes on flit by flit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count, pairwise
+
+from kernbench.sim_engine.fabric.channel_bank import ChannelState
+from kernbench.sim_engine.fabric.engine import FlitEngine
+from kernbench.sim_engine.fabric.flit_events import AT_DONE
+from kernbench.sim_engine.fabric.planner import FlitsOnly
+from kernbench.sim_engine.fabric.progressions import Pace, moved
+from kernbench.sim_engine.fabric.train import Train, TrainTemplate, template_of
+from kernbench.sim_engine.fabric.transfers import Activity, Transfer
+
+MAX_TEMPLATES = 64  # kept of one route and size of last flit
+WORTH_PLANNING = 8  # flits times hops: below, a plan costs more than it saves
+WORTH_PLANNING_COMPILED = 256  # the same where a compiled loop moves flits
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 4, 64  # transfers that a first link sends flit by flit before the next try
+
+
+class BufferedTemplate:
+    """A lone transfer on idle links, timed from the instant at which it sets out."""
+
+    __slots__ = ("firsts", "returns", "train")
+
+    def __init__(
+        self, train: TrainTemplate, firsts: list[tuple[int, float]], returns: list[tuple[int, list[float]]]
+    ) -> None:
+        self.train = train
+        self.firsts = firsts  # links that have a buffer, and when the first flit asks for a slot of it
+        self.returns = returns  # by hop: when the slots of its last flits are credited
+
+
+class BufferedTrain:
+    """A transfer planned from a template."""
+
+    __slots__ = ("at_ns", "channels_before", "is_on_links", "seq", "template", "transfer")
+
+    def __init__(self, seq: int, transfer: Transfer, template: BufferedTemplate, at_ns: float) -> None:
+        self.seq = seq
+        self.transfer = transfer
+        self.template = template
+        self.at_ns = at_ns
+        self.is_on_links = True
+        self.channels_before: ChannelState | None = None  # of the memory that it writes
+
+    def longest_waits(self, known: Sequence[float]) -> list[tuple[int, float, float]]:
+        by = self.at_ns
+        return [(link, wait, by + at) for link, wait, at in self.template.train.waits if wait >= known[link]]
+
+    def tell(self, activity: Activity) -> None:
+        raise AssertionError("nothing is planned where flits are watched")
+
+
+class BufferedTrains(FlitsOnly):
+    """The planner of a network with finite buffers, granted in order of asking."""
+
+    def __init__(self, engine: FlitEngine) -> None:
+        super().__init__(engine)
+        assert engine.buffered is not None
+        assert engine.network.buffers is not None
+        self.planned = self.replanned = self.split = 0  # how often
+        self._flit_engine, self._flits = engine, engine.buffered
+        self._slots, self._credit_ns = engine.network.buffers.slots, engine.buffered.credit_ns
+        self._least = WORTH_PLANNING_COMPILED if engine.is_compiled else WORTH_PLANNING
+        self._seq = count()
+        self._on_link: dict[int, BufferedTrain] = {}
+        self._to_memory: dict[int, BufferedTrain] = {}  # by node
+        self._pause: dict[int, int] = {}  # by first link: transfers that go flit by flit before the next try
+        self._next_pause: dict[int, int] = {}
+        self._is_paused = False
+
+    def set_out(self, transfer: Transfer, now: float) -> None:
+        if self._on_link or self._to_memory:
+            self._split(self._in_the_way(transfer.tree or (transfer,)), now)
+        if transfer.source is not None:
+            self._engine.commit_read(transfer, transfer.source, now)
+        if transfer.tree is not None or not self._plan(transfer, now):
+            self.begin(transfer, now)
+
+    # ---- planning
+
+    def _plan(self, transfer: Transfer, now: float) -> bool:
+        """Plan a transfer that sets out; False when it is not alone, or a flit would have to wait for a slot."""
+        if transfer.flits * transfer.hops < self._least or self._is_paused:
+            return False
+        if transfer.slow or transfer.slot or transfer.on_left or transfer.route.loops:
+            return False
+        links, sink = self._engine.links, transfer.sink
+        if not links.are_unused(transfer.links) or (sink is not None and (sink.users or sink.pending)):
+            return False
+        if self._pause.get(transfer.links[0], 0):
+            self._pause[transfer.links[0]] -= 1
+            return False
+        template = self._template(transfer)
+        if template is None or (transfer.pace is not None and not template.train.has_pace(transfer.pace, now)):
+            return False
+        if not links.are_free(template.train.links, now) or not self._are_settled(template, now):
+            return False
+        train = BufferedTrain(next(self._seq), transfer, template, now)
+        self.planned += 1
+        transfer.train = train
+        for link in transfer.links:
+            links.users[link] += 1
+            self._on_link[link] = train
+        if sink is None:
+            event = now + template.train.end, transfer.links[-1], transfer.epoch, transfer, AT_DONE
+            self._flit_engine.agenda.push(event)
+            return True
+        sink.users += 1
+        self._to_memory[sink.node] = train
+        arrival = moved(template.train.arrival, now)
+        assert not isinstance(arrival, Pace)
+        end, train.channels_before = sink.commit_writes(transfer.block, arrival, transfer.flits, transfer.spare)
+        self._engine.finish(transfer, max(end, transfer.finish_ns))
+        return True
+
+    def _are_settled(self, template: BufferedTemplate, now: float) -> bool:
+        """Whether all slots of every link are credited when its first flit comes."""
+        settled_ns = self._flits.settled_ns
+        return all(settled_ns((link,)) <= now + first for link, first in template.firsts)
+
+    def _template(self, transfer: Transfer) -> BufferedTemplate | None:
+        """How transfers of this route and size move alone; None if that has no short description, or a flit waits."""
+        assert transfer.last_flit is not None
+        templates, key = transfer.last_flit.templates, (transfer.flits, transfer.pace is not None)
+        if key not in templates:
+            if len(templates) >= MAX_TEMPLATES:
+                templates.clear()
+            train = template_of(transfer, transfer.source)
+            templates[key] = train is not None and self._without_stalls(transfer, train)
+        found = templates[key]
+        return found if isinstance(found, BufferedTemplate) else None
+
+    def _without_stalls(self, transfer: Transfer, template: TrainTemplate) -> BufferedTemplate | bool:
+        """The template, if no flit waits for a slot."""
+        train = Train(0, transfer, [0] * (transfer.hops + 1))
+        train.hops, train.arrival = template.hops, template.arrival
+        heads = [hop for hop in range(transfer.hops) if transfer.route.heads[hop] == hop]
+        returns: list[tuple[int, list[float]]] = []
+        firsts: list[tuple[int, float]] = []
+        before = _starts(train, 0)
+        for head, following in pairwise(heads):
+            starts = _starts(train, following)
+            back = [start + self._credit_ns for start in starts]
+            if any(credited > start for credited, start in zip(back, before[self._slots :], strict=False)):
+                return False
+            firsts.append((transfer.links[following - 1], before[0]))
+            returns.append((head, back[-self._slots :]))
+            before = starts
+        return BufferedTemplate(template, firsts, returns)
+
+    # ---- the end
+
+    def ended(self, transfer: Transfer, now: float) -> None:
+        train = transfer.train
+        if isinstance(train, BufferedTrain):
+            transfer.train = None
+            if transfer.sink is not None:
+                transfer.sink.users -= 1
+                del self._to_memory[transfer.sink.node]
+            self._leave_links(train, now)
+            self._next_pause[transfer.links[0]] = self._next_pause.get(transfer.links[0], 0) // 2
+
+    def _leave_links(self, train: BufferedTrain, now: float) -> None:
+        """All flits have arrived: links are as if they had been moved one by one."""
+        if not train.is_on_links:
+            return
+        train.is_on_links = False
+        links, transfer, by = self._engine.links, train.transfer, train.at_ns
+        for link, _, _, after in train.template.train.links:
+            links.free[link] = by + after
+        for link in transfer.links:
+            links.users[link] -= 1
+            del self._on_link[link]
+        for link, wait, at in train.longest_waits(links.worst):
+            links.note_wait(link, wait, at)
+        for hop, back in train.template.returns:
+            late = [by + time for time in back if by + time > now]
+            if late:
+                self._flits.return_credits(transfer, hop, late)
+
+    # ---- splitting
+
+    def _in_the_way(self, transfers: Iterable[Transfer]) -> list[BufferedTrain]:
+        """Trains on links of transfers, or to a memory that one of them reads or writes, each once."""
+        found: dict[int, BufferedTrain] = {}
+        for transfer in transfers:
+            trains = [self._on_link.get(link) for link in transfer.links]
+            group = transfer.sink or transfer.source
+            if group is not None:
+                trains.append(self._to_memory.get(group.node))
+            found |= {train.seq: train for train in trains if train is not None}
+        return [found[seq] for seq in sorted(found)]
+
+    def _split(self, trains: list[BufferedTrain], now: float) -> None:
+        """Simulate trains up to now, flit by flit; of one whose flits have all arrived, only the end is to come."""
+        for train in trains:
+            if train.at_ns + train.template.train.end <= now:
+                self._leave_links(train, now)
+                continue
+            self.split += 1
+            transfer, sink, engine = train.transfer, train.transfer.sink, self._flit_engine
+            first_link = transfer.links[0]
+            self._pause[first_link] = pause = max(self._next_pause.get(first_link, 0), SHORTEST_PAUSE)
+            self._next_pause[first_link] = min(2 * pause, LONGEST_PAUSE)
+            transfer.train = None
+            transfer.epoch += 1  # its end as planned no longer holds
+            for link in transfer.links:
+                engine.links.users[link] -= 1
+                del self._on_link[link]
+            if sink is not None:
+                assert train.channels_before is not None
+                sink.users -= 1
+                sink.restore(train.channels_before)
+                del self._to_memory[sink.node]
+            with self._flits.without_events():
+                engine.begin(transfer, train.at_ns)
+                while self._flits.next_ns <= now:
+                    engine.move_loop(self._flits, now)
+
+    def split_all(self, now: float, order: float) -> None:
+        """Simulate every train flit by flit from now on."""
+        trains = {train.seq: train for each in (self._on_link, self._to_memory) for train in each.values()}
+        self._split([trains[seq] for seq in sorted(trains)], now)
+
+    def pause(self, now: float) -> None:
+        self.split_all(now, -1)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+
+
+def _starts(train: Train, hop: int) -> list[float]:
+    """When every flit starts on the link of a hop."""
+    transfer = train.transfer
+    whole, last = transfer.crossings[hop], transfer.last_crossings[hop]
+    starts = [time - whole.tail_ns - whole.occupy_ns for time in train.times(hop + 1)]
+    starts[-1] += whole.occupy_ns - last.occupy_ns
+    return starts
