@@ -26,6 +26,7 @@ from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 from typing import Literal, Protocol, runtime_checkable
 
 from kernbench.common.errors import UsageError
@@ -67,17 +68,34 @@ class SplitKPlan:
         return 1
 
     def joins_sums(self, weights: int, itemsize: int) -> bool:
-        """Whether the sums of all columns of `weights` weights are reduced together: TCM holds them twice."""
-        return 2 * weights * self.rows * -(-self.n // self.sip.cubes) * F32_BYTES <= self._room(itemsize)
+        """Whether the sums of all columns of `weights` weights are reduced together: TCM holds them, and what their
+        first exchange takes.
+        """
+        sums = weights * self.rows * -(-self.n // self.sip.cubes) * F32_BYTES
+        return self._held_while_reduced * sums <= self._room(itemsize)
+
+    @property
+    def _held_while_reduced(self) -> int:
+        """TCM of a reduction, in sums: own ones, those that are received, and their total. Of two halves each is half;
+        where two PEs are all of a cube, the leading one takes all.
+        """
+        return 3 if self.sip.pes == 2 else 2
+
+    @property
+    def _final_share(self) -> float:
+        """Of the sums, what a leading PE ends with."""
+        radices = [count for _, count in self.stages]
+        return 1 / prod(radices[:-1] if radices[-1:] == [2] else radices)
 
     def for_weights(self, count: int, itemsize: int) -> SplitKPlan:
         """A copy, in blocks if `count` weights do not fit one round: TCM then holds the sums of the block being
-        streamed, those being reduced, twice, and the complete results of another weight.
+        streamed, what the reduction of the one before takes, and complete results of the weights.
         """
         columns = -(-self.n // self.sip.cubes)
         if self.joins_sums(count, itemsize):
             return replace(self, block_columns=columns)
-        most = max(1, self._room(itemsize) * 4 // (13 + count) // (self.rows * F32_BYTES))
+        held = 1.25 + self._held_while_reduced + count * max(0.25, self._final_share)
+        most = max(1, int(self._room(itemsize) / held) // (self.rows * F32_BYTES))
         return replace(self, block_columns=-(-columns // -(-columns // most)))
 
     def _room(self, itemsize: int) -> int:

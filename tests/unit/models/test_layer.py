@@ -126,6 +126,18 @@ def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: 
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
+@pytest.mark.parametrize(("pes", "tokens"), [(TWO_PES, 8), (TWO_PES, 24), (FOUR_PES, 30)])
+def test_sums_that_one_of_two_pes_takes_fit_its_tcm(pes: dict[str, object], tokens: int) -> None:
+    """Of two PEs the leading one has its sums, those of the other, and their total: 3 x 8 rows x 2 x 3,584 columns of
+    f32 are 672 KiB, and kernels have 512 KiB. So there are rounds.
+    """
+    changed = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, **pes}
+    params = {"model": "llama3-8b", "tokens": tokens, "mapping": "decode"}
+    result = run(llm_layer, load_topology(None, changed), device="whole", params=params)
+    assert rows(result)["mlp_up"]["time_us"] > 0
+
+
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("way", ["columns", "tokens"])
 def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of queries, of rows and of sums are all cut by TCM here, and none of their sizes divides another."""
