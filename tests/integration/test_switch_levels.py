@@ -65,3 +65,27 @@ def test_another_tray_is_farther_by_two_switches_and_two_links() -> None:
     the end of the run.
     """
     assert sent_ns(TRAYS, 2) - sent_ns(TRAYS, 1) == pytest.approx(2 * (8.0 + 200.0 + 5.0))
+
+
+def gathered_ns(algorithm: str) -> tuple[str, float]:
+    """An all-gather of 32 KiB over two trays: the algorithm that was taken, and the time of its slowest rank."""
+
+    def program(torch: Any) -> None:
+        def worker(rank: int) -> None:
+            torch.distributed.init_process_group("ahbm", ccl={"collectives": {"all_gather": algorithm}})
+            own, all_of = torch.full((4096,), float(rank), dtype="f16"), torch.zeros(4 * 4096, dtype="f16")
+            torch.distributed.all_gather_into_tensor(all_of, own)
+            np.testing.assert_array_equal(all_of.numpy(), np.repeat(np.arange(4.0), 4096))
+
+        torch.multiprocessing.spawn(worker, nprocs=4)
+
+    result = kernbench.run(program, overrides=TRAYS, device="whole", check_fast=True)
+    launches = [launch for launch in result.launches if launch.name.startswith("all_gather")]
+    return launches[0].name.rpartition(".")[2], max(launch.exec_ns for launch in launches)
+
+
+def test_auto_takes_a_ring_where_the_link_of_a_tray_is_slow() -> None:
+    """Around a ring, 3 / 4 of 32 KiB leave a tray; all with all, its two ranks send their 8 KiB to two others each."""
+    (name, auto_ns), (_, ring_ns), (_, direct_ns) = map(gathered_ns, ("auto", "ring_all_gather", "direct"))
+    assert name == "ring_all_gather"
+    assert auto_ns == ring_ns < direct_ns

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -96,6 +97,16 @@ def choose(
     row = next(row for row in (*measured, *rows) if row.applies(nbytes, ranks))
     found = resolve_algorithm_config(cfg, row.algorithm, is_auto=True)
     return found if row.chunk_bytes is None else replace(found, chunk_bytes=row.chunk_bytes)
+
+
+def has_shipped_table(cfg: CclConfig, collective: CollectiveName) -> bool:
+    """Whether `auto` of a collective is the package's own for all machines, and not one of the user's."""
+    return cfg.auto.get(collective) == _shipped_tables().get(collective)
+
+
+@cache
+def _shipped_tables() -> Mapping[str, object]:
+    return checked(shipped()).auto
 
 
 def with_algorithm(

@@ -31,9 +31,10 @@ from math import prod
 from numbers import Real
 
 from kernbench.ccl.calls import CollectiveCall, ReduceOp
-from kernbench.ccl.config import choose, resolve_algorithm_config
+from kernbench.ccl.config import choose, has_shipped_table, resolve_algorithm_config
 from kernbench.ccl.config_spec import AUTO, AlgorithmConfig, CclConfig
 from kernbench.ccl.modules import Algorithm, load_algorithm, place_of
+from kernbench.ccl.over_levels import better_over_levels
 from kernbench.ccl.topologies import group_of
 from kernbench.ccl.work import LISTS, Assignment, work_of
 from kernbench.common.dtypes import dtype_of
@@ -69,7 +70,8 @@ def plan(
     call: CollectiveCall, spec: MachineSpec, cfg: CclConfig, algorithm: str | None = None, machine: str | None = None
 ) -> LaunchPlan:
     """The launch of a collective; with `machine`, a `machine_key`, `auto` finds that machine's own table. If the
-    algorithm that `auto` chooses does not support the call, the first one that does is used. Raises UsageError if no
+    algorithm that `auto` chooses does not support the call, the first one that does is used; where ranks are below
+    several switches of a level, `over_levels` may know a faster one. Raises UsageError if no
     algorithm, or not the requested one, supports it, or if the module cannot be loaded.
     """
     config = choose(
@@ -82,10 +84,16 @@ def plan(
         machine=machine,
     )
     load_algorithm(config)
+    is_auto = (algorithm or cfg.collectives[call.name]) == AUTO
+    if is_auto and call.per == "rank" and has_shipped_table(cfg, call.name):
+        name = better_over_levels(call.name, message_bytes(call), config, spec, call.group.sips, call.root or 0)
+        if name in cfg.algorithms:
+            with suppress(UsageError):
+                return _plan(call, spec, resolve_algorithm_config(cfg, name, is_auto=True))
     try:
         return _plan(call, spec, config)
     except UsageError as unsupported:
-        if (algorithm or cfg.collectives[call.name]) != AUTO:
+        if not is_auto:
             raise
         for name in cfg.algorithms:
             with suppress(UsageError):
