@@ -52,7 +52,7 @@ LABELS = {
     "ucie_ns": "UCIe",
     "io_pcie_ns": "IO/PCIe",
     "transfer_ns": "Wire transfer",
-    "memory_ns": "Memory",
+    "memory_ns": "HBM/SRAM",
     "contention_ns": "Contention",
 }
 

@@ -14,7 +14,7 @@ from kernbench.probes.probe import run_probe
 from kernbench.report.figures import Bar, StackChart, draw_stack_chart
 from kernbench.topology import load_topology
 
-PARTS = ("PE setup", "NoC", "UCIe", "IO/PCIe", "Wire transfer", "Memory", "Contention")
+PARTS = ("PE setup", "NoC", "UCIe", "IO/PCIe", "Wire transfer", "HBM/SRAM", "Contention")
 
 
 def chart():
