@@ -144,3 +144,16 @@ def test_figures_of_a_run_are_plain_json():
         tuned[(1,)](torch.zeros(64), 64)  # the second block does not fit into TCM
     data = json.loads(json.dumps(sim.as_json(), allow_nan=False))
     assert [trial["ns"] is None for trial in data["autotune"][0]["trials"]] == [False, True]
+
+
+def test_the_cause_of_an_error_is_what_triton_raised():
+    """As with Triton's own interpreter, whose tests look at it."""
+
+    @triton.jit
+    def kernel(x):
+        tl.store(x, tl.program_id(20))
+
+    with simulated(), pytest.raises(LaunchError) as error:
+        kernel[(1,)](torch.zeros(1, dtype=torch.int32))
+    assert isinstance(error.value.__cause__, ValueError)
+    assert "axis must be 0, 1, or 2 but got 20" in str(error.value.__cause__)

@@ -148,3 +148,25 @@ def test_what_an_interpreter_lacks_is_refused_by_name(op):
     with simulated():
         lacking[(1,)](x, OP=op)
     assert op != "flip" or torch.equal(x[:32], torch.arange(32).half().flip(0))
+
+
+@triton.jit
+def scaled_product(x, scale, y, out, K: tl.constexpr, N: tl.constexpr, FORMAT: tl.constexpr):
+    rows, columns, deep = tl.arange(0, N), tl.arange(0, N), tl.arange(0, K)
+    a = tl.load(x + rows[:, None] * K + deep[None, :])
+    scales = tl.load(scale + rows[:, None] * (K // 32) + tl.arange(0, K // 32)[None, :])
+    b = tl.load(y + deep[:, None] * N + columns[None, :])
+    tl.store(out + rows[:, None] * N + columns[None, :], tl.dot_scaled(a, scales, FORMAT, b, None, "fp16"))
+
+
+@pytest.mark.skipif(IS_OLD, reason="the interpreter of Triton 3.7 has no tl.dot_scaled")
+@pytest.mark.parametrize(("name", "dtype"), [("e5m2", torch.float8_e5m2), ("e4m3", torch.float8_e4m3fn)])
+def test_a_scaled_product_keeps_the_least_numbers_of_its_types(name, dtype):
+    """Triton's interpreter alone loses numbers below the normal ones, of fp8 and of f16."""
+    bits = torch.arange(32 * 64, dtype=torch.uint8).reshape(32, 64) % 12  # most of them are such
+    y = torch.linspace(1, 40, 64 * 32).reshape(64, 32).half() * 2**-20
+    scale = torch.full((32, 2), 127 + 3, dtype=torch.uint8)
+    out = torch.empty(32, 32)
+    with simulated():
+        scaled_product[(1,)](bits, scale, y, out, K=64, N=32, FORMAT=name)
+    torch.testing.assert_close(out, 8 * bits.view(dtype).float() @ y.float(), rtol=1e-5, atol=0)

@@ -21,7 +21,7 @@ from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse, refused_functions
 from kernbench.triton.rewriting import PipelinedRange, rewritten
 from kernbench.triton.shared_types import block_init, tensor_init
-from kernbench.triton.small_floats import is_small
+from kernbench.triton.small_floats import SCALED_OPERAND, is_small, scaled_operand
 from kernbench.triton_emu.call_site import is_own_code
 
 _Change = tuple[object, str, object, object]  # what, which attribute, as it was, as it is while kernels run
@@ -286,6 +286,8 @@ class Patches:
         scope.set_attr(core.tensor, "__init__", tensor_init)
         scope.set_attr(core.block_type, "__init__", block_init)
         scope.set_attr(interpreter, "_get_np_dtype", np_dtype_of)  # the interpreter makes its table at every call
+        if hasattr(interpreter, SCALED_OPERAND):
+            scope.set_attr(interpreter, SCALED_OPERAND, scaled_operand)
         self._changes = scope.undo()
 
     def __enter__(self) -> None:

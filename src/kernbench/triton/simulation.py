@@ -75,6 +75,7 @@ class _Grid:
     ahead: ProgramsAhead
     copies: Sequence[Copy]
     launched: TritonLaunch
+    raised: list[Exception] = field(default_factory=list)  # by programs, in that order
 
 
 class _Estimate(Exception):
@@ -236,7 +237,7 @@ class Simulation:
         except LaunchError as error:
             if getattr(error.failures[0], "kind", "") == KernelError.__name__:
                 raise
-            raise TritonKernelError(error) from None
+            raise TritonKernelError(error) from next(iter(grid.raised), None)
 
     def _programs_ahead(self, call: KernelCall, run: Callable[[], object]) -> ProgramsAhead:
         """What is known of the programs of a launch: kept from trial to trial, and for the launch that follows."""
@@ -279,17 +280,21 @@ class Simulation:
                     is_late = self._likely_ns > (1 + LIKELY_MARGIN) * self._most_ns
                     outlook = Outlook(program, min(end - first, waves) * ahead.loads, most_ns, is_late)
                     program.on_load = lambda: outlook.at_load(self.context.engine.limit_time)
-            with np.errstate(all="ignore"):
-                for number in mine:
-                    program.begin(_ids(number, call.grid))
-                    if launched.schedule == "static":
-                        program.polls.next_id = _ids(number + 1, call.grid) if number + 1 < end else None
-                    recording = ahead.recording_of(program.program_id) if is_replayed else None
-                    if recording is None:
-                        grid.run()
-                    else:
-                        recording.replay(program)
-                program.finish()
+            try:
+                with np.errstate(all="ignore"):
+                    for number in mine:
+                        program.begin(_ids(number, call.grid))
+                        if launched.schedule == "static":
+                            program.polls.next_id = _ids(number + 1, call.grid) if number + 1 < end else None
+                        recording = ahead.recording_of(program.program_id) if is_replayed else None
+                        if recording is None:
+                            grid.run()
+                        else:
+                            recording.replay(program)
+                    program.finish()
+            except Exception as error:
+                grid.raised.append(error)
+                raise
             launched.index_ops += program.index_ops
 
         return pe_programs

@@ -13,7 +13,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernbench.triton.internals import Builder, Handle, core, ir, np_dtype_of
+from kernbench.triton.internals import Builder, Handle, core, interpreter, ir, np_dtype_of
+
+SCALED_OPERAND = "_mxfp_value_handle_to_float32"  # of the interpreter; Triton 3.7 has none
+_interpreters: Any = getattr(interpreter, SCALED_OPERAND, None)
 
 # fp8e4b15 is not among them: Triton converts it by a function of its own.
 _TYPES: dict[str, Any] = {
@@ -33,6 +36,11 @@ def widened(handle: Any) -> Any:
         return handle
     small = _TYPES[handle.dtype.scalar.name]
     return Handle(np.ascontiguousarray(handle.data).view(small).astype(np.float32), core.float32)
+
+
+def scaled_operand(handle: Any) -> Any:
+    """The numbers of an operand of `tl.dot_scaled` in f32; Triton's interpreter loses the least ones of fp8 and f16."""
+    return _interpreters(handle) if handle.dtype == core.uint8 else widened(handle).data.astype(np.float32)
 
 
 def rounded(array: Any, dtype: Any) -> Any:
