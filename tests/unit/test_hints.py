@@ -55,4 +55,4 @@ def test_keys_that_messages_name_are_full_and_can_be_set() -> None:
     assert "cube.memory_map.tcm_mb_per_pe" in named  # so messages are found at all
     for key, where in named.items():
         assert key in values, f"{where} names {key}, which is no key of a machine"
-        load_machine(None, (f"{key}={values[key]}",))
+        load_machine(None, (f"{key}={'null' if values[key] is None else values[key]}",))

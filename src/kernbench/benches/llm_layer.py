@@ -458,14 +458,12 @@ def work(rank: int, torch: RuntimeContext, job: LayerJob, tp: int, rows: JobRows
     ranks.append(RankRun(layer.parts, group.size, copies_of(tensors), used))
     if x is not None:
         tolerance = ROUNDINGS * dtype_of(job.dtype).rtol
-        name = f"out of rank {rank}"
-        torch.check(
-            out,
-            lambda: rows.expected(replica)[slice(*own)].reshape(out.shape),
-            name=name,
-            rtol=tolerance,
-            atol=tolerance,
-        )
+        name, shape = f"out of rank {rank}", out.shape  # what is kept for the check is no tensor, whose memory is freed
+
+        def expected() -> NDArray[np.float64]:
+            return rows.expected(replica)[slice(*own)].reshape(shape)
+
+        torch.check(out, expected, name=name, rtol=tolerance, atol=tolerance)
 
 
 def _energy_row(run: LayerRun, torch: RuntimeContext) -> Row:

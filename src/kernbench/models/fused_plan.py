@@ -19,6 +19,7 @@ PIECE_NS = 300.0  # of a piece's load: longer ones delay small loads, shorter on
 AHEAD_NS = 100.0  # of loads, besides those that arrive in the next step
 SRAM_NS = 240.0  # of reading all rows of a product from a cube's SRAM: with more, slices of HBM are faster
 MOST_PIECES = 96  # of a layer: with more, pieces are longer
+TOO_MANY_PIECES = 512  # where TCM allows no longer ones: launches and first loads are a few percent of so long a layer
 MOST_ROWS = 8  # with more, sums leave little TCM for pieces
 LEAST_PIECES = 4  # in TCM at a time
 SPARE_PIECES = 2  # for gaps between pieces of several sizes
@@ -84,8 +85,8 @@ class DecodeSize:
 
 
 def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | None:
-    """The plan of a launch for the whole layer; None for many rows, and where TCM does not hold it. More of anything
-    that a machine has keeps it.
+    """The plan of a launch for the whole layer; None for many rows, where TCM does not hold it, and where it would save
+    little. More of anything that a machine has keeps it.
     """
     if size.batch > MOST_ROWS:
         return None
@@ -116,7 +117,7 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     keys = max(1, min(attention.part, wanted // (d * item)))
     usable = sip.tcm_bytes * 15 // 16 - _other_bytes(sip, size, products, attention.splits, keys)
     piece = min(wanted, usable // (LEAST_PIECES + SPARE_PIECES))
-    if piece < LEAST_BYTES:
+    if piece < LEAST_BYTES or total > TOO_MANY_PIECES * piece:
         return None
     keys = max(1, min(keys, piece // (d * item)))
     attention = replace(attention, block_keys=keys, streamed=False, units_together=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,12 +128,14 @@ def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize(("pes", "tokens"), [(TWO_PES, 8), (TWO_PES, 24), (FOUR_PES, 30)])
-def test_sums_that_one_of_two_pes_takes_fit_its_tcm(pes: dict[str, object], tokens: int) -> None:
+def test_sums_that_one_of_two_pes_takes_fit_its_tcm(pes: dict[str, object], tokens: int, tmp_path: Path) -> None:
     """Of two PEs the leading one has its sums, those of the other, and their total: 3 x 8 rows x 2 x 3,584 columns of
     f32 are 672 KiB, and kernels have 512 KiB. So there are rounds.
     """
+    file = tmp_path / "wide.yaml"
+    file.write_text(PUBLIC.replace("hidden: 64", "hidden: 256").replace("ffn: 128", "ffn: 14336"))
     changed = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, **pes}
-    params = {"model": "llama3-8b", "tokens": tokens, "mapping": "decode"}
+    params = {"model": f"{file}:mine", "tokens": tokens, "mapping": "decode"}
     result = run(llm_layer, load_topology(None, changed), device="whole", params=params)
     assert rows(result)["mlp_up"]["time_us"] > 0
 
