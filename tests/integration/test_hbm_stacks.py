@@ -130,7 +130,7 @@ def test_kernels_and_collectives_are_right_and_fast_paths_change_nothing(changes
     result = kernbench.run(program, overrides=ROW | changes, device="whole", check_fast=True)
     assert result.ok
     why = "the memory has banks" if "hbm.model" in changes else "HBM is interleaved over stacks"
-    assert why in result.engine.stats.launches.as_json()["given_up"]  # type: ignore[operator]
+    assert why in result.engine.stats.launches.as_json()["given_up"]  # type: ignore[operator]  # a part of a JSON document
     use = result.launches[0].hbm
     assert list(use) == [f"sip{result.launches[0].pes[0].sip}.hbm_ctrl.s{n}" for n in range(3)]
     assert sum(each.read_bytes for each in use.values()) == 48 * 1024 * 4

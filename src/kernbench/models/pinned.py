@@ -137,7 +137,7 @@ def _read_fused(path: str, given: object, plans: Sequence[tuple[ProductSize, Pro
     """The plan in one launch of pinned products; raises UsageError for one that is none."""
     found = {size.name: replace(plan, is_relayed=False) for size, plan in plans if isinstance(plan, SplitKPlan)}
     try:
-        numbers = dict(given)  # type: ignore[call-overload]
+        numbers = dict(given)  # type: ignore[call-overload]  # from a YAML file: what is no mapping is refused below
         attention = DecodeAttention(**numbers.pop("attention"))
         qkv, out, up, down = (found[name] for name in PRODUCTS)
         return FusedPlan(qkv, out, up, down, attention, **numbers)

@@ -97,7 +97,7 @@ def test_derived_figures_are_columns_after_the_fixed_ones() -> None:
 
 
 class Machines:
-    """A search over machines that keeps what it is told."""
+    """A search over machines that records the values it receives."""
 
     total = 2
 

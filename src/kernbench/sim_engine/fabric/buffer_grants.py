@@ -94,7 +94,7 @@ def find_channel(s: State, rules: Rules, came: int, group: int) -> int:
     """The virtual channel that a flit's packet owns or now takes; -1 where it waits for one."""
     owned = s.inputs[came + OWNED]
     if owned >= 0:
-        return owned  # type: ignore[no-any-return]
+        return owned  # type: ignore[no-any-return]  # cells have no types
     for channel in range(rules.channels):
         at = group + channel * WORDS
         if not s.buffer[at + IS_OWNED]:

@@ -191,8 +191,8 @@ def ready_at_source(s: State, transfer: int) -> float:
     """When the next flit of a transfer is ready to set out."""
     pace = s.transfer[transfer + PACE]
     if pace >= 0:
-        return s.pace_ns[pace + s.transfer[transfer + NEXT_FLIT]]  # type: ignore[no-any-return]
-    return s.transfer_ns[transfer + READY_NS]  # type: ignore[no-any-return]
+        return s.pace_ns[pace + s.transfer[transfer + NEXT_FLIT]]  # type: ignore[no-any-return]  # cells have no types
+    return s.transfer_ns[transfer + READY_NS]  # type: ignore[no-any-return]  # cells have no types
 
 
 def arrive(s: State, rules: Rules, node: int, transfer: int, row: int, flit: int, buffer: int, leave: float) -> None:
