@@ -116,17 +116,17 @@ def test_what_a_compiler_leaves_holds_nothing_that_its_callers_have_dropped(name
 
 def test_garbage_is_collected_after_the_first_call_of_a_compiled_function(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    from kernbench.sim_engine.fabric import compiled_loop
+    from kernbench.sim_engine.fabric import loop_state
 
     seen: list[str] = []
-    monkeypatch.setattr(compiled_loop, "collect_after_compiling", seen.append)
-    monkeypatch.setattr(compiled_loop, "compiled", lambda function: function)
+    monkeypatch.setattr(loop_state, "collect_after_compiling", seen.append)
+    monkeypatch.setattr(loop_state, "compiled", lambda function: function)
 
     def doubled(number: int) -> int:
         return 2 * number
 
     monkeypatch.setitem(doubled.__globals__, "doubled", None)  # taken away again after the test
-    assert compiled_loop.called_from_python(doubled)(4) == 8
+    assert loop_state.called_from_python(doubled)(4) == 8
     assert seen == ["doubled"]
     assert doubled.__globals__["doubled"] is doubled
 
@@ -135,6 +135,8 @@ def test_every_compiled_function_that_python_calls_is_one_after_which_is_collect
     fabric = Path(gc_threshold.__file__).parent / "fabric"
     called: set[str] = set()
     for file in ("flit_queues.py", "loop_reads.py"):
-        called |= set(re.findall(r"\bloop\.([a-z]\w*)\(", (fabric / file).read_text()))
-    declared = re.findall(r"@called_from_python\ndef (\w+)\(", (fabric / "compiled_loop.py").read_text())
+        called |= set(re.findall(r"\b(?:compiled_loop|loop_queues)\.([a-z]\w*)\(", (fabric / file).read_text()))
+    declared: list[str] = []
+    for file in ("loop_queues.py", "compiled_loop.py"):
+        declared += re.findall(r"@called_from_python\ndef (\w+)\(", (fabric / file).read_text())
     assert called == set(declared)

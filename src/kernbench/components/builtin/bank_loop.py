@@ -8,10 +8,9 @@ bank, then that of reads and the buffer of writes. Constants name places in rows
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from kernbench.common.compiled_code import compiled
 
 Array = Any  # numba knows the types by what it is called with
 
@@ -27,14 +26,6 @@ TIMES = GAPS + 8  # gaps between column commands: [was a write][is a write][of t
 ROW, HITS, LENGTH = 0, 1, 2  # of a bank
 ACT, COLUMN, PRE = 0, 1, 2  # from when on its commands are allowed
 BANK, LINE_ROW, ORDER, IS_WRITE = 0, 1, 2, 3  # of a line
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compiled when first called; the outcome is kept on disk where there is a place for it."""
-    try:
-        return njit(cache=True)(function)
-    except RuntimeError:  # neither beside this file nor among the user's files
-        return njit(function)
 
 
 @compiled

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import FunctionType
-from zlib import crc32
 
+from kernbench.common.compiled_code import compiled
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric import buffer_grants, event_heap
 from kernbench.sim_engine.fabric import buffer_loop as loop
@@ -42,8 +41,6 @@ def compiled_move() -> Callable[..., None] | None:
     """
     try:
         from numba import njit
-
-        from kernbench.sim_engine.fabric.compiled_loop import compiled
     except ImportError:
         return None
     names = {name: value for module in _SOURCES for name, value in vars(module).items()}
@@ -52,11 +49,8 @@ def compiled_move() -> Callable[..., None] | None:
             options = {"_nrt": False} if name in _CALLED else {"inline": "always"}
             names[name] = njit(**options)(FunctionType(value.__code__, names))
     move = FunctionType(loop.move.__code__, names)
-    # numba takes compiled code from its cache by the name and the file of `move`: the name tells versions of the other
-    # files apart.
-    move.__qualname__ = f"move_{crc32(b''.join(Path(str(module.__file__)).read_bytes() for module in _SOURCES)):08x}"
     # Nothing is allocated. With reference counts, all arrays of `State` are counted wherever one is used.
-    return compiled(move, _nrt=False)  # type: ignore[no-any-return]  # numba has no types
+    return compiled(move, sources=tuple(str(module.__file__) for module in _SOURCES), _nrt=False)  # type: ignore[no-any-return]  # numba has no types
 
 
 @dataclass

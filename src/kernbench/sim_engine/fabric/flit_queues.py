@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.sim_engine.fabric import compiled_loop as loop
+from kernbench.sim_engine.fabric import compiled_loop, loop_queues, loop_state
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.joined_reads import JoinedReads
@@ -36,7 +36,7 @@ class FlitQueues:
         link_ns, users = np.array([links.free, links.worst, links.worst_at]), np.array(links.users, np.int64)
         links.free, links.worst, links.worst_at = (_shared(row) for row in link_ns)
         links.users = _shared(users)
-        self._state = loop.State(
+        self._state = loop_state.State(
             node_ns=np.empty(0),
             node_order=np.empty(0, np.int64),
             node_ints=np.empty((0, 4), np.int32),
@@ -68,7 +68,7 @@ class FlitQueues:
             granules=np.zeros(channels, np.int64),
         )
         self._counts, self._clock = self._state.counts, self._state.clock
-        self._counts[loop.FREE_NODE] = self._counts[loop.FREE_QUEUE] = -1
+        self._counts[loop_state.FREE_NODE] = self._counts[loop_state.FREE_QUEUE] = -1
         self._more_nodes(NODES)
         self._more_queues(QUEUES)
         self._under_way: list[Transfer | None] = []
@@ -111,11 +111,11 @@ class FlitQueues:
         place = self._place_of(transfer)
         self.make_room(0, len(times))
         state = self._state
-        loop.add(
+        loop_queues.add(
             times, order, place, index, hop, state.node_ns, state.node_ints, state.queues, state.head_ns, state.near,
             state.far, state.quick_ns, state.transfers, state.crossing_ns, self._counts, state.clock,
         )  # fmt: skip
-        self.next_ns = float(self._clock[loop.NEXT_NS])
+        self.next_ns = float(self._clock[loop_state.NEXT_NS])
 
     def _place_of(self, transfer: Transfer) -> int:
         """The row of a transfer, made for its first flits."""
@@ -126,7 +126,7 @@ class FlitQueues:
         assert transfer.last_flit is not None
         first = self.first_crossing(transfer.last_flit)
         self._state.transfers[place] = first, transfer.hops, transfer.last, transfer.sink is not None
-        self._state.read_ints[place, loop.TOGETHER] = -1
+        self._state.read_ints[place, loop_state.TOGETHER] = -1
         return place
 
     def place_for(self, transfer: Transfer) -> int:
@@ -162,7 +162,7 @@ class FlitQueues:
         times: list[tuple[float, float, float, float]] = []
         least = least_last = 0.0  # from a hop to the end of the links in series with it,
         goes_on = False  # and whether there is more behind them
-        window = self._clock[loop.WINDOW]
+        window = self._clock[loop_state.WINDOW]
         for whole, last in zip(reversed(last_flit.route.crossings), reversed(last_flit.crossings), strict=True):
             _, occupy_ns, tail_ns, onward, special = whole
             is_in_series = bool(special & IN_SERIES)
@@ -176,7 +176,7 @@ class FlitQueues:
                 window = least
         self._state.crossing_ints[first : first + len(ints)] = ints[::-1]
         self._state.crossing_ns[first : first + len(ints)] = times[::-1]
-        self._clock[loop.WINDOW] = window
+        self._clock[loop_state.WINDOW] = window
 
     # ---- flits go on
 
@@ -188,9 +188,11 @@ class FlitQueues:
         Written flits are handed to their memories, and `ended` is called with every last flit and its arrival.
         """
         state = self._state
-        loop.move(until, other_ns, float(other_order), *state)  # exact; of two types, it would be compiled twice
-        self.next_ns = float(self._clock[loop.NEXT_NS])
-        ends, writes, events = self._counts[loop.ENDS :].tolist()
+        compiled_loop.move(
+            until, other_ns, float(other_order), *state
+        )  # exact; of two types, it would be compiled twice
+        self.next_ns = float(self._clock[loop_state.NEXT_NS])
+        ends, writes, events = self._counts[loop_state.ENDS :].tolist()
         if writes:
             self._hand_over(writes, min(until, other_ns, self.next_ns, *state.end_ns[:ends].tolist()))
         if ends:
@@ -199,7 +201,7 @@ class FlitQueues:
                 transfer = self._under_way[place]
                 assert transfer is not None
                 if isinstance(transfer, JoinedReads):  # whose places are left when that time has come
-                    transfer.seq = int(state.read_ints[place, loop.INJECTION]) - INJECTED
+                    transfer.seq = int(state.read_ints[place, loop_state.INJECTION]) - INJECTED
                 else:
                     del self._places[transfer.seq]
                     self.leave(place)
@@ -209,7 +211,7 @@ class FlitQueues:
     @property
     def next_order(self) -> int:
         """The place of the next flit among what happens at its time."""
-        return int(loop.next_order(self._state))
+        return int(loop_queues.next_order(self._state))
 
     def _hand_over(self, writes: int, now: float) -> None:
         """Flits on their way into memories. Who is not among them arrives after `now`."""
@@ -233,13 +235,13 @@ class FlitQueues:
         self._free_places.append(place)
 
     @property
-    def state(self) -> loop.State:
+    def state(self) -> loop_state.State:
         """As it is now: arrays are replaced by longer ones."""
         return self._state
 
     def look_at_clock(self) -> None:
         """Flits have come or gone: the next one may be another."""
-        self.next_ns = float(self._clock[loop.NEXT_NS])
+        self.next_ns = float(self._clock[loop_state.NEXT_NS])
 
     # ---- for `whereabouts.py`
 
@@ -247,14 +249,14 @@ class FlitQueues:
         """Hop, index and time of every flit of a transfer."""
         place = self._places.get(transfer.seq)
         if place is not None:
-            for hop, flit, time in loop.find(self._state, place).tolist():
+            for hop, flit, time in loop_queues.find(self._state, place).tolist():
                 yield int(hop), int(flit), time
 
     def forget(self, transfer: Transfer) -> None:
         """A transfer is no longer moved flit by flit."""
         place = self._places.get(transfer.seq)
         if place is not None:
-            loop.remove(self._state, place)
+            loop_queues.remove(self._state, place)
             del self._places[transfer.seq]
             self.leave(place)
             self.look_at_clock()
@@ -264,12 +266,12 @@ class FlitQueues:
     def make_room(self, rows: int, flits: int) -> None:
         """There will be so many more rows, and nodes for so many flits, in a queue for each row and another one."""
         counts = self._counts
-        if counts[loop.FREE_NODES] < flits:
+        if counts[loop_state.FREE_NODES] < flits:
             self._more_nodes(max(flits, len(self._state.node_ns)))
-        if counts[loop.FREE_QUEUES] < rows + 1:
+        if counts[loop_state.FREE_QUEUES] < rows + 1:
             self._more_queues(max(rows + 1, len(self._state.queues)))
         # of each that is under way there are three at most: one that has yet to come to its memory, and two on its way
-        most_quick = counts[loop.QUICK] + 3 * (len(self._under_way) + rows)
+        most_quick = counts[loop_state.QUICK] + 3 * (len(self._under_way) + rows)
         while most_quick > len(self._state.quick_ns):
             self._state = self._state._replace(quick_ns=_longer(self._state.quick_ns))
 
@@ -282,8 +284,8 @@ class FlitQueues:
     def _more_nodes(self, count: int) -> None:
         state, before = self._state, len(self._state.node_ns)
         more = np.zeros((count, 4), np.int32)
-        more[:, loop.NEXT] = np.arange(before + 1, before + count + 1)
-        more[-1, loop.NEXT] = self._counts[loop.FREE_NODE]
+        more[:, loop_state.NEXT] = np.arange(before + 1, before + count + 1)
+        more[-1, loop_state.NEXT] = self._counts[loop_state.FREE_NODE]
         self._state = state._replace(
             node_ns=np.zeros(before + count),
             node_order=np.zeros(before + count, np.int64),
@@ -292,22 +294,22 @@ class FlitQueues:
             write_ints=np.empty((before + count, 3), np.int32),
         )
         self._state.node_ns[:before], self._state.node_order[:before] = state.node_ns, state.node_order
-        self._counts[loop.FREE_NODE] = before
-        self._counts[loop.FREE_NODES] += count
+        self._counts[loop_state.FREE_NODE] = before
+        self._counts[loop_state.FREE_NODES] += count
 
     def _more_queues(self, count: int) -> None:
         state, before = self._state, len(self._state.queues)
         more = np.full((count, 3), -1, np.int64)
-        more[:, loop.TAIL] = np.arange(before + 1, before + count + 1)
-        more[-1, loop.TAIL] = self._counts[loop.FREE_QUEUE]
+        more[:, loop_state.TAIL] = np.arange(before + 1, before + count + 1)
+        more[-1, loop_state.TAIL] = self._counts[loop_state.FREE_QUEUE]
         self._state = state._replace(
             queues=np.concatenate([state.queues, more]),
             head_ns=np.concatenate([state.head_ns, np.full(count, INFINITY)]),
             near=np.concatenate([state.near, np.zeros(count, np.int32)]),
             far=np.concatenate([state.far, np.zeros(count, np.int32)]),
         )
-        self._counts[loop.FREE_QUEUE] = before
-        self._counts[loop.FREE_QUEUES] += count
+        self._counts[loop_state.FREE_QUEUE] = before
+        self._counts[loop_state.FREE_QUEUES] += count
 
 
 def _groups_in_order(groups: Mapping[int, ChannelGroup]) -> list[tuple[int, int, int]]:

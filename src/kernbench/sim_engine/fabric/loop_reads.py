@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from kernbench.common.units import on_grid
-from kernbench.sim_engine.fabric import compiled_loop as loop
+from kernbench.sim_engine.fabric import compiled_loop, loop_state
 from kernbench.sim_engine.fabric.agenda import Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.counters import Counters
@@ -155,10 +155,10 @@ class LoopReads:
         state, at = queues.state, np.array(places)
         state.transfers[at], state.read_ints[at] = rows, ints
         arrivals = np.array(times)
-        state.read_ns[at, loop.LAST_BURST], state.read_ns[at, loop.END] = arrivals[:, 1], UNKNOWN
+        state.read_ns[at, loop_state.LAST_BURST], state.read_ns[at, loop_state.END] = arrivals[:, 1], UNKNOWN
         state.joined_ints[number], state.joined_ns[number] = (count, -1, -1), -1.0
-        order = np.lexsort((state.read_ints[at, loop.INJECTION], arrivals[:, 0]))
-        loop.add_reads(at[order], arrivals[order, 0], state)
+        order = np.lexsort((state.read_ints[at, loop_state.INJECTION], arrivals[:, 0]))
+        compiled_loop.add_reads(at[order], arrivals[order, 0], state)
         queues.look_at_clock()
 
     def _number_for(self, together: JoinedReads) -> int:
@@ -190,11 +190,11 @@ class LoopReads:
     def _count(self, together: JoinedReads, until: float) -> None:
         state, count = self._queues.state, self._engine.counters.count
         places = list(together.in_loop)
-        ends = state.read_ns[places, loop.END].tolist()
+        ends = state.read_ns[places, loop_state.END].tolist()
         for place, end in zip(places, ends, strict=True):
             if COUNTED < end <= until:
-                count(together.last_flits[place], int(state.transfers[place, loop.LAST]))
-                state.read_ns[place, loop.END] = COUNTED
+                count(together.last_flits[place], int(state.transfers[place, loop_state.LAST]))
+                state.read_ns[place, loop_state.END] = COUNTED
 
     # ---- memories
 
@@ -207,7 +207,7 @@ class LoopReads:
         group.__class__ = LentChannels
 
     def _channels_of(self, group: ChannelGroup) -> slice:
-        first = int(self._queues.state.group_ints[self._numbers[group.node], loop.CHANNEL])
+        first = int(self._queues.state.group_ints[self._numbers[group.node], loop_state.CHANNEL])
         return slice(first, first + group.channels)
 
     def take_back(self, group: ChannelGroup) -> None:
@@ -217,23 +217,25 @@ class LoopReads:
         group._free_ns, group._worst_ns, group._worst_at_ns = state.channel_ns[:, part].tolist()
         group._extra = state.granules[part].tolist()
         group._all_waited_ns = 0.0
-        for place, _ in loop.take_reads(self._numbers[group.node], state).tolist():
+        for place, _ in compiled_loop.take_reads(self._numbers[group.node], state).tolist():
             self._go_on_alone(int(place))
         self._queues.look_at_clock()
 
     def _go_on_alone(self, place: int) -> None:
         state, engine = self._queues.state, self._engine
-        together = self._under_way[int(state.read_ints[place, loop.TOGETHER])]
-        state.read_ns[place, loop.END] = COUNTED
+        together = self._under_way[int(state.read_ints[place, loop_state.TOGETHER])]
+        state.read_ns[place, loop_state.END] = COUNTED
         together.add_part()
         engine.push_injection(together.alone(together.in_loop[place], together))
         number = together.number
-        state.joined_ints[number, loop.LEFT] -= 1
-        if state.joined_ints[number, loop.LEFT]:
+        state.joined_ints[number, loop_state.LEFT] -= 1
+        if state.joined_ints[number, loop_state.LEFT]:
             return
-        end_ns, link = float(state.joined_ns[number]), int(state.joined_ints[number, loop.BY_LINK])
+        end_ns, link = float(state.joined_ns[number]), int(state.joined_ints[number, loop_state.BY_LINK])
         if end_ns > engine.now:
-            together.seq = int(state.read_ints[state.joined_ints[number, loop.LATEST], loop.INJECTION]) - INJECTED
+            together.seq = (
+                int(state.read_ints[state.joined_ints[number, loop_state.LATEST], loop_state.INJECTION]) - INJECTED
+            )
             engine.agenda.push((end_ns, link, together.epoch, together, AT_DONE))
         else:
             together.drop_part()

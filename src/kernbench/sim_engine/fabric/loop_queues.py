@@ -1,0 +1,253 @@
+"""The queues of the compiled loop (`compiled_loop.py`): flits are put into them, looked for and taken out.
+
+Queues whose first flit comes within a window of some moment are *near*, and looked at whenever flits are moved; the
+others are *far*, and looked at when no near ones are left before the next window.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernbench.sim_engine.fabric.loop_state import (
+    EACH_ITS_OWN,
+    FAR,
+    FAR_NS,
+    FIRST,
+    FLIT,
+    FREE_NODE,
+    FREE_NODES,
+    FREE_QUEUE,
+    FREE_QUEUES,
+    HEAD,
+    HOP,
+    LAST,
+    LEAST_LAST,
+    NEAR,
+    NEAR_NS,
+    NEXT,
+    NEXT_NS,
+    ORDER,
+    QUICK,
+    TAIL,
+    TRANSFER,
+    WINDOW,
+    Array,
+    State,
+    called_from_python,
+    compiled,
+    in_line,
+)
+
+
+@compiled
+def note_quick(heap: Array, counts: Array, time: float) -> None:
+    """A last flit that is quicker than a window can be through at `time`."""
+    at = counts[QUICK]
+    counts[QUICK] = at + 1
+    while at:
+        parent = (at - 1) >> 1
+        if heap[parent] <= time:
+            break
+        heap[at] = heap[parent]
+        at = parent
+    heap[at] = time
+
+
+@compiled
+def next_quick(heap: Array, counts: Array, now: float) -> float:
+    """When the first of those that can be through after `now` can; infinity if there is none."""
+    while counts[QUICK]:
+        if heap[0] > now:
+            return heap[0]  # type: ignore[no-any-return]  # an array of numba has no types
+        counts[QUICK] -= 1
+        size, at = counts[QUICK], 0
+        last = heap[size]
+        while True:
+            child = 2 * at + 1
+            if child >= size:
+                break
+            if child + 1 < size and heap[child + 1] < heap[child]:
+                child += 1
+            if last <= heap[child]:
+                break
+            heap[at] = heap[child]
+            at = child
+        heap[at] = last
+    return np.inf
+
+
+@compiled
+def put(queue: int, time: float, near: Array, far: Array, counts: Array, clock: Array) -> None:
+    """A queue whose first flit is ready at `time` takes its place."""
+    if time < clock[NEAR_NS]:
+        near[counts[NEAR]] = queue
+        counts[NEAR] += 1
+        clock[NEXT_NS] = min(clock[NEXT_NS], time)
+    else:
+        far[counts[FAR]] = queue
+        counts[FAR] += 1
+        clock[FAR_NS] = min(clock[FAR_NS], time)
+
+
+@compiled
+def look_further(now: float, head_ns: Array, near: Array, far: Array, counts: Array, clock: Array) -> None:
+    """Far queues whose first flit comes within a window from `now` on are near."""
+    near_ns, far_ns, nears, fars = now + clock[WINDOW], np.inf, counts[NEAR], 0
+    for at in range(counts[FAR]):
+        queue = far[at]
+        time = head_ns[queue]
+        if time < near_ns:
+            near[nears] = queue
+            nears += 1
+        else:
+            far[fars] = queue
+            fars += 1
+            far_ns = min(far_ns, time)
+    clock[NEAR_NS], clock[FAR_NS], counts[NEAR], counts[FAR] = near_ns, far_ns, nears, fars
+
+
+@compiled
+def filled_queues(state: State) -> Array:
+    """All queues that have flits."""
+    near, far = state.near[: state.counts[NEAR]], state.far[: state.counts[FAR]]
+    return np.concatenate((near, far))
+
+
+@compiled
+def put_all(filled: Array, state: State) -> None:
+    """These queues have lost some of their flits: those that have any left take their places, the others are free."""
+    counts, queues, clock = state.counts, state.queues, state.clock
+    counts[NEAR] = counts[FAR] = 0
+    clock[NEAR_NS], clock[FAR_NS] = 0.0, np.inf
+    for queue in filled:
+        if queues[queue, HEAD] >= 0:
+            state.head_ns[queue] = state.node_ns[queues[queue, HEAD]]
+            put(queue, state.head_ns[queue], state.near, state.far, counts, clock)
+        elif queue >= len(state.users):
+            release_queue(queue, queues, counts)
+    clock[NEXT_NS] = clock[FAR_NS]
+
+
+@in_line
+def take_queue(queues: Array, counts: Array) -> int:
+    """A queue that was free, empty."""
+    queue = counts[FREE_QUEUE]
+    counts[FREE_QUEUE] = queues[queue, TAIL]
+    counts[FREE_QUEUES] -= 1
+    queues[queue, HEAD] = -1
+    return queue  # type: ignore[no-any-return]  # an array of numba has no types
+
+
+@in_line
+def release_queue(queue: int, queues: Array, counts: Array) -> None:
+    """A queue is free again."""
+    queues[queue, TAIL] = counts[FREE_QUEUE]
+    counts[FREE_QUEUE] = queue
+    counts[FREE_QUEUES] += 1
+
+
+@in_line
+def release_node(node: int, node_ints: Array, counts: Array) -> None:
+    """The node of a flit is free again."""
+    node_ints[node, NEXT] = counts[FREE_NODE]
+    counts[FREE_NODE] = node
+    counts[FREE_NODES] += 1
+
+
+@in_line
+def join(node: int, queue: int, node_ints: Array, queues: Array) -> None:
+    """A flit is the last one of a queue."""
+    node_ints[node, NEXT] = -1
+    if queues[queue, HEAD] < 0:
+        queues[queue, HEAD] = node
+    else:
+        node_ints[queues[queue, TAIL], NEXT] = node
+    queues[queue, TAIL] = node
+
+
+@compiled
+def append(
+    queue: int, transfer: int, flit: int, hop: int, time: float, node_ns: Array, node_ints: Array, queues: Array,
+    counts: Array,
+) -> None:  # fmt: skip
+    """A node for a flit, at the end of a queue."""
+    node = counts[FREE_NODE]
+    counts[FREE_NODE] = node_ints[node, NEXT]
+    counts[FREE_NODES] -= 1
+    node_ns[node] = time
+    node_ints[node, TRANSFER], node_ints[node, FLIT], node_ints[node, HOP] = transfer, flit, hop
+    join(node, queue, node_ints, queues)
+
+
+@compiled
+def remove_from(queue: int, transfer: int, node_ints: Array, queues: Array, counts: Array) -> None:
+    """The flits of a transfer are no longer in this queue."""
+    node, queues[queue, HEAD] = queues[queue, HEAD], -1
+    while node >= 0:
+        following = node_ints[node, NEXT]
+        if node_ints[node, TRANSFER] == transfer:
+            release_node(node, node_ints, counts)
+        else:
+            join(node, queue, node_ints, queues)
+        node = following
+
+
+@called_from_python
+def add(
+    times: Array, order: int, transfer: int, flit: int, hop: int, node_ns: Array, node_ints: Array, queues: Array,
+    head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, crossing_ns: Array, counts: Array,
+    clock: Array,
+) -> None:  # fmt: skip
+    """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own. If the last flit of the
+    transfer is among them, and may be quicker than a window, that is noted.
+    """
+    queue = take_queue(queues, counts)
+    queues[queue, ORDER] = order
+    for i in range(len(times)):
+        append(queue, transfer, flit + i, hop, times[i], node_ns, node_ints, queues, counts)
+    head_ns[queue] = times[0]
+    put(queue, times[0], near, far, counts, clock)
+    clock[NEXT_NS] = min(clock[NEXT_NS], times[0])
+    least_last = crossing_ns[transfers[transfer, FIRST] + hop, LEAST_LAST]
+    if flit + len(times) > transfers[transfer, LAST] and least_last < clock[WINDOW]:
+        note_quick(quick_ns, counts, times[-1] + least_last)
+
+
+@called_from_python
+def next_order(state: State) -> int:
+    """The place of the next flit among what happens at its time."""
+    found = np.iinfo(np.int64).max
+    for queue in filled_queues(state):
+        if state.head_ns[queue] == state.clock[NEXT_NS]:
+            order = queue if queue < len(state.users) else state.queues[queue, ORDER]
+            found = min(found, state.node_order[state.queues[queue, HEAD]] if order == EACH_ITS_OWN else order)
+    return found
+
+
+@called_from_python
+def find(state: State, transfer: int) -> Array:
+    """Where the flits of a transfer stand: rows of hop, flit and time."""
+    node_ints, found, rows = state.node_ints, 0, np.empty((0, 3))
+    for is_second_pass in range(2):
+        if is_second_pass:
+            rows = np.empty((found, 3))
+            found = 0
+        for queue in filled_queues(state):
+            node = state.queues[queue, HEAD]
+            while node >= 0:
+                if node_ints[node, TRANSFER] == transfer:
+                    if is_second_pass:
+                        rows[found, 0], rows[found, 1] = node_ints[node, HOP], node_ints[node, FLIT]
+                        rows[found, 2] = state.node_ns[node]
+                    found += 1
+                node = node_ints[node, NEXT]
+    return rows
+
+
+@called_from_python
+def remove(state: State, transfer: int) -> None:
+    """The flits of a transfer are no longer moved one by one."""
+    filled = filled_queues(state)
+    for queue in filled:
+        remove_from(queue, transfer, state.node_ints, state.queues, state.counts)
+    put_all(filled, state)
