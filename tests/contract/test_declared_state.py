@@ -18,6 +18,8 @@ from textwrap import dedent
 from types import FunctionType
 from typing import Any
 
+import pytest
+
 import kernbench
 from kernbench.common.declared_state import declared, quantity, timing_state
 from kernbench.components.base import Component
@@ -45,7 +47,8 @@ MET = {  # owned objects of which a run below has some, at one instant or anothe
     "PageTable", "RecvOp", "RingTable", "RxRing", "SendOp", "ServerQueue", "TileFeed", "TileToken", "Transfer",
     "TxRing", "User",
 }  # fmt: skip
-LOOKED_INTO = {"Agenda"}  # compared event by event (`FabricView.events`), whatever its buckets are
+# Compared event by event (`FabricView.events`), whatever its buckets are; and record by record (`buffers_seen`).
+LOOKED_INTO = {"Agenda", "BufferMemory"}
 
 
 def is_fixed(value: object) -> bool:
@@ -170,8 +173,9 @@ def kernel_of(look: Callable[[], None]) -> Callable[..., None]:
     return kernel
 
 
-def test_all_blocks_and_what_they_own_declare_their_state() -> None:
-    engine = GraphEngine(load_topology(None, {**SMALL, **VIRTUAL, **TWO_READS}), fast=False)
+@pytest.mark.parametrize("buffers", [{}, {"fabric.buffers.slots": 2}], ids=["no limit", "finite buffers"])
+def test_all_blocks_and_what_they_own_declare_their_state(buffers: dict[str, object]) -> None:
+    engine = GraphEngine(load_topology(None, {**SMALL, **VIRTUAL, **TWO_READS, **buffers}), fast=False)
     watch = Watch(engine)
     with RuntimeContext(engine) as torch:
         torch.install_ipcq(slot_size=1024)
@@ -179,7 +183,7 @@ def test_all_blocks_and_what_they_own_declare_their_state() -> None:
         x, y = (torch.zeros(64, 64, dtype="f16", dp=dp) for _ in range(2))
         torch.launch("k", kernel_of(watch.look), x, y, target_cubes=0, target_pes=range(2))
     assert sorted(watch.wrong) == []
-    assert sorted(MET - watch.met) == []
+    assert sorted((MET | ({"BufferedFlits", "BufferMemory"} if buffers else set())) - watch.met) == []
 
 
 def test_every_registered_implementation_was_looked_at() -> None:

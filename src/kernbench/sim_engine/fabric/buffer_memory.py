@@ -76,6 +76,11 @@ class BufferMemory:
         """The same words, to be read as times."""
         return cells.view(np.float64) if self.is_compiled else cells
 
+    @property
+    def slots(self) -> int:
+        """Of each virtual channel."""
+        return self._buffers.slots
+
     # ---- transfers
 
     def new_place(self, transfer: Transfer, *, flags: int, now: float) -> int:
@@ -151,18 +156,22 @@ class BufferMemory:
 
     def settled_ns(self, links: Iterable[int] | None = None) -> float:
         """When the last credit of some links' buffers, or of all, is back, as far as flits have started so far."""
-        state, each = self.state, self._buffers.layers * self.rules.channels
+        state, each = self.state, self.words_per_link
         latest = 0.0
         for link in range(len(self._network.link_ends)) if links is None else links:
-            for at in range(link * each * WORDS, (link + 1) * each * WORDS, WORDS):
+            for at in range(link * each, (link + 1) * each, WORDS):
                 if state.buffer[at + records.RETURNING] >= 0:
                     last = state.buffer[at + records.RETURNING_LAST]
                     latest = max(latest, float(state.cell_ns[last + records.AT_NS]))
         return latest
 
-    def return_credits(self, row: int, times: list[float]) -> None:
-        """Slots of the buffer behind a row, the first of its virtual channels, are credited at some times."""
-        buffer = int(self.state.row[row + records.GROUP])
+    @property
+    def words_per_link(self) -> int:
+        """Of the records of a link's buffers."""
+        return self._buffers.layers * self.rules.channels * WORDS
+
+    def return_credits(self, buffer: int, times: Iterable[float]) -> None:
+        """Slots of a buffer are credited at some times, in order."""
         for time in times:
             if self.state.counts[records.FREE] < 0:
                 self._more_cells()

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
+from typing import Protocol
 
 from kernbench.common.compiled_code import compiled
+from kernbench.common.declared_state import StateField, View, idle
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric import buffer_grants, event_heap
 from kernbench.sim_engine.fabric import buffer_loop as loop
@@ -21,6 +23,7 @@ from kernbench.sim_engine.fabric import buffer_records as records
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.buffer_memory import BufferMemory
 from kernbench.sim_engine.fabric.buffer_records import WORDS
+from kernbench.sim_engine.fabric.buffer_state import buffers_seen, late_credits
 from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import Network
@@ -53,6 +56,15 @@ def compiled_move() -> Callable[..., None] | None:
     return compiled(move, sources=tuple(str(module.__file__) for module in _SOURCES), _nrt=False)  # type: ignore[no-any-return]  # numba has no types
 
 
+class TransferView(View, Protocol):
+    """An instant at which transfers under way are numbered."""
+
+    def number_of(self, transfer: Transfer, /) -> int: ...
+
+
+LateCredits = tuple[int, int, list[float]]  # link, which of its buffers, and when slots of that are credited
+
+
 @dataclass
 class _Tree:
     """A multicast under way."""
@@ -64,6 +76,15 @@ class _Tree:
 class BufferedFlits:
     """The flits of one engine on a network with buffers."""
 
+    STATE = (
+        StateField("_memory", lambda flits, view: flits.seen_from(view)),
+        idle("_trees"),
+    )
+    DERIVED = (
+        "_counters", "_move", "_set_aside", "_users", "has_entered", "is_compiled", "moved_to_ns", "next_ns",
+        "under_way",
+    )  # fmt: skip
+
     def __init__(self, network: Network, links: Links, counters: Counters, *, is_compiled: bool = True) -> None:
         self._counters = counters
         move = compiled_move() if is_compiled else None
@@ -71,7 +92,7 @@ class BufferedFlits:
         self._move: Callable[..., None] = loop.move if move is None else move
         self._memory = BufferMemory(network, links, is_compiled=self.is_compiled)
         self._users = links.users
-        self._under_way: dict[int, Transfer] = {}  # by the place of its record
+        self.under_way: dict[int, Transfer] = {}  # by the place of its record
         self._trees: dict[Transfer, _Tree] = {}  # multicasts under way, by their first segment
         self.next_ns = INFINITY
         self.moved_to_ns = 0.0  # up to where `move` went
@@ -84,7 +105,7 @@ class BufferedFlits:
         memory = self._memory
         flags = records.WRITES * (transfer.sink is not None) | records.ENTERS * (transfer.on_left is not None)
         place = memory.new_place(transfer, flags=flags | records.PASSES * (transfer.slow or is_watched), now=now)
-        self._under_way[place] = transfer
+        self.under_way[place] = transfer
         if transfer.tree is not None:
             self._join_tree(transfer, transfer.tree, place)
             if transfer.fed_by is not None:
@@ -92,7 +113,7 @@ class BufferedFlits:
         times = transfer.ready if transfer.pace is None else transfer.pace
         if times is not None:
             ready = list(each_time(times, 0, transfer.flits))
-            memory.note_times(place, ready, is_alone=len(self._under_way) == 1)
+            memory.note_times(place, ready, is_alone=len(self.under_way) == 1)
             now = ready[0]
         inputs, source = memory.state.inputs, memory.first_source + transfer.links[0] * WORDS
         if inputs[source + records.HEAD] < 0:
@@ -125,7 +146,7 @@ class BufferedFlits:
 
     def _free(self, transfer: Transfer, place: int) -> None:
         """A transfer has ended: its place may be taken again, or those of all of a multicast with its last segment."""
-        del self._under_way[place]
+        del self.under_way[place]
         for link in transfer.links:
             self._users[link] -= 1
         if transfer.tree is None:
@@ -158,7 +179,7 @@ class BufferedFlits:
             self._read_log(counts[records.LOG], ended)
         if counts[records.IS_FULL]:
             memory.make_room()
-        elif self.next_ns == INFINITY and self._under_way and not self._set_aside:
+        elif self.next_ns == INFINITY and self.under_way and not self._set_aside:
             raise FabricError("flits in buffers wait for one another", hint="report this: routes are checked for it")
         return counts[records.HOPS_DONE]
 
@@ -178,7 +199,7 @@ class BufferedFlits:
             kind, place, link, flit = (
                 log[at + word] for word in (records.KIND, records.LOG_TRANSFER, records.LOG_LINK, records.LOG_FLIT)
             )
-            transfer, time = self._under_way[place], log_ns[at + records.LOG_NS]
+            transfer, time = self.under_way[place], log_ns[at + records.LOG_NS]
             if kind == records.ENDED:
                 self._free(transfer, place)
                 ended(transfer, time, link)
@@ -210,8 +231,23 @@ class BufferedFlits:
         return self._memory.rules.credit_ns
 
     def return_credits(self, transfer: Transfer, hop: int, times: list[float]) -> None:
-        """Slots that a transfer has used behind a hop are credited at some times, in order."""
-        self._memory.return_credits(self._memory.row_of(transfer, hop), times)
+        """Slots that a transfer has used behind a hop, of the first virtual channel, are credited at some times."""
+        row = self._memory.row_of(transfer, hop)
+        self._memory.return_credits(int(self._memory.state.row[row + records.GROUP]), times)
+
+    def late_credits(self, now: float) -> list[LateCredits]:
+        """All slots that are credited after `now`, where no flit is under way."""
+        each = self._memory.words_per_link
+        return [(*divmod(at, each), times) for at, times in late_credits(self._memory, now)]
+
+    def expect_credits(self, link: int, place: int, times: Iterable[float]) -> None:
+        """Slots of a link's buffer are credited at some times, in order; `place` as in `LateCredits`."""
+        self._memory.return_credits(link * self._memory.words_per_link + place, times)
+
+    def seen_from(self, view: TransferView) -> tuple[object, ...]:
+        """Where all flits stand."""
+        numbers = {place: view.number_of(transfer) for place, transfer in self.under_way.items()}
+        return buffers_seen(self._memory, numbers, view.now)
 
     @contextmanager
     def without_events(self) -> Iterator[None]:

@@ -41,7 +41,9 @@ class FlitSteps:
         part("links"),
         StateField("groups", lambda engine, view: tuple(timing_state(each, view) for each in engine.groups.values())),
         StateField("queues", lambda engine, view: differs() if engine.queues is not None else ()),
-        StateField("buffered", lambda engine, view: differs() if engine.buffered is not None else ()),
+        StateField(
+            "buffered", lambda engine, view: () if engine.buffered is None else timing_state(engine.buffered, view)
+        ),
     )
     DERIVED: ClassVar[Derived] = ("_tie", "counters", "network", "now")
 

@@ -200,7 +200,7 @@ class Network:
         """The layer of each link of a route; raises FabricError where it could deadlock with those asked for before."""
         found = self._layers.get(route)
         if found is None:
-            found = self._layers[route] = self._checked_layers(route.path)
+            found = self._layers[route] = self.layers_along(route.path)
             try:
                 self._dependencies.add_route(self._channels(route))
             except FabricError:
@@ -208,7 +208,8 @@ class Network:
                 raise
         return found
 
-    def _checked_layers(self, path: tuple[Hashable, ...]) -> Sequence[int]:
+    def layers_along(self, path: tuple[Hashable, ...]) -> Sequence[int]:
+        """The layer of each link of a path."""
         assert self.buffers is not None
         found = self._layer_rule(path)
         if len(found) != len(path) - 1 or not all(0 <= layer < self.buffers.layers for layer in found):
@@ -231,7 +232,7 @@ class Network:
                 hint="take other paths, or do not declare the series with add_series",
             )
         if route not in self._layers:
-            self._layers[route] = self._checked_layers(path)[-route.hops :]
+            self._layers[route] = self.layers_along(path)[-route.hops :]
         forked = before, self._layers[feeder][hop - 1]
         self._dependencies.add_route([forked, *self._channels(route)])
 

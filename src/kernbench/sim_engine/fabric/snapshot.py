@@ -23,7 +23,10 @@ def is_even(fabric: Fabric, now: float) -> bool:
             return False
         if group.penalty_ns and len(set(group.directions)) > 1:
             return False
-    return not any(event[3].sink is not None for event in fabric.engine.agenda)
+    under_way = [event[3] for event in fabric.engine.agenda]
+    if fabric.engine.buffered is not None:
+        under_way += fabric.engine.buffered.under_way.values()
+    return not any(transfer.sink is not None for transfer in under_way)
 
 
 class FabricView:
@@ -33,7 +36,10 @@ class FabricView:
         self.now = now
         self.tag = tag_state
         events = [event for event in fabric.engine.agenda if event[4] is not AT_DONE or event[2] == event[3].epoch]
-        self.transfers = [transfer for _, transfer in sorted({event[3].seq: event[3] for event in events}.items())]
+        by_seq = {event[3].seq: event[3] for event in events}
+        if fabric.engine.buffered is not None:
+            by_seq |= {transfer.seq: transfer for transfer in fabric.engine.buffered.under_way.values()}
+        self.transfers = [transfer for _, transfer in sorted(by_seq.items())]
         self._number = {transfer.seq: number for number, transfer in enumerate(self.transfers)}
         self.events = tuple(
             sorted(
@@ -48,6 +54,10 @@ class FabricView:
                 for time, order, i, transfer, crossing in events
             )
         )
+
+    def number_of(self, transfer: Transfer) -> int:
+        """A transfer's place in the order of injections."""
+        return self._number[transfer.seq]
 
     def _order(self, order: float) -> float:
         return INJECTED + self._number[int(order) - INJECTED] if order >= INJECTED else order

@@ -346,6 +346,9 @@ class OneEventComposite:
             group = engine.groups[node]
             group.add_done(rows, begin_ns)
             group.turn_to(directions)
+        for at, place, times in recording.credits:
+            assert engine.buffered is not None
+            engine.buffered.expect_credits(sub_network.links[at], place, [begin_ns + time for time in times])
 
     def _over(self) -> None:
         self._reservation = None

@@ -98,6 +98,12 @@ class CompositeRecorder:
         self._add_waits()
         self._recording.end_ns = env.now + self._later_ns
         self._note_totals()
+        buffered = self._private.fabric.engine.buffered
+        if buffered is not None:
+            late = buffered.late_credits(env.now)
+            self._recording.credits = [
+                (link, at, [time + self._later_ns for time in times]) for link, at, times in late
+            ]
         self._recording.kept_rows = len(self._rows)
         numbers = sum(len(times) + len(causes) for _, times, causes in self._rows)
         self._recording.nbytes = RECORDING_BYTES + ROW_BYTES * len(self._rows) + NUMBER_BYTES * numbers

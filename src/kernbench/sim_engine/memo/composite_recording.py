@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kernbench.components.builtin.pe_scheduler import Cause
 from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
 from kernbench.components.recording import NO_REF, STAGE_BITS
+from kernbench.sim_engine.fabric.buffered_flits import LateCredits
 
 TileRow = tuple[int, list[float], list[float]]  # which tile, as fed; its times; its causes
 Row = tuple[TilePlan, list[float], list[float], int]  # tile; times; causes; token
@@ -75,6 +76,7 @@ class CompositeRecording:
         self.waits: list[tuple[int, float, float]] = []  # by link of the ways: the longest, and when it began
         self.channels: list[list[tuple[int, float, float]]] = []  # of each memory: bursts, longest wait, when it began
         self.directions: list[tuple[int, ...]] = []
+        self.credits: list[LateCredits] = []  # of finite buffers, by link of the ways: slots credited after the end
 
     def all_rows(self, begin_ns: float, token: int, cause: Cause) -> Iterator[Row]:
         """Every tile, in the order in which they end, as the op log has them; the first tile is `token`."""

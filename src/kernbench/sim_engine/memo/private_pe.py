@@ -89,9 +89,9 @@ class PrivatePe:
         self._components: dict[str, Component] = {}
         self.graph, self.resolver, self.router = machine.graph, machine.resolver, machine.router
         self.log = _Tokens()
-        self.fabric = Fabric(
-            sub_network.network(), compile_after=INFINITY
-        )  # one composite does not pay for loading a loop
+        # One composite does not pay for loading a loop; that of finite buffers is loaded if the machine has it.
+        has_loop = machine.fabric.engine.buffered is not None and machine.fabric.engine.is_compiled
+        self.fabric = Fabric(sub_network.network(), compile_after=0.0 if has_loop else INFINITY)
         self.env = FabricEnvironment(self.fabric)
         self.at = self.env.at
         self.listeners = _NoListeners()
