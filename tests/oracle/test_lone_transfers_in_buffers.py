@@ -9,7 +9,7 @@ import pytest
 from tests.oracle.naive_buffers import NaiveBuffers
 from tests.oracle.test_buffers_against_naive import RULES, mesh, path, rectangle
 
-from kernbench.sim_engine.fabric import Buffers, Fabric, Network, buffered_trains
+from kernbench.sim_engine.fabric import Buffers, Fabric, Network, buffered_forecast, buffered_trains
 
 INFINITY = float("inf")
 ASKING = [
@@ -138,19 +138,109 @@ def line(buffers, *rates):
     return network
 
 
-def test_a_lone_transfer_is_planned_where_no_flit_waits_for_a_slot():
-    # A slot is used for 9 ns on the link and in the buffer, and 9 ns more until it is credited: 18 flits of 1 ns.
-    def planned(slots, flits, *rates):
-        fabric = Fabric(line(Buffers(slots, 9.0), *rates), compile_after=INFINITY)
-        fabric.inject(range(len(rates) + 1), 32 * flits, 0.0)
-        fabric.run()
-        return fabric.planned
+def random_line(random):
+    """Links of any rates, some in series, with a memory at one end or at none; and whether there are series."""
+    rates = [random.choice([8.0, 16.0, 21.3, 32.0, 64.0]) for _ in range(random.randint(2, 6))]
+    network = Network(flit_bytes=32)
+    for node in range(len(rates) + 1):
+        network.add_node(node, random.choice([0.0, 1.0, 2.5]))
+    for node, rate in enumerate(rates):
+        network.add_link(node, node + 1, rate, random.choice([0.0, 1.3, 8.0]))
+    options, series = {}, 0
+    if random.random() < 0.3:
+        end, options = random.choice([(0, {"read_from": 0}), (len(rates), {"write_to": 64})])
+        network.add_channels(end, random.choice([1, 4, 8]), random.choice([0.5, 4.0, 11.0]))
+    for node in range(1, len(rates)):
+        if random.random() < 0.15:
+            network.add_series(node - 1, node, node + 1)
+            series += 1
+    slots = random.choice([1, 2, 3, 7, 16, 40])
+    channels, packet_bytes = random.choice([(1, 0), (1, 0), (2, 0), (2, 256)])
+    ownership = "packet" if channels > 1 else "flit"
+    network.set_buffers(
+        Buffers(
+            slots, random.choice([0.0, 3.0, 9.5]), 1, channels, random.choice(["fifo", "voq"]), ownership, packet_bytes
+        )
+    )
+    return network, list(range(len(rates) + 1)), options, series
 
-    assert planned(18, 100, 32.0, 32.0, 32.0) == 1
-    assert planned(17, 100, 32.0, 32.0, 32.0) == 0
-    assert planned(17, 17, 32.0, 32.0, 32.0) == 1  # each flit has a slot
-    assert planned(18, 100, 16.0, 32.0, 32.0) == 1
-    assert planned(18, 100, 32.0, 16.0, 32.0) == 0  # the first buffer fills
+
+@pytest.mark.parametrize("compile_after", [0, INFINITY], ids=["compiled", "plain"])
+def test_on_any_path_a_lone_transfer_is_planned_and_ends_when_the_obvious_model_says(compile_after):
+    """On paths that narrow, buffers fill and hold flits up; where credits are slow, they do on any path."""
+    for seed in range(300):
+        random = Random(seed)
+        network, along, options, series = random_line(random)
+        size = random.choice([random.randint(1, 2000), random.randint(1, 30_000)])
+        fast, slow, naive = (
+            Fabric(network, compile_after=compile_after),
+            Fabric(network, mode="flits", compile_after=compile_after),
+            NaiveBuffers(network),
+        )
+        ends = [each.inject(along, size, 0.0, **options) for each in (fast, slow)]
+        for each in (fast, slow):
+            each.run()
+        assert ends[0].done_ns == ends[1].done_ns, seed
+        assert fast.engine.buffered.late_credits(ends[0].done_ns) == slow.engine.buffered.late_credits(
+            ends[0].done_ns
+        ), seed
+        assert same_links(fast, slow), seed
+        assert fast.planned == 1 or "write_to" in options, seed
+        if not options and not series:
+            message = naive.inject(along, size, 0.0)
+            naive.run()
+            assert ends[0].done_ns == message.done_ns, seed
+
+
+def test_transfers_that_come_while_buffers_are_full_see_what_they_would_have_seen():
+    """One path that narrows, and further transfers on parts of it, some of them after the first."""
+    split = 0
+    for seed in range(120):
+        random, found = Random(seed), []
+        network, along, options, _ = random_line(random)
+        sent = [(along, random.randint(200, 20_000), 0.0, options)]
+        for _ in range(3):
+            latest = random.choice([50, 400, 3000])
+            sent.append((along, random.randint(1, 4000), float(random.randint(1, latest)), options))
+        for mode in ("adaptive", "flits"):
+            fabric = Fabric(network, mode=mode, compile_after=INFINITY)
+            transfers = [fabric.inject(*args, **more) for *args, more in sent]
+            fabric.run()
+            found.append((fabric, [each.done_ns for each in transfers]))
+        (fast, one), (slow, other) = found
+        assert one == other, seed
+        assert same_links(fast, slow), seed
+        split += fast.split
+    assert split > 40
+
+
+def test_few_flits_of_a_long_transfer_are_worked_out():
+    # The second link is the slow one: the first buffer fills, and then both go at its pace of 2 ns per flit. The first
+    # flit arrives after 1 + 8 + 2 + 8 + 1 + 8 ns.
+    fabric = Fabric(line(Buffers(16, 9.0), 32.0, 16.0, 32.0), compile_after=INFINITY)
+    transfer, taken = fabric.inject(range(4), 32 * 1_000_000, 0.0), []
+    with pytest.MonkeyPatch.context() as patch:
+        take = buffered_forecast._Passing.take
+        patch.setattr(buffered_forecast._Passing, "take", lambda self, ready: (taken.append(ready), take(self, ready)))
+        fabric.run()
+    assert fabric.planned == 1
+    assert transfer.done_ns == 28 + 2 * 999_999
+    assert len(taken) < 100
+
+
+def test_bytes_that_are_written_and_bytes_that_are_not_take_one_path():
+    # All 40 arrive after 1 + 8 + 39 + 1 + 8 ns; the last burst takes 5 ns.
+    network = Network(flit_bytes=32)
+    for node in range(3):
+        network.add_node(node)
+    for node in range(2):
+        network.add_link(node, node + 1, 32.0, 8.0)
+    network.add_channels(2, 8, 5.0)
+    network.set_buffers(Buffers(40, 1.0))
+    fabric = Fabric(network, compile_after=INFINITY)
+    plain, write = fabric.inject(range(3), 32 * 40, 0.0), fabric.inject(range(3), 32 * 40, 1000.0, write_to=0)
+    fabric.run()
+    assert (plain.done_ns, write.done_ns, fabric.planned) == (57.0, 1062.0, 2)
 
 
 def test_a_transfer_that_follows_sees_the_slots_that_are_on_their_way_back():

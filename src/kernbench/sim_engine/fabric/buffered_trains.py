@@ -1,9 +1,8 @@
 """The fast path on links with finite buffers: a lone transfer is planned in closed form.
 
-A transfer that sets out on idle links, whose slots are all credited, moves as on links without buffers if no flit has
-to wait for a slot: flit i + B starts on a link no sooner than the slot of flit i, which has gone on to the next link,
-is credited. That is looked up once for a route and size. As long as nothing else comes to its links or to the memory
-that it writes, only its end is an event. When it ends, its last slots are on their way back, as if it had been moved
+How a transfer moves that sets out on idle links, whose slots are all credited, is worked out once for a route and size
+(`buffered_forecast.py`). As long as nothing else comes to its links or to the memory that it writes, only its end is an
+event. When it ends, its last slots are on their way back, as if it had been moved
 flit by flit. A transfer that comes before *splits* it: it is simulated from its start up to that instant, alone, as it
 has been, and goes on flit by flit.
 """
@@ -11,34 +10,22 @@ has been, and goes on flit by flit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import count, pairwise
+from itertools import count
 
+from kernbench.sim_engine.fabric.buffered_forecast import LoneTransfer, lone_transfer
 from kernbench.sim_engine.fabric.channel_bank import ChannelState
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.flit_events import AT_DONE
 from kernbench.sim_engine.fabric.planner import FlitsOnly
-from kernbench.sim_engine.fabric.progressions import Pace, moved
-from kernbench.sim_engine.fabric.train import Train, TrainTemplate, template_of
+from kernbench.sim_engine.fabric.progressions import shifted
 from kernbench.sim_engine.fabric.transfers import Activity, Transfer
 
 MAX_TEMPLATES = 64  # kept of one route and size of last flit
 WORTH_PLANNING = 8  # flits times hops: below, a plan costs more than it saves
 WORTH_PLANNING_COMPILED = 256  # the same where a compiled loop moves flits
+WORTH_WORKING_OUT = 16  # times as many of one route and size: below, it costs more to find out how they move
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 4, 64  # transfers that a first link sends flit by flit before the next try
-
-
-class BufferedTemplate:
-    """A lone transfer on idle links, timed from the instant at which it sets out."""
-
-    __slots__ = ("firsts", "returns", "train")
-
-    def __init__(
-        self, train: TrainTemplate, firsts: list[tuple[int, float]], returns: list[tuple[int, list[float]]]
-    ) -> None:
-        self.train = train
-        self.firsts = firsts  # links that have a buffer, and when the first flit asks for a slot of it
-        self.returns = returns  # by hop: when the slots of its last flits are credited
 
 
 class BufferedTrain:
@@ -46,7 +33,7 @@ class BufferedTrain:
 
     __slots__ = ("at_ns", "channels_before", "is_on_links", "seq", "template", "transfer")
 
-    def __init__(self, seq: int, transfer: Transfer, template: BufferedTemplate, at_ns: float) -> None:
+    def __init__(self, seq: int, transfer: Transfer, template: LoneTransfer, at_ns: float) -> None:
         self.seq = seq
         self.transfer = transfer
         self.template = template
@@ -56,7 +43,7 @@ class BufferedTrain:
 
     def longest_waits(self, known: Sequence[float]) -> list[tuple[int, float, float]]:
         by = self.at_ns
-        return [(link, wait, by + at) for link, wait, at in self.template.train.waits if wait >= known[link]]
+        return [(link, wait, by + at) for link, wait, at in self.template.waits if wait >= known[link]]
 
     def tell(self, activity: Activity) -> None:
         raise AssertionError("nothing is planned where flits are watched")
@@ -91,7 +78,7 @@ class BufferedTrains(FlitsOnly):
     # ---- planning
 
     def _plan(self, transfer: Transfer, now: float) -> bool:
-        """Plan a transfer that sets out; False when it is not alone, or a flit would have to wait for a slot."""
+        """Plan a transfer that sets out; False when it is not alone."""
         if transfer.flits * transfer.hops < self._least or self._is_paused:
             return False
         if transfer.slow or transfer.slot or transfer.on_left or transfer.route.loops:
@@ -103,9 +90,9 @@ class BufferedTrains(FlitsOnly):
             self._pause[transfer.links[0]] -= 1
             return False
         template = self._template(transfer)
-        if template is None or (transfer.pace is not None and not template.train.has_pace(transfer.pace, now)):
+        if template is None or (transfer.pace is not None and not template.has_pace(transfer.pace, now)):
             return False
-        if not links.are_free(template.train.links, now) or not self._are_settled(template, now):
+        if not links.are_free(template.links, now) or not self._are_settled(template, now):
             return False
         train = BufferedTrain(next(self._seq), transfer, template, now)
         self.planned += 1
@@ -114,51 +101,40 @@ class BufferedTrains(FlitsOnly):
             links.users[link] += 1
             self._on_link[link] = train
         if sink is None:
-            event = now + template.train.end, transfer.links[-1], transfer.epoch, transfer, AT_DONE
+            event = now + template.end, transfer.links[-1], transfer.epoch, transfer, AT_DONE
             self._flit_engine.agenda.push(event)
             return True
         sink.users += 1
         self._to_memory[sink.node] = train
-        arrival = moved(template.train.arrival, now)
-        assert not isinstance(arrival, Pace)
+        arrival = shifted(template.arrival, now)
         end, train.channels_before = sink.commit_writes(transfer.block, arrival, transfer.flits, transfer.spare)
         self._engine.finish(transfer, max(end, transfer.finish_ns))
         return True
 
-    def _are_settled(self, template: BufferedTemplate, now: float) -> bool:
+    def _are_settled(self, template: LoneTransfer, now: float) -> bool:
         """Whether all slots of every link are credited when its first flit comes."""
         settled_ns = self._flits.settled_ns
         return all(settled_ns((link,)) <= now + first for link, first in template.firsts)
 
-    def _template(self, transfer: Transfer) -> BufferedTemplate | None:
-        """How transfers of this route and size move alone; None if that has no short description, or a flit waits."""
+    def _template(self, transfer: Transfer) -> LoneTransfer | None:
+        """How transfers of this route and size move alone; None if that is long to work out, or not worth it yet."""
         assert transfer.last_flit is not None
-        templates, key = transfer.last_flit.templates, (transfer.flits, transfer.pace is not None)
-        if key not in templates:
+        templates, key = (
+            transfer.last_flit.templates,
+            (transfer.flits, transfer.pace is not None, transfer.sink is not None),
+        )
+        found = templates.get(key, 0)
+        if isinstance(found, int):  # flits times hops so far
             if len(templates) >= MAX_TEMPLATES:
                 templates.clear()
-            train = template_of(transfer, transfer.source)
-            templates[key] = train is not None and self._without_stalls(transfer, train)
-        found = templates[key]
-        return found if isinstance(found, BufferedTemplate) else None
-
-    def _without_stalls(self, transfer: Transfer, template: TrainTemplate) -> BufferedTemplate | bool:
-        """The template, if no flit waits for a slot."""
-        train = Train(0, transfer, [0] * (transfer.hops + 1))
-        train.hops, train.arrival = template.hops, template.arrival
-        heads = [hop for hop in range(transfer.hops) if transfer.route.heads[hop] == hop]
-        returns: list[tuple[int, list[float]]] = []
-        firsts: list[tuple[int, float]] = []
-        before = _starts(train, 0)
-        for head, following in pairwise(heads):
-            starts = _starts(train, following)
-            back = [start + self._credit_ns for start in starts]
-            if any(credited > start for credited, start in zip(back, before[self._slots :], strict=False)):
-                return False
-            firsts.append((transfer.links[following - 1], before[0]))
-            returns.append((head, back[-self._slots :]))
-            before = starts
-        return BufferedTemplate(template, firsts, returns)
+            found += transfer.flits * transfer.hops
+            if found >= self._least * WORTH_WORKING_OUT:
+                group, pace = transfer.source, None
+                if group is not None:
+                    pace = group.pace_from_idle(0.0, transfer.flits, transfer.spare)
+                found = lone_transfer(transfer, pace, self._slots, self._credit_ns)
+            templates[key] = found
+        return found if isinstance(found, LoneTransfer) else None
 
     # ---- the end
 
@@ -178,7 +154,7 @@ class BufferedTrains(FlitsOnly):
             return
         train.is_on_links = False
         links, transfer, by = self._engine.links, train.transfer, train.at_ns
-        for link, _, _, after in train.template.train.links:
+        for link, _, _, after in train.template.links:
             links.free[link] = by + after
         for link in transfer.links:
             links.users[link] -= 1
@@ -206,7 +182,7 @@ class BufferedTrains(FlitsOnly):
     def _split(self, trains: list[BufferedTrain], now: float) -> None:
         """Simulate trains up to now, flit by flit; of one whose flits have all arrived, only the end is to come."""
         for train in trains:
-            if train.at_ns + train.template.train.end <= now:
+            if train.at_ns + train.template.end <= now:
                 self._leave_links(train, now)
                 continue
             self.split += 1
@@ -240,12 +216,3 @@ class BufferedTrains(FlitsOnly):
 
     def resume(self) -> None:
         self._is_paused = False
-
-
-def _starts(train: Train, hop: int) -> list[float]:
-    """When every flit starts on the link of a hop."""
-    transfer = train.transfer
-    whole, last = transfer.crossings[hop], transfer.last_crossings[hop]
-    starts = [time - whole.tail_ns - whole.occupy_ns for time in train.times(hop + 1)]
-    starts[-1] += whole.occupy_ns - last.occupy_ns
-    return starts

@@ -67,7 +67,8 @@ class LastFlit:
         self.kind_bytes = kind_bytes  # for which `Route.last_flit` answers this one: its own, or those of the transfer
         self.spare = spare  # granules
         self.crossings = crossings
-        self.templates: dict[tuple[int, bool], object] = {}  # kept here for trains, by flits and whether it is a read
+        # Kept here for trains, by flits, whether it is a read and, with finite buffers, whether it is a write.
+        self.templates: dict[tuple[int, ...], object] = {}
 
 
 class Route:

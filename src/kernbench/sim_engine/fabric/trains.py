@@ -324,7 +324,7 @@ class TrainPlanner:
         del self.waiting[transfer.seq]
 
 
-def _learn_template(transfer: Transfer, templates: dict[tuple[int, bool], object], key: tuple[int, bool]) -> None:
+def _learn_template(transfer: Transfer, templates: dict[tuple[int, ...], object], key: tuple[int, bool]) -> None:
     """A size that comes for the second time on a route is worth a template; `False` if it has none."""
     if key not in templates:
         if len(templates) >= MAX_TEMPLATES:
