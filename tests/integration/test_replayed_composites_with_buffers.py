@@ -31,6 +31,10 @@ BUFFERS: dict[str, dict[str, object]] = {
     "packets": {
         "slots": 4, "credit_ns": 4.0, "channels": 2, "ownership": "packet", "packet_bytes": 512, "order": "voq",
     },
+    "turns": {"slots": 2, "credit_ns": 4.0, "arbitration": "round_robin"},
+    "packets in turn": {
+        "slots": 4, "credit_ns": 1.5, "channels": 2, "ownership": "packet", "arbitration": "round_robin",
+    },
 }  # fmt: skip
 LATE = {"slots": 64, "credit_ns": 5000.0}
 
@@ -104,6 +108,7 @@ some_buffers = st.fixed_dictionaries(
         "slots": st.sampled_from([1, 2, 3, 8, 32]),
         "credit_ns": st.sampled_from([0.0, 1.5, 8.0, 300.0]),
         "order": st.sampled_from(["fifo", "voq"]),
+        "arbitration": st.sampled_from(["asking", "round_robin"]),
     }
 )
 ownership = st.sampled_from([{}, {"ownership": "packet"}, {"ownership": "packet", "channels": 2, "packet_bytes": 1024}])

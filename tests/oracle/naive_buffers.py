@@ -95,7 +95,10 @@ class NaiveBuffers:
                 self.credits[key] = self.credits.get(key, self.rules.slots) + 1
                 waiting = self.wants_credit.get(key, [])
                 if waiting:
-                    self.grant_credit(self.choose(waiting, self.credit_turn, key), key, now)
+                    chosen = self.choose(waiting, self.credit_turn, key)
+                    if not waiting:
+                        self.credit_turn.pop(key, None)  # turns are forgotten when nobody waits
+                    self.grant_credit(chosen, key, now)
             elif kind == LINK:
                 self.called[key] = False
                 self.start(self.choose(self.wants_link[key], self.turn, key), key, now)

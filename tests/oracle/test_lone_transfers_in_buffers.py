@@ -12,13 +12,13 @@ from tests.oracle.test_buffers_against_naive import RULES, mesh, path, rectangle
 from kernbench.sim_engine.fabric import Buffers, Fabric, Network, buffered_forecast, buffered_trains
 
 INFINITY = float("inf")
-ASKING = [
+ANY = [
     Buffers(64, 9.0),
     Buffers(8, 2.0),
     Buffers(16, 9.0, channels=2, ownership="packet"),
     Buffers(6, 1.0, channels=2, ownership="packet", packet_bytes=256),
     Buffers(12, 3.0, order="voq"),
-    *(rules for rules in RULES if rules.arbitration == "asking"),
+    *RULES,
 ]
 PLACES = [(x, y) for x in range(3) for y in range(3)]
 
@@ -44,7 +44,7 @@ def same_links(a, b):
 def test_sparse_traffic_ends_when_the_obvious_model_says(compile_after):
     planned = split = 0
     for seed in range(4):
-        for buffers in ASKING:
+        for buffers in ANY:
             random = Random(seed)
             network = mesh(3, buffers, random)
             latest, sizes = random.choice([60, 400, 3000]), [random.randint(1, 6000) for _ in range(3)]
@@ -98,7 +98,7 @@ def accesses(random, latest):
 def test_accesses_of_memories_and_multicasts_are_as_when_every_flit_is_moved():
     planned = 0
     for seed in range(8):
-        for buffers in ASKING:
+        for buffers in ANY:
             random = Random(seed)
             network, latest = with_memories(buffers, random), random.choice([60, 400, 3000, 8000])
             sent = list(accesses(random, latest))
@@ -157,11 +157,9 @@ def random_line(random):
     slots = random.choice([1, 2, 3, 7, 16, 40])
     channels, packet_bytes = random.choice([(1, 0), (1, 0), (2, 0), (2, 256)])
     ownership = "packet" if channels > 1 else "flit"
-    network.set_buffers(
-        Buffers(
-            slots, random.choice([0.0, 3.0, 9.5]), 1, channels, random.choice(["fifo", "voq"]), ownership, packet_bytes
-        )
-    )
+    order, arbitration = random.choice(["fifo", "voq"]), random.choice(["asking", "round_robin"])
+    credit_ns = random.choice([0.0, 3.0, 9.5])
+    network.set_buffers(Buffers(slots, credit_ns, 1, channels, order, ownership, packet_bytes, arbitration))
     return network, list(range(len(rates) + 1)), options, series
 
 

@@ -138,9 +138,6 @@ class Machine:
             return "the memory has banks"
         if self.graph.spec.fabric.control_bytes:
             return "requests take bandwidth"
-        buffers = self.graph.spec.fabric.buffers
-        if buffers is not None and buffers.arbitration == "round_robin":
-            return "links keep the turns of round robin"
         if self.log is not None and self.log.lines:
             return "the op log keeps lines"
         return ""

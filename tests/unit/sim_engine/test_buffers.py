@@ -94,6 +94,19 @@ def test_a_transfer_has_arrived_when_all_its_packets_have():
     assert done(network, ("bxce", 64, 0.0), ("axcd", 128, 2.0), ("gxcd", 64, 3.5))[1] == 36.0
 
 
+def test_a_turn_of_round_robin_is_forgotten_when_no_flit_waits():
+    # One slot behind x to c. The flit of a waits alone for the credit of 19 ns, and its slot is back at 37. Until then
+    # b has asked at 26 ns, a at 29: as nobody waited in between, a comes first, as the lower input.
+    network = Network(flit_bytes=32)
+    for name in "abxcd":
+        network.add_node(name)
+    for src, dst, ns in (("a", "x", 0.0), ("b", "x", 0.0), ("x", "c", 8.0), ("c", "d", 0.0)):
+        network.add_link(src, dst, 32.0, ns)
+    network.set_buffers(Buffers(1, 9.0, arbitration="round_robin"))
+    flits = ("bxcd", 32, 0.0), ("axcd", 32, 1.0), ("axcd", 32, 20.0), ("bxcd", 32, 25.0)
+    assert done(network, *flits) == [11.0, 29.0, 47.0, 65.0]
+
+
 def test_a_sender_may_go_on_when_its_last_flit_has_entered():
     network, left = line(Buffers(1, 9.0)), []
     fabric = Fabric(network, compile_after=INFINITY)

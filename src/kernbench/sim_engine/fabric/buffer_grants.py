@@ -84,7 +84,7 @@ def take_credit(s: State, rules: Rules, at: int, now: float) -> int:
     s.cell[credit + NEXT] = s.counts[FREE]
     s.counts[FREE] = credit
     came = take_next(s, buffer, at + WAITING, at + WAITING_LAST, buffer[at + CREDIT_TURN], rules.round_robin)
-    buffer[at + CREDIT_TURN] = came
+    buffer[at + CREDIT_TURN] = came if buffer[at + WAITING] >= 0 else -1
     if buffer[at + WAITING] >= 0 and following >= 0:
         note(s, s.cell_ns[following + AT_NS], at)
     return came

@@ -9,7 +9,9 @@ LINK    a link that arbitrates by round robin is free, and flits wait for it.
 A flit that asks needs, unless the link is its last, a credit of the link's buffer; with `packets`, the first flit of a
 packet needs a virtual channel of the link first, which its packet owns until its last flit is granted. What cannot be
 granted waits in order of asking. A granted flit starts on the link as soon as the link is free, in order of grants, or
-by round robin over inputs. When it starts, the queue behind it moves up, and `credit_ns` later its slot is credited.
+by round robin over inputs: the next one behind that which took the link just before; of credits, behind that which was
+granted one, unless none has waited since. So no turn of an idle link counts. When a flit starts, the queue behind it
+moves up, and `credit_ns` later its slot is credited.
 
 A flit of a multicast that forks is copied to one branch after another: it stays first in its queue, or joins the queue
 of the next output, and asks for the next branch when it has started on the one before. Its slot is credited after the

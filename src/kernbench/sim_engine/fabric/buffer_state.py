@@ -25,7 +25,7 @@ def buffers_seen(memory: BufferMemory, numbers: Mapping[int, int], now: float) -
         tuple(sorted(_transfer(s, place, number, now) for place, number in numbers.items())),
         tuple(_inputs(s, memory.first_source, numbers, now)),
         tuple(_buffers(s, memory.slots, now)),
-        tuple(_lists(s)),
+        tuple(_lists(s, now)),
     )
 
 
@@ -105,15 +105,17 @@ def _buffers(s: State, slots: int, now: float) -> Iterator[Row]:
             yield at, credits, owned, turn, tuple(late), tuple(_waiting(s, waiting))
 
 
-def _lists(s: State) -> Iterator[Row]:
-    """Inputs that wait for a virtual channel; those that wait for a link, and its turn."""
+def _lists(s: State, now: float) -> Iterator[Row]:
+    """Inputs that wait for a virtual channel; those that wait for a link, and its turn, which counts as long as it is
+    busy.
+    """
     groups, links = _listed(s.group), _listed(s.link)
     for at in range(0, len(groups), 2):
         if groups[at + records.CHANNEL_WAITING] >= 0:
             yield at, *_waiting(s, groups[at + records.CHANNEL_WAITING])
     for at in range(0, len(links), WORDS):
         waiting, turn = links[at + records.GRANTED], links[at + records.LINK_TURN]
-        if waiting >= 0 or turn >= 0:
+        if waiting >= 0 or (turn >= 0 and s.free_ns[at // WORDS] > now):
             yield at, links[at + records.IS_CALLED], turn, *_waiting(s, waiting)
 
 

@@ -1,4 +1,4 @@
-"""The fast path on links with finite buffers: a lone transfer is planned in closed form.
+"""The fast path on links with finite buffers: a lone transfer is planned.
 
 How a transfer moves that sets out on idle links, whose slots are all credited, is worked out once for a route and size
 (`buffered_forecast.py`). As long as nothing else comes to its links or to the memory that it writes, only its end is an
@@ -50,7 +50,7 @@ class BufferedTrain:
 
 
 class BufferedTrains(FlitsOnly):
-    """The planner of a network with finite buffers, granted in order of asking."""
+    """The planner of a network with finite buffers."""
 
     def __init__(self, engine: FlitEngine) -> None:
         super().__init__(engine)

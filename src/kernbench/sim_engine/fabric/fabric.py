@@ -58,9 +58,7 @@ class Fabric:
         self._trains: TrainPlanner | BufferedTrains | None = None
         if network.buffers is not None:
             self.engine.use_buffers(is_compiled=compile_after < INFINITY)
-            # Round robin keeps its turns while a link is idle, so that no two idle states are alike.
-            is_stateless = network.buffers.arbitration == "asking" and not self._counters.sees_flits
-            self.engine.reservations.are_allowed = mode == "adaptive" and is_stateless
+            self.engine.reservations.are_allowed = mode == "adaptive" and not self._counters.sees_flits
             if self.engine.reservations.are_allowed:
                 self.engine.planner = self._trains = BufferedTrains(self.engine)
         elif not self._counters.sees_flits:
