@@ -6,31 +6,38 @@ which is before the writer has its acknowledgement, whatever path the bytes took
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
+from operator import itemgetter
 
 from kernbench.components.memory_port import Landed, Listener
+
+Row = tuple[int, int, int, Listener]  # first byte, number in the order of adding, end, whom to call
+_NUMBER = itemgetter(1)
 
 
 class WriteListeners:
     """The listeners of one engine's machine, by memory."""
 
     def __init__(self) -> None:
-        self._by_node: dict[str, dict[int, tuple[int, int, Listener]]] = {}
-        self._by_range: dict[str, dict[tuple[int, int], tuple[Listener, ...]]] = {}  # by range, where there are any
+        self._by_node: dict[str, list[Row]] = {}  # sorted
+        self._longest: dict[str, int] = {}  # by memory: no range there is longer
         self._count = 0
 
     def add(self, node: str, address: int, nbytes: int, listener: Listener) -> Callable[[], None]:
         """Call `listener` for writes to [address, address + nbytes); returns a function that removes it."""
         self._count = number = self._count + 1
-        self._by_node.setdefault(node, {})[number] = (address, address + nbytes, listener)
-        self._by_range.pop(node, None)
+        row = (address, number, address + nbytes, listener)
+        insort(self._by_node.setdefault(node, []), row)
+        self._longest[node] = max(self._longest.get(node, 0), nbytes)
 
         def remove() -> None:
-            self._by_range.pop(node, None)
-            here = self._by_node.get(node, {})
-            here.pop(number, None)
-            if not here:
-                self._by_node.pop(node, None)
+            here = self._by_node.get(node, [])
+            at = bisect_left(here, row[:2])
+            if at < len(here) and here[at] is row:
+                del here[at]
+                if not here:
+                    del self._by_node[node], self._longest[node]
 
         return remove
 
@@ -43,14 +50,12 @@ class WriteListeners:
         here = self._by_node.get(node)
         if not here:
             return
-        by_range = self._by_range.setdefault(node, {})
-        listeners = by_range.get((address, nbytes))
-        if listeners is None:
-            until = address + nbytes
-            listeners = tuple(listener for start, end, listener in here.values() if start < until and address < end)
-            if listeners:  # slots are written repeatedly; ranges without listeners are not cached, to bound the table
-                by_range[address, nbytes] = listeners
-        if listeners:
+        at, until, found = bisect_left(here, (address - self._longest[node],)), address + nbytes, []
+        while at < len(here) and here[at][0] < until:
+            if address < here[at][2]:
+                found.append(here[at])
+            at += 1
+        if found:
             landed = Landed(node, address, nbytes, payload)
-            for listener in listeners:
+            for _, _, _, listener in sorted(found, key=_NUMBER) if len(found) > 1 else found:
                 listener(landed)
