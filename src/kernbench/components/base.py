@@ -337,7 +337,9 @@ class ActiveComponent(Component):
         return answered
 
     def reply(self, packet: Packet, nbytes: int = 0, payload: object = None) -> None:
-        """Answer a packet along its path in reverse."""
+        """Answer a packet along its path in reverse. An answer without bytes that nothing waits for is not sent."""
+        if packet.is_posted and not nbytes:
+            return
         answer = Packet(
             packet.request,
             packet.path[::-1],

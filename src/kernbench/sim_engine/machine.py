@@ -317,8 +317,7 @@ class Machine:
         trace = packet.legs is not None
         on_left = None if packet.on_left is None else partial(packet.on_left, path[place])
         now, arrived, nbytes = self.env.now, self._arrived, packet.nbytes
-        # Requests of memory accesses and their acknowledgements may be packets; the answer of a posted one is dropped.
-        is_control = not nbytes and packet.address is not None and not (packet.is_reply and packet.is_posted)
+        is_control = not nbytes and packet.address is not None  # requests of memory accesses, acknowledgements
         if is_control:
             nbytes = self._control_bytes
         self.fabric.inject(

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from kernbench.components.base import Context, MemoryComponent, Packet
+from kernbench.components.base import ActiveComponent, Component, Context, MemoryComponent, Packet
+from kernbench.components.builtin.sip_port import SipPortComponent
 from kernbench.components.memory_port import Initiator, MemoryAccess, MemoryPort, Notice, OnArrival, Part
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
 from kernbench.sim_engine.fabric.routes import Route
@@ -24,6 +25,7 @@ from kernbench.sim_engine.wiring import Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
 
 OnLanded = Callable[[], object]
+T = TypeVar("T")
 
 
 class PortOwner(Context, Protocol):
@@ -49,12 +51,25 @@ def make_port(
 def _port_to(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> DirectPort | PacketPort:
     node = path[-1]
     kind = wiring.classes[node]
-    if not (issubclass(kind, MemoryComponent) and wiring.stops.isdisjoint(path[1:-1])):
-        return PacketPort(machine, path, _exit_node(machine, wiring, path))
-    if kind.accept is not MemoryComponent.accept or kind.handle is not MemoryComponent.handle:
-        # a class of the user's, which may do anything with a packet
-        return PacketPort(machine, path, _exit_node(machine, wiring, path))
-    return DirectPort(machine, path)
+    if wiring.stops.isdisjoint(path[1:-1]) and _is_plain_memory(kind):
+        return DirectPort(machine, path)
+    return PacketPort(machine, wiring, path)
+
+
+def _is_plain_memory(kind: type[Component]) -> bool:
+    """Whether a memory answers every request at once; a class of the user's may do anything with a packet."""
+    if not issubclass(kind, MemoryComponent):
+        return False
+    return kind.accept is MemoryComponent.accept and kind.handle is MemoryComponent.handle
+
+
+def _forwards_control(wiring: Wiring, path: tuple[str, ...]) -> bool:
+    """Whether every block between the ends of a path forwards control messages at once, and a memory is at its end."""
+    stops = (wiring.classes[node] for node in path[1:-1] if node in wiring.stops)
+    forwards = (ActiveComponent.handle, SipPortComponent.handle)
+    return _is_plain_memory(wiring.classes[path[-1]]) and all(
+        issubclass(kind, ActiveComponent) and kind.handle in forwards for kind in stops
+    )
 
 
 def _access_bytes(network: Network, node: str) -> tuple[int, int]:
@@ -65,11 +80,15 @@ def _access_bytes(network: Network, node: str) -> tuple[int, int]:
 
 def _exit_node(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> str:
     """The block from which packets leave the SIP that they come from; their sender, where they stay on it."""
-    sips = [machine.graph.node(node).place.sip for node in path]
-    if sips[-1] == sips[0]:
-        return path[0]
-    inside = next(at for at, sip in enumerate(sips) if sip != sips[0])
-    return next((node for node in reversed(path[:inside]) if node in wiring.stops), path[0])
+    node_of, found = machine.graph.node, path[0]
+    sip = node_of(path[0]).place.sip
+    if node_of(path[-1]).place.sip != sip:
+        for node in path:
+            if node_of(node).place.sip != sip:
+                return found
+            if node in wiring.stops:
+                found = node
+    return path[0]
 
 
 class DirectPort:
@@ -196,10 +215,7 @@ class DirectPort:
         if self._control_bytes:
             self._send_control(self._there, at_ns, tag, lambda _: _in_turn(arrived, payload, then))
             return
-        arrives_ns = at_ns + self._there.control_ns
-        self._machine.at(arrives_ns, arrived, payload)
-        if then is not None:
-            self._machine.at(arrives_ns, _call, then)
+        _arrive(self._machine, at_ns + self._there.control_ns, arrived, payload, then)
 
     def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
         nbytes, address, at_ns, done, tag, *_ = access
@@ -228,11 +244,13 @@ class _Arrived(NamedTuple):
 class PacketPort:
     """By packets, which active blocks on the path take and pass on."""
 
-    __slots__ = ("_machine", "burst_bytes", "exit_node", "granule_bytes", "path")
+    __slots__ = ("_control_ns", "_forwards_control", "_machine", "burst_bytes", "exit_node", "granule_bytes", "path")
 
-    def __init__(self, machine: PortOwner, path: tuple[str, ...], exit_node: str) -> None:
+    def __init__(self, machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> None:
         self.path = path
-        self.exit_node = exit_node
+        self.exit_node = _exit_node(machine, wiring, path)
+        self._forwards_control = not machine.graph.spec.fabric.control_bytes and _forwards_control(wiring, path)
+        self._control_ns: float | None = None
         self.burst_bytes, self.granule_bytes = _access_bytes(machine.fabric.network, path[-1])
         self._machine = machine
 
@@ -254,6 +272,11 @@ class PacketPort:
     def notify(self, notice: Notice) -> None:
         address, nbytes, at_ns, tag, payload, then = notice
         arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes)
+        if self._forwards_control:
+            if self._control_ns is None:
+                self._control_ns = self._machine.fabric.network.control_ns(self.path)
+            _arrive(self._machine, at_ns + self._control_ns, arrived, payload, then)
+            return
         is_packet = self._machine.graph.spec.fabric.control_bytes > 0
         on_arrival = partial(_in_turn, arrived, payload, then if is_packet else None)
         packet = Packet(tag.request, self.path, address=address, payload=payload, on_arrival=on_arrival)
@@ -286,6 +309,15 @@ class PacketPort:
 
 def _call(action: Callable[[], object]) -> None:
     action()
+
+
+def _arrive(
+    machine: PortOwner, at_ns: float, arrived: Callable[[T], object], payload: T, then: Callable[[], object] | None
+) -> None:
+    """A control message that nothing delays arrives at `at_ns`."""
+    machine.at(at_ns, arrived, payload)
+    if then is not None:
+        machine.at(at_ns, _call, then)
 
 
 def _in_turn(arrived: Callable[[object], object], payload: object, then: Callable[[], object] | None) -> None:

@@ -324,6 +324,10 @@ class Network:
                 self.link_index(a, b)  # says what there is not
             raise
 
+    def control_ns(self, path: Sequence[Hashable]) -> float:
+        """How long a control message takes along a path; for paths of which no route is kept."""
+        return sum(self.tail_ns[link] for link in self.along(path)[1])
+
     def route(self, path: Sequence[Hashable]) -> Route:
         """The path's links and times; found once, then looked up."""
         key = tuple(path)
