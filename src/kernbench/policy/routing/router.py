@@ -47,6 +47,7 @@ class PathRouter:
         self._trees: dict[_Search, NextHops] = {}  # towards a destination
         self._costs: dict[_Search, SourceCosts] = {}  # from a source
         self._paths: dict[tuple[int, int, Traffic], list[list[int]]] = {}  # those that shifted ones are made of
+        self._halves: dict[tuple[int, int], _Route | None] = {}  # of paths between SIPs, to and from a switch
         self._dma: _Routes = {}
         self._host: _Routes = {}
         self._control: _Routes = {}
@@ -100,24 +101,36 @@ class PathRouter:
         start, end = self._routing.vertex(src), self._routing.vertex(dst)
         if start == end:
             return _Route((src,), 0.0)
-        paths = self._vertex_paths(start, end, traffic)
-        if not paths:
+        hub = self._routing.hub_between(start, end) if traffic is Traffic.DATA else None
+        route = self._shortest(start, end, traffic) if hub is None else self._over_hub(start, hub, end)
+        if route is None:
             raise RoutingError(
                 f"no path from '{src}' to '{dst}' for {str(traffic.name).lower()} traffic",
                 hint="host memory traffic reaches no PE, and data no command wire: ask for another kind of path",
             )
-        return min(map(self._route, paths), key=lambda route: (route.distance_mm, len(route.nodes)))
+        return route
+
+    def _shortest(self, start: int, end: int, traffic: Traffic) -> _Route | None:
+        routes = map(self._route, self._vertex_paths(start, end, traffic))
+        return min(routes, key=lambda route: (route.distance_mm, len(route.nodes)), default=None)
+
+    def _over_hub(self, start: int, hub: int, end: int) -> _Route | None:
+        """The path to the hub is the same for all destinations behind it, and the path from the hub for all sources."""
+        halves = []
+        for ends in ((start, hub), (hub, end)):
+            if ends not in self._halves:
+                self._halves[ends] = self._shortest(*ends, Traffic.DATA)
+            halves.append(self._halves[ends])
+        there, onward = halves
+        if there is None or onward is None:
+            return None
+        return _Route(there.nodes + onward.nodes[1:], there.distance_mm + onward.distance_mm)
 
     def _vertex_paths(self, start: int, end: int, traffic: Traffic) -> list[list[int]]:
         """The best path from each half of the start, if there is one."""
         places = self._routing.places
         if self._has_direct_links and places[start].sip >= 0 <= places[end].sip != places[start].sip:
             return self._paths_over_links(start, end, traffic)
-        hub = self._routing.hub_between(start, end) if traffic is Traffic.DATA else None
-        if hub is not None:
-            # The path to the hub is the same for all destinations behind it, and the path from the hub for all sources.
-            onward = self._vertex_paths(hub, end, traffic)
-            return [there + on[1:] for there in self._vertex_paths(start, hub, traffic) for on in onward]
         by = self._routing.shift(start, end, traffic)
         if by:
             start, end = self._routing.shifted((start, end), -by)
