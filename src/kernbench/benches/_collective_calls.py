@@ -12,6 +12,7 @@ reduce in place only, and all_to_all and messages never.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -92,22 +93,32 @@ def inputs_of(wanted: Wanted, ranks: int, rank: int) -> Array:
     return values.astype(element.numpy)
 
 
-def expected(wanted: Wanted, ranks: int, rank: int) -> NDArray[np.float64] | None:
-    """What a rank must have afterwards; None where it has nothing."""
-    ins = [inputs_of(wanted, ranks, each).astype(np.float64) for each in range(ranks)]
+def expected(wanted: Wanted, ranks: int, rank: int) -> NDArray[np.float64]:
+    """What a rank must have afterwards that has a result."""
     name, root = wanted.collective, wanted.root
+    if name in REDUCES:
+        result = _reduced(wanted, ranks)
+        block = len(result) // ranks
+        return result[rank * block : (rank + 1) * block] if name == "reduce_scatter" else result
+    ins = [inputs_of(wanted, ranks, each).astype(np.float64) for each in range(ranks)]
     block = len(ins[0]) // ranks
     if name == "broadcast":
         return ins[root]
     if name == "sendrecv":
         return ins[rank - 1]
     if name in ("all_gather", "gather"):
-        return np.concatenate(ins) if name == "all_gather" or rank == root else None
+        return np.concatenate(ins)
     if name == "scatter":
         return ins[root][rank * block : (rank + 1) * block]
-    if name == "all_to_all":
-        return np.concatenate([each[rank * block : (rank + 1) * block] for each in ins])
-    stacked, op = np.stack(ins), str(wanted.op)
+    assert name == "all_to_all", f"{name} leaves nothing to compare"
+    return np.concatenate([each[rank * block : (rank + 1) * block] for each in ins])
+
+
+@lru_cache(maxsize=1)  # all ranks ask for the same
+def _reduced(wanted: Wanted, ranks: int) -> NDArray[np.float64]:
+    """The inputs of all ranks, reduced."""
+    stacked = np.stack([inputs_of(wanted, ranks, each).astype(np.float64) for each in range(ranks)])
+    op = str(wanted.op)
     if wanted.dtype == "bool":  # sums and products are `or` and `and`
         op = {"sum": "max", "prod": "min"}.get(op, op)
     reduce: dict[str, Callable[[], NDArray[np.float64]]] = {
@@ -118,9 +129,8 @@ def expected(wanted: Wanted, ranks: int, rank: int) -> NDArray[np.float64] | Non
         "avg": lambda: stacked.mean(0),
     }
     result = reduce[op]()
-    if name == "reduce_scatter":
-        return result[rank * block : (rank + 1) * block]
-    return result if name == "all_reduce" or rank == root else None
+    result.flags.writeable = False
+    return result
 
 
 def count_wrong(found: Array, right: NDArray[np.float64], dtype: str) -> int:

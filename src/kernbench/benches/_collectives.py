@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.benches._collective_calls import (
     REDUCES,
@@ -233,16 +235,13 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
             assert work is not None
             work.wait()
         tensors.append(_hbm_bytes(torch, rank))
-        right = expected(wanted, ranks, rank) if call.results else None
-        if right is None:
-            return
+        title = f"{wanted.collective} of {wanted.nbytes} bytes"
         for at, tensor in enumerate(call.results):
-            part = right.reshape(len(call.results), -1)[at]
-            title = f"{wanted.collective} of {wanted.nbytes} bytes, {tensor.name} of rank {rank}"
-            torch.check(tensor, part, name=title)
-        if check:
+            part = partial(_part, wanted, ranks, rank, at, len(call.results))
+            torch.check(tensor, part, name=f"{title}, {tensor.name} of rank {rank}")
+        if check and call.results:
             found = np.concatenate([tensor.numpy().ravel() for tensor in call.results])
-            wrong.append(count_wrong(found, right, wanted.dtype))
+            wrong.append(count_wrong(found, expected(wanted, ranks, rank), wanted.dtype))
 
     torch.multiprocessing.spawn(worker, nprocs=ranks)
     prefixes = tuple(f"{name}." for name in wanted.configured_as())
@@ -267,6 +266,12 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
     )
 
 
+def _part(wanted: Wanted, ranks: int, rank: int, at: int, parts: int) -> NDArray[np.float64]:
+    """What one of a rank's `parts` results must hold; asked for only where it is compared."""
+    part: NDArray[np.float64] = expected(wanted, ranks, rank).reshape(parts, -1)[at]
+    return part
+
+
 def _hbm_bytes(torch: RuntimeContext, sip: int) -> int:
     """What is allocated in the HBM of a SIP."""
     spec = torch.spec
@@ -277,8 +282,8 @@ def _memory(torch: RuntimeContext, tensors: int, launches: Sequence[Launch]) -> 
     kernels = [
         sum(pe.tcm_peak_bytes for each in launches for pe in each.pes if pe.sip == sip) for sip in _sips(launches)
     ]
-    rings = [torch.communicators.allocated_bytes(sip) for sip in _sips(launches)]
-    return MemoryUse(tensors, max(rings), max(kernels))
+    rings = torch.communicators.allocated_bytes()
+    return MemoryUse(tensors, max(rings[sip] for sip in _sips(launches)), max(kernels))
 
 
 def _sips(launches: Sequence[Launch]) -> list[int]:

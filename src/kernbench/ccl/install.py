@@ -7,6 +7,7 @@ all remaining TCM; rings in SRAM and HBM are allocated like tensors. Setting up 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral
@@ -138,10 +139,13 @@ class Communicators:
         found = there.values() if name is None else [there[name]] if name in there else []
         return [left for each in found for left in each.left_over()]
 
-    def allocated_bytes(self, sip: int) -> int:
-        """How much memory of a SIP the rings of all communicators take, with the words for credits."""
-        of_all = [memory for rings in self._allocated.values() for memory in rings.values()]
-        return sum(memory.nbytes for memory in of_all if memory.pe[0] == sip)
+    def allocated_bytes(self) -> Counter[int]:
+        """By SIP: how much memory the rings of all communicators take, with the words for credits."""
+        found: Counter[int] = Counter()
+        for rings in self._allocated.values():
+            for memory in rings.values():
+                found[memory.pe[0]] += memory.nbytes
+        return found
 
     def left_by_call(self, name: str, tag: int, kernel: str) -> tuple[Unreceived, ...]:
         """The messages that a call has left in rings after all ranks have ended it. If there are any, the rings cannot
