@@ -1,14 +1,17 @@
-"""What a machine of 4,096 PEs costs to simulate: 32 SIPs of the shipped machine, on two cores.
+"""What a machine of 4,096 PEs costs to simulate, on two cores, in two shapes: 16 SIPs of 16 cubes with 16 PEs each, and
+32 SIPs of the shipped machine.
 
     python benchmarks/large.py            a table; exit code 1 when a bar does not hold
     python benchmarks/large.py --json     {"schema": 1, "rows": [{"name", "value", "unit", "bar", "ok"}]}
     python benchmarks/large.py --quick    2 SIPs of one cube, to see that it works; its figures mean nothing
     python benchmarks/large.py --only layer    one part: layer or all_reduce
+    python benchmarks/large.py --sips 16       one shape: 16 or 32
 
 Each row is a `kernbench run` by itself, from its start to its end, as in `layers.py`: seconds on the wall count, so the
 machine must have nothing else to do; CPU seconds of all processes stand beside them. A run is given twice its bar and
 then stopped: its row says so. The layer is one of llama2-70b at prefill, 2,048 tokens, tensor parallel over all SIPs;
-the all-reduce adds one tensor of 1 MiB per SIP.
+the all-reduce adds one tensor of 1 MiB per SIP. The bars were set when a machine had at most 16 SIPs of 16 cubes of 16
+PEs; they are applied to both shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ sys.path.insert(0, str(HERE))
 from kernels import Row, row, table  # noqa: E402
 from layers import run  # noqa: E402
 
-LARGE = ("system.sips.count=32",)
+SHAPES = {
+    16: ("system.sips.count=16", "cube.pe_layout.pe_per_corner=4"),
+    32: ("system.sips.count=32",),
+}
 SMALL = ("system.sips.count=2", "sip.cube_mesh.w=1", "sip.cube_mesh.h=1")
 
 
@@ -49,14 +55,15 @@ RUNS = {
 }
 
 
-def rows_of(large: LargeRun, *, quick: bool) -> list[Row]:
+def rows_of(large: LargeRun, sips: int, *, quick: bool) -> list[Row]:
     arguments = ["--bench", large.bench]
-    for setting in SMALL if quick else LARGE:
+    for setting in SMALL if quick else SHAPES[sips]:
         arguments += ["--set", setting]
     for param in large.quick if quick else large.params:
         arguments += ["--param", param]
     used = run(*arguments, limit_s=2 * large.bar_s)
-    name = f"{large.name}, {'2 SIPs' if quick else '4,096 PEs'}{'' if used.is_over else ': stopped'}"
+    machine = "2 SIPs" if quick else f"4,096 PEs on {sips} SIPs"
+    name = f"{large.name}, {machine}{'' if used.is_over else ': stopped'}"
     return [
         row(name, used.wall_s, "s on two cores", large.bar_s),
         row(name, used.cpu_s, "CPU s of all processes"),
@@ -69,9 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
     parser.add_argument("--only", choices=tuple(RUNS), help="one part")
+    parser.add_argument("--sips", type=int, choices=tuple(SHAPES), help="one shape")
     options = parser.parse_args(arguments)
     chosen = [RUNS[options.only]] if options.only else list(RUNS.values())
-    found = [each for large in chosen for each in rows_of(large, quick=options.quick)]
+    shapes = [options.sips] if options.sips else list(SHAPES)[: 1 if options.quick else None]
+    found = [each for sips in shapes for large in chosen for each in rows_of(large, sips, quick=options.quick)]
     if options.json:
         print(json.dumps({"schema": 1, "rows": [asdict(item) for item in found]}, indent=1))
     else:
