@@ -82,6 +82,7 @@ class IocpuSubUnit(IntEnum):
 
 
 SubUnit = PeSubUnit | McpuSubUnit | IocpuSubUnit
+_UNIT_TYPES, _PE_PARTS = tuple(UnitType), tuple(PeSubUnit)  # by code: quicker than asking the class
 
 
 def _whole(name: str, value: object, first: int, end: int) -> int:
@@ -259,13 +260,14 @@ class PhysAddr:
 
     @property
     def kind(self) -> AddressKind:
-        if self.die_id < self.layout.n_cube_dies:
-            return "hbm" if self.raw >> self.layout.hbm_shift & 1 else "pe_resource"
-        return "iocpu" if self.raw & self.layout.chiplet_bytes - 1 < UAL_BASE else "ual"
+        raw, layout = self.raw, self.layout
+        if _die(raw, layout) < layout.n_cube_dies:
+            return "hbm" if raw >> layout.hbm_shift & 1 else "pe_resource"
+        return "iocpu" if raw & layout.chiplet_bytes - 1 < UAL_BASE else "ual"
 
     @property
     def unit_type(self) -> UnitType | None:
-        return UnitType(self.raw >> self.layout.resource_shift & _RESOURCES) if self.kind == "pe_resource" else None
+        return _UNIT_TYPES[self.raw >> self.layout.resource_shift & _RESOURCES] if self.kind == "pe_resource" else None
 
     @property
     def pe_id(self) -> int | None:
@@ -275,17 +277,18 @@ class PhysAddr:
     def sub_unit(self) -> SubUnit | None:
         if self.kind == "iocpu":
             return IocpuSubUnit(self.raw >> IO_SUB_UNIT_SHIFT & 15)
-        if self.unit_type is UnitType.PE:
-            return PeSubUnit(self.raw >> self.layout.sub_unit_shift & _PE_SUB_UNITS)
-        code = self.raw >> self.layout.sub_unit_shift & _MCPU_SUB_UNITS
-        return McpuSubUnit(code) if self.unit_type is UnitType.MCPU else None
+        unit, slot = self.unit_type, self.raw >> self.layout.sub_unit_shift
+        if unit is UnitType.PE:
+            return _PE_PARTS[slot & _PE_SUB_UNITS]
+        return McpuSubUnit(slot & _MCPU_SUB_UNITS) if unit is UnitType.MCPU else None
 
     @property
     def sub_offset(self) -> int | None:
         """The offset in the sub-unit, or in the SRAM."""
-        if self.kind == "iocpu":
+        kind = self.kind
+        if kind == "iocpu":
             return self.raw & IO_SLOT_BYTES - 1
-        if self.kind != "pe_resource":
+        if kind != "pe_resource":
             return None
         is_sram = self.unit_type is UnitType.SRAM
         return self.raw & (self.layout.sram_bytes if is_sram else self.layout.slot_bytes) - 1

@@ -37,17 +37,19 @@ class AddressResolver:
             if not sizes.hbm_slice_bytes:
                 raise RoutingError(f"no node serves {addr}", hint="this machine has no HBM: use SRAM or TCM")
             return self.find_hbm_ctrl(addr.sip_id, addr.die_id, addr.hbm_offset // sizes.hbm_slice_bytes)
+        unit = addr.unit_type
+        if unit is UnitType.PE:
+            assert addr.pe_id is not None
+            return self.find_pe_part(addr.sip_id, addr.die_id, addr.pe_id, "pe_tcm")
+        if unit is UnitType.SRAM:
+            return self.find_sram(addr.sip_id, addr.die_id)
+        if unit is UnitType.MCPU:
+            return self.find_m_cpu(addr.sip_id, addr.die_id)
         if addr.far_offset is not None:
             return self.find_far_memory(addr)
         io = addr.die_id - self._sizes.layout.first_io_die
-        if addr.kind == "iocpu" and io < len(self._io_names):
+        if io < len(self._io_names):
             return self.find_io_cpu(addr.sip_id, self._io_names[io])
-        if addr.unit_type is UnitType.SRAM:
-            return self.find_sram(addr.sip_id, addr.die_id)
-        if addr.unit_type is UnitType.MCPU:
-            return self.find_m_cpu(addr.sip_id, addr.die_id)
-        if addr.pe_id is not None:
-            return self._there(PeId(addr.sip_id, addr.die_id, addr.pe_id).part("pe_tcm"))
         raise RoutingError(f"no node serves {addr}", hint="use an address in a memory, an M_CPU or an IO_CPU")
 
     def local_address(self, addr: PhysAddr) -> int:
