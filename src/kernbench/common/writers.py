@@ -13,6 +13,7 @@ from itertools import pairwise
 from kernbench.common.access_observers import AccessObservers
 
 _FEW = 16  # ranges that are noted one by one
+WINDOW_BITS = 30  # of addresses: a PE's memory is a few windows
 
 
 class Writers:
@@ -85,6 +86,62 @@ class Writers:
         if first < 0 or self._stretches[first][0] <= start:
             first += 1
         return first, bisect_left(self._starts, end, first)
+
+
+class MachineWriters(Writers):
+    """The same for all memories of a machine: windows of addresses have a list each, so that a write moves few entries
+    however many PEs have written.
+    """
+
+    __slots__ = ("_windows",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._windows: dict[int, Writers] = {}
+
+    def note(self, address: int, nbytes: int, op: int | None) -> None:
+        if nbytes and self.access_observers:
+            self.access_observers.notify(address)
+        for window, start, size in _by_window(address, nbytes):
+            self._window(window).note(start, size, op)
+
+    def note_all(self, segments: Sequence[tuple[int, int]], op: int | None) -> None:
+        window = segments[0][0] >> WINDOW_BITS if segments else 0
+        if len(segments) <= _FEW or any(
+            address >> WINDOW_BITS != window or address + nbytes - 1 >> WINDOW_BITS != window
+            for address, nbytes in segments
+        ):
+            for address, nbytes in segments:
+                self.note(address, nbytes, op)
+            return
+        if self.access_observers:
+            for address, _ in segments:
+                self.access_observers.notify(address)
+        self._window(window).note_all(segments, op)
+
+    def of(self, address: int, nbytes: int) -> tuple[int, ...]:
+        if nbytes and self.access_observers:
+            self.access_observers.notify(address)
+        windows = self._windows
+        found = [windows[at].of(start, size) for at, start, size in _by_window(address, nbytes) if at in windows]
+        if len(found) == 1:
+            return found[0]
+        return tuple(sorted({op for ops in found for op in ops}))
+
+    def _window(self, number: int) -> Writers:
+        found = self._windows.get(number)
+        if found is None:
+            found = self._windows[number] = Writers()
+        return found
+
+
+def _by_window(address: int, nbytes: int) -> Sequence[tuple[int, int, int]]:
+    """A range, cut where windows begin: the window, and address and bytes of the part there."""
+    first, last = address >> WINDOW_BITS, address + nbytes - 1 >> WINDOW_BITS
+    if first == last:
+        return ((first, address, nbytes),)
+    cuts = [address, *(window << WINDOW_BITS for window in range(first + 1, last + 1)), address + nbytes]
+    return [(start >> WINDOW_BITS, start, end - start) for start, end in pairwise(cuts)]
 
 
 def _outside(

@@ -16,7 +16,7 @@ from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import ComponentError
 from kernbench.common.ipcq import Communicator
 from kernbench.common.messages import KernelLaunchMsg, LaunchStream, RequestId
-from kernbench.common.writers import Writers
+from kernbench.common.writers import MachineWriters, Writers
 from kernbench.components.base import ActiveComponent, Component, Packet
 from kernbench.components.builtin.ipcq_trace import traces_messages
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
@@ -79,7 +79,7 @@ class Machine:
         self.router, self.resolver = wiring.router, wiring.resolver
         self.log = op_log
         self.tally = OpTally(op_log) if op_log is not None else None
-        self.writers = Writers() if op_log is not None else None
+        self.writers: Writers | None = MachineWriters() if op_log is not None else None
         self.races = LaunchOrder() if check_races else None
         self.data = data
         self.may_compile = fast.compiled
