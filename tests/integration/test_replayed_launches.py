@@ -615,6 +615,7 @@ def test_kernels_of_two_streams_that_begin_at_one_instant_keep_their_order(first
 
 def test_a_kernel_that_never_ends_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch_recorder, "MOST_STEPS", 1 << 11)
+    monkeypatch.setattr(launch_recorder, "STEPS_OF_A_KERNEL", 1 << 6)
 
     @repeatable
     def forever(x: Any, y: Any, tl: Any) -> None:
@@ -628,6 +629,19 @@ def test_a_kernel_that_never_ends_is_run(monkeypatch: pytest.MonkeyPatch) -> Non
         run.torch.wait_all()
 
     assert same(program) == 0
+
+
+@pytest.mark.parametrize("steps_of_a_kernel", [0, 1 << 10])
+def test_a_launch_of_many_kernels_may_take_more_steps(monkeypatch: pytest.MonkeyPatch, steps_of_a_kernel: int) -> None:
+    monkeypatch.setattr(launch_recorder, "MOST_STEPS", 0)
+    monkeypatch.setattr(launch_recorder, "STEPS_OF_A_KERNEL", steps_of_a_kernel)
+
+    def program(run: Run) -> None:
+        x, y = run.tensors()
+        for _ in range(2):
+            run.launch(uneven, x, y)
+
+    assert (same(program) > 0) is (steps_of_a_kernel > 0)
 
 
 def test_launches_that_wait_for_each_other() -> None:

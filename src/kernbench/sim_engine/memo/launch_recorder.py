@@ -31,6 +31,7 @@ from kernbench.triton_emu.kernel_env import KernelEnv
 from kernbench.triton_emu.recording_tl import RecordingTl, Trace
 
 MOST_STEPS = 1 << 18  # of the clock, for a launch in a region: the largest of a GPT-3 layer takes a quarter
+STEPS_OF_A_KERNEL = 1 << 10  # the same for each kernel, where many take part
 STEPS = 1 << 8
 FEW_EVENTS = 2_000  # after which a compiled loop that another fabric has loaded is worth while
 
@@ -205,7 +206,7 @@ class _LaunchRun:
         """
         step, results, kernels = self._private.env.step, self._results, len(self._keys)
         try:
-            for _ in range(MOST_STEPS // STEPS):
+            for _ in range(max(MOST_STEPS, kernels * STEPS_OF_A_KERNEL) // STEPS):
                 for _ in range(STEPS):
                     step()
                     if len(results) == kernels and self._tail is None:
