@@ -46,6 +46,7 @@ class Queue:
     flits: list = field(default_factory=list)
     owned: tuple | None = None  # the virtual channel that its present packet owns
     started_ns: float = 0.0
+    kept: list = field(default_factory=list)  # flits of a packet that is copied whole, before the next branch
 
 
 class NaiveBuffers:
@@ -183,8 +184,14 @@ class NaiveBuffers:
         self.pass_channel_on(queue, flit, channel, start)
 
     def copy(self, queue, flit, start):
-        """The flit keeps its slot, and asks for its next branch: first in its queue, or last in that of the output."""
+        """The flit keeps its slot, and asks for its next branch: first in its queue, or last in that of the output. All
+        flits of a packet do so together, when the last has started on the branch before."""
         branch = Flit(flit.copies[0], flit.index, 0, start, flit.copies[1:])
+        if self.rules.ownership == "packet":
+            queue.kept.append(branch)
+            if self.is_tail(flit):
+                queue.flits[:0], queue.kept = queue.kept, []
+            return
         if self.rules.order == "fifo":
             queue.flits.insert(0, branch)
             return
@@ -194,8 +201,7 @@ class NaiveBuffers:
             self.at(max(start, other.started_ns), *other.name)
 
     def pass_channel_on(self, queue, flit, channel, start):
-        packet = self.rules.packet_bytes // self.net.flit_bytes
-        if self.rules.ownership == "flit" or not (flit.is_last or (packet and (flit.index + 1) % packet == 0)):
+        if self.rules.ownership == "flit" or not self.is_tail(flit):
             return
         queue.owned = None
         del self.owners[channel]
@@ -206,6 +212,10 @@ class NaiveBuffers:
             self.at(start, *following.name)
 
     # ---- who and where
+
+    def is_tail(self, flit):
+        packet = self.rules.packet_bytes // self.net.flit_bytes
+        return flit.is_last or (packet and (flit.index + 1) % packet == 0)
 
     def queue(self, kind, key, buffer):
         return self.queues.setdefault((kind, key), Queue((kind, key), buffer))

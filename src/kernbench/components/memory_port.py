@@ -113,8 +113,8 @@ class MemoryPort(Protocol):
     def write(self, access: MemoryAccess) -> None:
         """Write bytes. Listeners there (`Context.listen`) are called with `payload` when the last byte is in memory."""
 
-    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
-        """What writes the same bytes to this memory and others, and takes one access for each: a link that leads to
+    def multicast_to(self, others: Sequence[MemoryPort], nbytes: int) -> Callable[[Sequence[MemoryAccess]], None]:
+        """What writes the same `nbytes` to this memory and others, and takes one access for each: a link that leads to
         several of them carries the bytes once. Raises FabricError where paths form no tree, or are not the fabric's
         alone.
         """

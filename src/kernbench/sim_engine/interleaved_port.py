@@ -71,7 +71,7 @@ class InterleavedPort:
             )
             port.put(part._replace(on_left=left, slot=(place, len(parts))), counted)
 
-    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+    def multicast_to(self, others: Sequence[MemoryPort], nbytes: int) -> Callable[[Sequence[MemoryAccess]], None]:
         return refuse_multicast(self.path)
 
     def notify(self, notice: Notice) -> None:

@@ -183,11 +183,11 @@ class DirectPort:
             granules=granules,
         )  # fmt: skip
 
-    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+    def multicast_to(self, others: Sequence[MemoryPort], nbytes: int) -> Callable[[Sequence[MemoryAccess]], None]:
         ports: list[DirectPort] = [self]
         for port in others:
             ports.append(port if isinstance(port, DirectPort) else refuse_multicast(port.path))
-        self._fabric.tree([port.path for port in ports])
+        self._fabric.tree([port.path for port in ports], nbytes)
         return partial(self._multicast, ports)
 
     def _multicast(self, ports: Sequence[DirectPort], accesses: Sequence[MemoryAccess]) -> None:
@@ -266,7 +266,7 @@ class PacketPort:
         packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=on_left)
         self._send(packet, access)
 
-    def multicast_to(self, others: Sequence[MemoryPort]) -> Callable[[Sequence[MemoryAccess]], None]:
+    def multicast_to(self, others: Sequence[MemoryPort], nbytes: int) -> Callable[[Sequence[MemoryAccess]], None]:
         return refuse_multicast(self.path)
 
     def notify(self, notice: Notice) -> None:

@@ -170,9 +170,12 @@ def test_a_multicast_with_one_slot_per_link_is_slow_and_right() -> None:
 
 @pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")
 @pytest.mark.needs("addresses", reason="PE 0 writes to the memories of others")
-def test_buffers_whose_packets_own_channels_refuse_a_multicast() -> None:
-    graph = machine(**{"fabric.buffers": {"slots": 64, "credit_ns": 1.0, "ownership": "packet"}})
-    assert "two that each own a branch" in refused(lambda out: [out + PART, out + 2 * PART], graph=graph)
+def test_packets_of_a_multicast_have_to_fit_into_a_buffer() -> None:
+    packets = {"slots": 2, "credit_ns": 1.0, "ownership": "packet"}
+    graph = machine(**{"fabric.buffers": packets})
+    assert "a buffer has 2 slots" in refused(lambda out: [out + PART, out + 2 * PART], graph=graph)
+    graph = machine(**{"fabric.buffers": {**packets, "packet_bytes": 512}})
+    np.testing.assert_array_equal(run(to_all_others, graph).arrays[1], run(to_all_others).arrays[1])
 
 
 @pytest.mark.needs("n_to_one", reason="a multicast is one request, and channels with routers have one each")

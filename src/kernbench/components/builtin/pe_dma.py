@@ -202,7 +202,7 @@ class PeDmaComponent(PeEngine):
         token.pending = len(places)
         (first, *others) = places
         accesses = [self._access(place, at_ns, token) for place in places]
-        first.port.multicast_to([place.port for place in others])(accesses)
+        first.port.multicast_to([place.port for place in others], first.nbytes)(accesses)
 
     def multicast_places(self, requests: Sequence[DmaRequest]) -> list[RunBursts]:
         """Where each of several requests goes; raises FabricError where one multicast cannot reach them all."""
@@ -213,7 +213,7 @@ class PeDmaComponent(PeEngine):
                 hint="multicast a dense block to addresses that are multiples of a burst of HBM",
             )
         places = [pieces[0] for pieces in found]
-        places[0].port.multicast_to([place.port for place in places[1:]])
+        places[0].port.multicast_to([place.port for place in places[1:]], places[0].nbytes)
         return places
 
     def _moved(self, arrival: Arrival) -> None:

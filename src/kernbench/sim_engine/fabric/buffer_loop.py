@@ -15,7 +15,9 @@ moves up, and `credit_ns` later its slot is credited.
 
 A flit of a multicast that forks is copied to one branch after another: it stays first in its queue, or joins the queue
 of the next output, and asks for the next branch when it has started on the one before. Its slot is credited after the
-last. It holds nothing but that slot meanwhile, so that dependencies are those of the routes of all branches.
+last. It holds nothing but that slot meanwhile, so that dependencies are those of the routes of all branches. With
+`packets` a packet is copied whole, and then to the next branch, so that it owns one of them at a time; it fits into the
+buffer, so that all of it comes there.
 
 State lies in the records of `buffer_records.py`. numba compiles `move` and puts what it calls in line: compiled code
 that is called for each flit doubles its cost (`buffered_flits.py`).
@@ -60,6 +62,8 @@ from kernbench.sim_engine.fabric.buffer_records import (
     IS_CALLED,
     IS_FINAL,
     IS_FULL,
+    KEPT,
+    KEPT_LAST,
     KIND,
     KIND_BITS,
     LAST,
@@ -84,6 +88,7 @@ from kernbench.sim_engine.fabric.buffer_records import (
     OUTPUT,
     OWNED,
     PACE,
+    PACKET,
     PASSED,
     PASSES,
     PUSHES,
@@ -152,12 +157,31 @@ def move_to_branch(s: State, rules: Rules, came: int, node: int, fork: int, star
     """A flit asks for the link of its next branch, in its queue or in that of another output."""
     s.cell[node + TRANSFER], s.cell[node + ROW] = fork, s.transfer[fork + FIRST]
     s.cell_ns[node + AT_NS] = start
+    if rules.packets:
+        keep_packet(s, came, node, fork, start)
+        return
     if rules.outputs == 1:
         note(s, start, (BUFFER << KIND_BITS) | came)
         return
     move_up(s, came, s.cell[node + NEXT], start)
     queue = s.inputs[came + SLOT] * rules.outputs + s.row[s.transfer[fork + FIRST] + OUTPUT] * WORDS
     append(s, queue, node, start)
+
+
+def keep_packet(s: State, came: int, node: int, fork: int, start: float) -> None:
+    """A flit that is copied waits until all of its packet have started on a branch; then all ask for the next one."""
+    flit, packet, following = s.cell[node + FLIT], s.transfer[fork + PACKET], s.cell[node + NEXT]
+    if s.inputs[came + KEPT] < 0:
+        s.inputs[came + KEPT] = node
+    else:
+        s.cell[s.inputs[came + KEPT_LAST] + NEXT] = node
+    s.inputs[came + KEPT_LAST] = node
+    if flit == s.transfer[fork + LAST] or (packet and (flit + 1) % packet == 0):
+        if following < 0:
+            s.inputs[came + TAIL] = node
+        following = s.inputs[came + KEPT]
+        s.inputs[came + KEPT] = -1
+    move_up(s, came, following, start)
 
 
 def move_up(s: State, came: int, following: int, start: float) -> None:

@@ -19,8 +19,9 @@ WORDS = 8  # of a record
 NEXT, AT_NS, TRANSFER, ROW, FLIT = range(5)
 # Inputs: the queues of buffers, then one source for each link. HEAD and TAIL are cells, or transfers of a source.
 # NEXT_INPUT: in the list in which it waits; OWNED: the buffer whose virtual channel the present packet owns;
-# STARTED_NS: when its latest flit has started; SLOT: the buffer whose queue it is.
-HEAD, TAIL, NEXT_INPUT, OWNED, STARTED_NS, SLOT = range(6)
+# STARTED_NS: when its latest flit has started; SLOT: the buffer whose queue it is; KEPT: flits of the packet that is
+# copied to a branch, and then to the next.
+HEAD, TAIL, NEXT_INPUT, OWNED, STARTED_NS, SLOT, KEPT, KEPT_LAST = range(8)
 # Buffers, by link, layer and virtual channel. RETURNING: the first credit on its way back, in order of time; WAITING:
 # the first input that waits for a credit; an event is queued for the first credit, and only where an input waits.
 # CREDIT_TURN: by round robin, the input that was granted last; -1 when none waits.

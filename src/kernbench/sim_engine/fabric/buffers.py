@@ -59,6 +59,30 @@ class Buffers:
                 hint="give ownership 'packet', or one channel per layer",
             )
 
+    def check_multicast(self, nbytes: int, flit_bytes: int) -> None:
+        """Raises FabricError for a multicast whose packets could wait for one another for ever.
+
+        A packet is copied whole to one branch after another, so that it owns a virtual channel of one at a time. All of
+        it has to come to the buffer where it forks, since no slot is free before the last copy; and packets of one
+        virtual channel stay one behind another, which they do not in queues of several outputs.
+        """
+        if self.ownership == "flit":
+            return
+        flits = -(-nbytes // flit_bytes)
+        packet = min(self.packet_bytes // flit_bytes or flits, flits)
+        if self.order == "voq":
+            raise FabricError(
+                "a multicast where packets own virtual channels that have a queue for each output: packets would mix",
+                hint="give `fabric.buffers.order: fifo`, or `ownership: flit`",
+            )
+        if packet > self.slots:
+            raise FabricError(
+                f"a multicast in packets of {packet} flits, where a buffer has {self.slots} slots: one that does not "
+                "fit where it forks would wait for ever",
+                hint=f"give `fabric.buffers.packet_bytes` of at most {self.slots * flit_bytes}, more `slots`, or "
+                "`ownership: flit`",
+            )
+
 
 class Dependencies:
     """The graph of dependencies between channels, kept free of cycles as routes are added.

@@ -153,7 +153,7 @@ class Fabric:
                 f"a multicast of {nbytes} bytes at {at} ns, when the clock stands at {engine.now} ns",
                 hint="send at least one byte, now or later",
             )
-        segments, routes = self.tree(paths)
+        segments, routes = self.tree(paths, nbytes + header_bytes)
         transfers = [
             self._maker.make(
                 route, nbytes, on_grid(at), on_done, tag, header_bytes,
@@ -168,20 +168,14 @@ class Fabric:
         engine.send(transfers[0])
         return transfers
 
-    def tree(self, paths: Sequence[Sequence[Hashable]]) -> Tree:
-        """Segments of a multicast and their routes; found once, then looked up. Raises FabricError for paths that form
-        no tree, where users' delay rules are on them, and where packets own virtual channels or could deadlock.
+    def tree(self, paths: Sequence[Sequence[Hashable]], nbytes: int) -> Tree:
+        """Segments of a multicast of `nbytes` and their routes; found once, then looked up. Raises FabricError for
+        paths that form no tree, where users' delay rules are on them, and where it could deadlock.
         """
         key = tuple(map(tuple, paths))
         found = self._trees.get(key)
         if found is None:
             network = self.network
-            if network.buffers is not None and network.buffers.ownership == "packet":
-                raise FabricError(
-                    "a multicast where packets own virtual channels: two that each own a branch of the other one would "
-                    "wait for ever",
-                    hint="give `fabric.buffers.ownership: flit`: a copy then holds nothing while another one waits",
-                )
             segments = segments_of(key)
             routes = [network.segment(segment.path, key[0][0]) for segment in segments]
             if any(route.has_delay_rule for route in routes):
@@ -193,6 +187,8 @@ class Fabric:
                     else:
                         network.layers_of(route)
             found = self._trees[key] = segments, routes
+        if self.network.buffers is not None and any(segment.hop for segment in found[0]):
+            self.network.buffers.check_multicast(nbytes, self.network.flit_bytes)
         return found
 
     def takes_reads(self, count: int) -> bool:

@@ -146,8 +146,21 @@ def test_a_flit_keeps_its_slot_until_its_last_copy_has_started(order: Any) -> No
     assert starts == [3.0, 6.5 + 1.0, 22.5 + 1.0]
 
 
-def test_packets_that_own_virtual_channels_and_delay_rules_are_refused() -> None:
-    with pytest.raises(FabricError, match="two that each own a branch of the other one would wait for ever"):
-        Fabric(buffered_row(Buffers(4, ownership="packet"))).multicast([path(0, 1), path(0, 2)], 64, 0.0)
+def test_a_packet_is_copied_whole_to_one_branch_after_another() -> None:
+    # Both flits are in router 1 at 6.5 and 8.5 ns and start towards router 2 at once. Then the packet goes out: its
+    # first flit starts at 8.5 ns, its second at 10.5.
+    fabric = Fabric(buffered_row(Buffers(16, 4.0, ownership="packet")), compile_after=float("inf"))
+    transfers = fabric.multicast([path(0, 2), path(0, 1)], 2 * FLIT, 0.0)
+    fabric.run()
+    assert [transfer.done_ns for transfer in transfers] == [10.5 + WIRE + NODE + OCCUPY, 12.5]
+
+
+def test_packets_that_do_not_fit_or_would_mix_and_delay_rules_are_refused() -> None:
+    paths, short = [path(0, 1), path(0, 2)], Buffers(4, ownership="packet", packet_bytes=4 * FLIT)
+    with pytest.raises(FabricError, match="packets of 5 flits, where a buffer has 4 slots"):
+        Fabric(buffered_row(Buffers(4, ownership="packet"))).multicast(paths, 4 * FLIT + 1, 0.0)
+    assert len(Fabric(buffered_row(short)).multicast(paths, 4 * FLIT + 1, 0.0)) == 2
+    with pytest.raises(FabricError, match="packets would mix"):
+        Fabric(buffered_row(Buffers(4, ownership="packet", order="voq"))).multicast(paths, 64, 0.0)
     with pytest.raises(FabricError, match="delay rule"):
         Fabric(row(delay=lambda arrival: 1.0)).multicast([path(0, 1), path(0, 2)], 64, 0.0)
