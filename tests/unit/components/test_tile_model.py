@@ -230,7 +230,7 @@ def test_the_model_follows_the_machine(machine):
 
 @pytest.mark.parametrize("machine", ROWS)
 def test_the_model_knows_rows_that_are_runs_of_their_own(machine):
-    times = [found for shape in SHAPES for found in gemm_times(shape, TILES, machine, layout="row_major")]
+    times = [found for shape in SHAPES for found in gemm_times(shape, TILES[::2], machine, layout="row_major")]
     assert worst_error(times) < bar(0.26)
     assert sum(abs(model / simulated - 1) for _, simulated, model in times) / len(times) < bar(0.07)
 

@@ -88,7 +88,7 @@ CASES: list[tuple[str, int, dict[str, object]]] = [
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize(("model", "sips", "params"), CASES)
 def test_no_part_of_a_shipped_model_is_faster_than_its_bounds(model: str, sips: int, params: dict[str, object]) -> None:
-    found = parts(sips, model=model, **params)
+    found = parts(sips, h=1, model=model, **params)
     for column in ("bound_us", "mapping_bound_us"):
         assert [name for name, part in found.items() if over(part, column)] == []
 

@@ -43,7 +43,7 @@ def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small_products")
-@pytest.mark.parametrize(("phase", "sizes"), [("prefill", {"tokens": 96}), ("decode", {"batch": 4, "context": 64})])
+@pytest.mark.parametrize(("phase", "sizes"), [("prefill", {"tokens": 48}), ("decode", {"batch": 4, "context": 64})])
 def test_twice_the_hardware_is_never_slower_and_follows_the_bound(
     phase: str, sizes: dict[str, object], tmp_path: Path
 ) -> None:
