@@ -30,22 +30,27 @@ class OnlineSoftmax:
         self.total = tl.zeros((rows, 1), "f32")
         self.result = tl.zeros((rows, d), "f32")
 
-    def take(self, keys: TensorHandle, values: TensorHandle, mask: TensorHandle | None = None) -> None:
-        """Process one block of keys and values; a mask is added to its scores."""
-        tl = self._tl
+    def take(self, keys: TensorHandle, values: TensorHandle, seen: TensorHandle | None = None) -> None:
+        """Process one block of keys and values; `seen`, (tokens, 1, keys), tells which of them the rows of each token
+        see. At most two tensors of scores, and two of results, are in TCM at a time: every step frees its input.
+        """
+        tl, best = self._tl, self.best
         scores = tl.dot(self._queries, keys.T, out_dtype="f32")
         if self._scale is not None:
             scores = scores * self._scale
-        if mask is not None:
-            scores = scores + mask
-        best = tl.maximum(self.best, tl.max(scores, axis=1))
-        scores = tl.exp(scores - best)
-        fade = tl.exp(self.best - best)
+        if seen is not None:
+            (rows, count), tokens = scores.shape, seen.shape[0]
+            scores = tl.where(seen, tl.reshape(scores, (tokens, rows // tokens, count)), FAR_BELOW)
+            scores = tl.reshape(scores, (rows, count))
+        self.best = tl.maximum(best, tl.max(scores, axis=1))
+        scores = scores - self.best
+        scores = tl.exp(scores)
+        fade = tl.exp(best - self.best)
         self.total = self.total * fade + tl.sum(scores, axis=1)
         powers = tl.cast(scores, values.dtype)
         del scores
-        self.result = tl.dot(powers, values, self.result * fade)
-        self.best = best
+        self.result = self.result * fade
+        self.result = tl.dot(powers, values, self.result)
 
 
 @repeatable

@@ -306,7 +306,11 @@ class DecoderLayer:
         plan, (queries, *heads) = t.prefill, t.by_head
         width = t.head_layout.width
         if plan.keys_at_once:
-            self._launch(partial(online_attention.attend_online, plan=plan), queries, *heads, width)
+            is_stored = not isinstance(t.attended_layout, KParts)
+            attend = partial(online_attention.attend_online, plan=plan, layout=t.attended_layout if is_stored else None)
+            self._launch(attend, queries, *heads, width, t.attended if is_stored else None)
+            if is_stored:
+                return
         else:
             if plan.cubes_per_team > 1:
                 self._launch(partial(prefill_attention.take_heads, plan=plan), *heads, *t.head_copies)

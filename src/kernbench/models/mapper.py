@@ -34,7 +34,7 @@ from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
-from kernbench.models.query_blocks import PrefillAttention, online_attention
+from kernbench.models.query_blocks import PrefillAttention, online_attention, teams_of
 
 BLOCK_ROWS = (1024, 768, 512, 384, 256, 192, 128, 64)
 BLOCK_K = (512, 256, 128, 64)
@@ -350,7 +350,7 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
     ranked = [(one, _ranked(machine, one, base, most_copies)) for one in size.products]
     found = tuple((one, candidates) for one, candidates in ranked if candidates)
     times = _attention_ns(machine, *size.attention) if size.attention else {}
-    is_online = bool(times) and times["online"] < (1 - ATTENTION_ACCURACY) * times["stored"]
+    is_online = "online" in times and times["online"] < (1 - ATTENTION_ACCURACY) * times["stored"]
     plans = tuple((one, candidates[0].plan) for one, candidates in found)
     return LayerChoice(MappedLayer(base, plans, is_online), found, times)
 
@@ -374,13 +374,20 @@ def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies
 def _attention_ns(
     machine: MachineModel, batch: int, tokens: int, heads: int, kv_heads: int, head_dim: int
 ) -> dict[str, float]:
-    """Scores in HBM, `stored`, take a write and three reads of f32; in TCM, `online`, each block of queries reads its
-    keys and values, and its results fade with every block of keys.
+    """Scores in HBM, `stored`, take a write and three reads of f32, and every PE has copies of its team's keys and
+    values; in TCM, `online`, each block of queries reads them, and its results fade with every block of keys: if such
+    blocks fit TCM.
     """
     scores = batch * heads * tokens * (tokens + 1) / 2 / machine.sip.size
-    compute = 2 * scores * head_dim / machine.macs + SOFTMAX_PASSES * scores / machine.lanes
-    plan = online_attention(machine.sip, batch, tokens, heads, kv_heads, head_dim, 2)
-    keys = scores / (plan.most_queries * heads // kv_heads) * 4 * head_dim / machine.hbm / EVEN_SHARE
-    fading = 3 * scores / plan.keys_at_once * head_dim / machine.lanes
-    stored = compute + 18 * scores / machine.hbm + LAUNCH_NS  # scores are a launch of their own
-    return {"online": max(compute + fading, keys), "stored": stored}
+    score_ns = 2 * head_dim / machine.macs + SOFTMAX_PASSES / machine.lanes
+    teams = teams_of(machine.sip, batch * kv_heads)
+    copied = batch * kv_heads // teams * tokens * 4 * head_dim
+    launches = LAUNCH_NS * (2 if teams < machine.sip.cubes else 1)
+    stored = score_ns * scores + (18 * scores + 2 * copied) / machine.hbm + launches
+    try:
+        plan = online_attention(machine.sip, batch, tokens, heads, kv_heads, head_dim, 2)
+    except UsageError:
+        return {"stored": stored}
+    shared, costs = heads // kv_heads, plan.costs
+    keys = scores / (plan.most_queries * shared) * 4 * head_dim / machine.hbm / EVEN_SHARE
+    return {"online": max(score_ns * shared * sum(costs) / len(costs), keys), "stored": stored}

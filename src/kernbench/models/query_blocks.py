@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapify, heapreplace
 from math import gcd
@@ -13,14 +13,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.errors import UsageError
+from kernbench.common.units import format_bytes
 from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
+from kernbench.triton_emu.tcm_arena import ALIGN_BYTES
 
 FAR_BELOW = -1e30  # a masked score: its exponential is 0
 MOST_QUERIES = 128  # of a block: half of the scores of its own keys are masked, but computed
 ONLINE_QUERIES = (256, 192, 128, 96, 64, 48, 32, 16, 8, 4, 2, 1)  # tokens of a block whose scores stay in TCM
 MOST_ONLINE_ROWS = 256  # queries of a block, of all heads: keys are read once for each block
 LEAST_ONLINE_KEYS = 96  # at a time: fewer take more time for the results than for scores
+MOST_KEY_SIZES = 8  # of blocks of keys
+FADING_KEYS = 24  # whose scores take about as long as what every block of keys needs besides: results fade, commands
+MASK_COST = 0.25  # of a score that may be masked, beside others
 MOST_COLUMNS = 512  # tokens times heads that share a key head
 
 
@@ -45,6 +51,7 @@ class PrefillAttention:
     kv_heads: int
     blocks: tuple[tuple[QueryBlock, ...], ...]
     keys_at_once: int = 0  # whose scores stay in TCM; 0: scores of all keys are in HBM
+    key_step: int = 1  # of which the number of a block's last keys is a multiple: so tensors have few sizes
 
     @property
     def teams(self) -> int:
@@ -122,6 +129,31 @@ class PrefillAttention:
             yield (row, end), places
             row = end
 
+    def key_spans(self, block: QueryBlock) -> list[Range]:
+        """The keys of a block at a time: all before it and its own, and after those some that it does not see, so that
+        the last are a multiple of `key_step`.
+        """
+        most, end = self.keys_at_once, self._keys_end(block)
+        return [(first, min(first + most, end)) for first in range(0, end, most)]
+
+    def _keys_end(self, block: QueryBlock) -> int:
+        before, last = divmod(block.first + block.queries, self.keys_at_once)
+        return before * self.keys_at_once + -(-last // self.key_step) * self.key_step
+
+    def whole_spans(self, block: QueryBlock) -> int:
+        """How many of them all queries see."""
+        return (block.first + 1) // self.keys_at_once
+
+    @property
+    def costs(self) -> list[float]:
+        """The time of every PE, in scores of one head that are seen."""
+        return [sum(block.queries * self._keys_cost(block) for block in some) for some in self.blocks]
+
+    def _keys_cost(self, block: QueryBlock) -> float:
+        most, end = self.keys_at_once, self._keys_end(block)
+        masked = end - self.whole_spans(block) * most
+        return end + MASK_COST * masked + FADING_KEYS * -(-end // most)
+
     @cached_property
     def mask_sizes(self) -> tuple[int, ...]:
         """The distinct sizes of blocks, largest first."""
@@ -185,22 +217,63 @@ def prefill_attention(
 def online_attention(
     sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
 ) -> PrefillAttention:
-    """Scores stay in TCM: as many queries at a time as leave room for those of `LEAST_ONLINE_KEYS` keys."""
+    """Scores stay in TCM: as many queries at a time as leave room for those of `LEAST_ONLINE_KEYS` keys. Raises
+    UsageError if not even one query and one key fit.
+    """
     shared = heads // kv_heads
-    found = [(tokens, online_keys(sip, tokens, shared, head_dim, itemsize)) for tokens in ONLINE_QUERIES]
-    found = [(tokens, keys) for tokens, keys in found if keys] or [(1, 1)]
-    enough = [each for each in found if each[1] >= LEAST_ONLINE_KEYS and each[0] * shared <= MOST_ONLINE_ROWS]
+    sizes = shared, head_dim, itemsize
+    found = [(tokens, online_keys(sip, tokens, seq, *sizes)) for tokens in ONLINE_QUERIES if tokens <= seq]
+    least = min(LEAST_ONLINE_KEYS, seq)
+    enough = [each for each in found if each[1] >= least and each[0] * shared <= MOST_ONLINE_ROWS]
     tokens, keys = max(enough) if enough else max(found, key=lambda each: each[1])
-    blocks = deal_queries(sip, batch, seq, kv_heads, tokens)
-    return PrefillAttention(sip, batch, seq, kv_heads, blocks, min(keys, seq))
+    if not keys:
+        raise UsageError(
+            f"{shared} queries and a key of {head_dim} elements do not fit the {format_bytes(sip.tcm_bytes)} of TCM "
+            "that kernels have",
+            hint="keep scores in HBM, or make the TCM larger",
+        )
+    plan = PrefillAttention(sip, batch, seq, kv_heads, deal_queries(sip, batch, seq, kv_heads, tokens), keys, keys)
+    return _with_best_keys(plan, *sizes)
 
 
-def online_keys(sip: SipShape, tokens: int, shared: int, head_dim: int, itemsize: int) -> int:
-    """How many keys of a block fit TCM beside `tokens` queries: scores three times, and two blocks of keys and values;
-    besides them queries, results three times, and the mask of the block's own keys.
+def _with_best_keys(plan: PrefillAttention, shared: int, head_dim: int, itemsize: int) -> PrefillAttention:
+    """The keys at a time, and their step, that take the least time of those that fit TCM: many keys at a time, or in
+    large steps, have scores that are not seen; few have results that fade often.
+    """
+    count, fitting = plan.most_queries, [plan]
+    for step in (count, 2 * count, 4 * count):
+        for keys in range(step, min(plan.tokens, MOST_KEY_SIZES * step) + 1, step):
+            if online_bytes(count, range(step, keys + 1, step), shared, head_dim, itemsize) <= plan.sip.tcm_bytes:
+                fitting.append(replace(plan, keys_at_once=keys, key_step=step))
+    return min(fitting, key=lambda each: max(each.costs))
+
+
+def online_keys(sip: SipShape, tokens: int, seq: int, shared: int, head_dim: int, itemsize: int) -> int:
+    """The most keys that fit TCM beside `tokens` queries, as many each time: a multiple of 32, or less than 32."""
+    sizes = [*range(1, min(seq, 31) + 1), *range(32, seq + 1, 32)]
+    fitting = bisect_right(
+        sizes, sip.tcm_bytes, key=lambda keys: online_bytes(tokens, [keys], shared, head_dim, itemsize)
+    )
+    return sizes[fitting - 1] if fitting else 0
+
+
+def online_bytes(tokens: int, key_sizes: Sequence[int], shared: int, head_dim: int, itemsize: int) -> int:
+    """The most TCM that a block of queries takes, if blocks of keys have these sizes: for each size of tensors the most
+    at a time. Tensors of a size reuse their places (`slot_list.py`), so in so many bytes each of them has room.
     """
     rows = tokens * shared
-    held = rows * (2 * head_dim * itemsize + 3 * head_dim * F32_BYTES + 2 * tokens * F32_BYTES)
-    per_key = 3 * rows * F32_BYTES + rows * itemsize + 4 * head_dim * itemsize
-    keys = (sip.tcm_bytes * 15 // 16 - held) // per_key
-    return max(0, keys if keys < 32 else keys // 32 * 32)
+    tensors = [
+        (3, rows * head_dim * itemsize),  # queries, the next ones or these before scaling, and the stored result
+        (2, rows * head_dim * F32_BYTES),  # results
+        (8, rows * F32_BYTES),  # largest scores, sums, factors
+        (1, tokens * F32_BYTES),  # numbers of tokens
+    ]
+    for keys in key_sizes:
+        tensors += [
+            (4, keys * head_dim * itemsize),  # keys and values, and the next ones
+            (2, rows * keys * F32_BYTES),  # scores
+            (1, rows * keys * itemsize),  # exponentials
+            (3, tokens * keys),  # whether a token sees a key
+            (3, keys * F32_BYTES),  # numbers of keys
+        ]
+    return sum(count * -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES for count, nbytes in tensors)
