@@ -104,9 +104,10 @@ class Counters:
         self.before_reading()
         busy_ns: dict[int, float] = {}
         for last_flit, flits, transfers in self._tally.since(before, parts):
-            for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
+            route = last_flit.route
+            for link, crossing, last_crossing in zip(route.links, route.crossings, last_flit.crossings, strict=True):
                 spent = flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
-                busy_ns[crossing.link] = busy_ns.get(crossing.link, 0.0) + spent
+                busy_ns[link] = busy_ns.get(link, 0.0) + spent
         names, ends = self.network.names, self.network.link_ends
         return {(names[ends[link][0]], names[ends[link][1]]): busy_ns[link] for link in sorted(busy_ns)}
 
@@ -205,9 +206,10 @@ class Counters:
         nbytes, busy_ns = [0] * links, [0.0] * links
         for last_flit, flits, transfers in self._tally.all():
             wire_bytes = flits * self.network.flit_bytes + transfers * last_flit.nbytes
-            for crossing, last_crossing in zip(last_flit.route.crossings, last_flit.crossings, strict=True):
-                nbytes[crossing.link] += wire_bytes
-                busy_ns[crossing.link] += flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
+            route = last_flit.route
+            for link, crossing, last_crossing in zip(route.links, route.crossings, last_flit.crossings, strict=True):
+                nbytes[link] += wire_bytes
+                busy_ns[link] += flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
         return nbytes, busy_ns
 
     def _counters_of(self, link: int, nbytes: int, busy_ns: float) -> LinkCounters:

@@ -28,7 +28,7 @@ from kernbench.sim_engine.fabric.buffers import Buffers, Channel, Dependencies, 
 from kernbench.sim_engine.fabric.channel_bank import ChannelSpec
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.occupancy import LinkRate, Occupancy
-from kernbench.sim_engine.fabric.routes import Route
+from kernbench.sim_engine.fabric.routes import Counterparts, Route
 
 DelayRule = Callable[[FlitArrival], float]
 
@@ -66,6 +66,7 @@ class Network:
         self._links: dict[tuple[int, int], int] = {}
         self._routes: dict[tuple[Hashable, ...], Route] = {}
         self._segments: dict[tuple[Hashable, tuple[Hashable, ...]], Route] = {}
+        self._counterparts: dict[tuple[str, str], Counterparts] = {}
         self._link_times: dict[tuple[float | None, float], tuple[float, float]] = {}
         self._occupancies: dict[int, Occupancy] = {}  # by bytes of a flit
         self._in_use = False
@@ -339,6 +340,13 @@ class Network:
                     hint="give at least a source and a destination",
                 )
             found = self._routes[key] = Route(self, key)
+        return found
+
+    def counterparts(self, here: str, there: str) -> Counterparts:
+        """Routes of the part whose nodes' names begin with `here` as the part `there` has them."""
+        found = self._counterparts.get((here, there))
+        if found is None:
+            found = self._counterparts[here, there] = Counterparts(self, here, there)
         return found
 
     def segment(self, path: tuple[Hashable, ...], origin: Hashable) -> Route:

@@ -7,6 +7,7 @@ ready behind it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from copy import copy
 from typing import NamedTuple, Protocol
 
 from kernbench.common.errors import FabricError
@@ -150,3 +151,73 @@ class Route:
             heads.append(hop if feeder is None else heads[-1])
             before = link
         return (*heads, self.hops)
+
+
+class WholeNetwork(Links, Protocol):
+    """What counterparts ask of a network."""
+
+    names: list[Hashable]
+    link_ends: list[tuple[int, int]]
+
+    def link_index(self, src: Hashable, dst: Hashable, /) -> int: ...
+    def route(self, path: Sequence[Hashable], /) -> Route: ...
+
+
+class Counterparts:
+    """Routes of one part of a network, as another part has them that is built alike: to count what was moved there.
+    Names of nodes begin with `here` in the one, with `there` in the other, and are the same from there on.
+
+    They have nodes and links of their own. Their crossings are those of the first part, whose times are the same, and
+    whose links are not theirs: no transfer may be sent along them.
+    """
+
+    __slots__ = ("_cut", "_links", "_network", "_nodes", "_routes", "_there")
+
+    def __init__(self, network: WholeNetwork, here: str, there: str) -> None:
+        self._network, self._cut, self._there = network, len(here), there
+        self._nodes: dict[int, int] = {}
+        self._links: dict[int, int] = {}
+        self._routes: dict[Route, Route] = {}
+
+    def last_flit(self, path: Sequence[Hashable], kind_bytes: int, spare: int) -> LastFlit:
+        """What `Route.last_flit` answers for a path of the first part, there."""
+        here = self._network.route(path)
+        there = self._routes.get(here)
+        if there is None:
+            there = self._routes[here] = self._route(here)
+        if there is here:
+            return here.last_flit(self._network, kind_bytes, spare)
+        found = there._last_flits.get((kind_bytes, spare))
+        if found is None:
+            last = here.last_flit(self._network, kind_bytes, spare)
+            there.crossings = here.crossings
+            found = LastFlit(there, last.nbytes, kind_bytes, spare, last.crossings)
+            there._last_flits[kind_bytes, spare] = found
+        return found
+
+    def _route(self, here: Route) -> Route:
+        path = tuple([self._name_of(node) for node in here.path])
+        if path == here.path:
+            return here
+        there = copy(here)
+        there.path = path
+        there.nodes = tuple([self._node(node) for node in here.nodes])
+        there.links = tuple([self._link(link) for link in here.links])
+        there.origin, there._last_flits = self._node(here.origin), {}
+        return there
+
+    def _node(self, node: int) -> int:
+        found = self._nodes.get(node)
+        if found is None:
+            found = self._nodes[node] = self._network.node_index(self._name_of(self._network.names[node]))
+        return found
+
+    def _link(self, link: int) -> int:
+        found = self._links.get(link)
+        if found is None:
+            src, dst = (self._name_of(self._network.names[end]) for end in self._network.link_ends[link])
+            found = self._links[link] = self._network.link_index(src, dst)
+        return found
+
+    def _name_of(self, node: Hashable) -> str:
+        return self._there + str(node)[self._cut :]

@@ -94,11 +94,11 @@ class LaunchRecording:
         """What it moves where a shift leads, as the network has it there."""
         found = self.placed.get(shift.region)
         if found is None:
-            routes = [network.route([shift.name(node) for node in path]) for path, *_ in self.moved]
+            last_flit = network.counterparts(self.region.name, shift.region.name).last_flit
             found = self.placed[shift.region] = Traffic(
                 [
-                    Done(route.last_flit(network, kind_bytes, spare), flits, transfers)
-                    for route, (_, kind_bytes, spare, flits, transfers) in zip(routes, self.moved, strict=True)
+                    Done(last_flit(path, kind_bytes, spare), flits, transfers)
+                    for path, kind_bytes, spare, flits, transfers in self.moved
                 ],
                 [
                     (network.link_index(shift.name(src), shift.name(dst)), wait, at)
