@@ -1,5 +1,6 @@
 """Recorded reads of a real chip: issued again, they end when the rules of finite buffers say."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def test_a_trace_ends_when_the_reference_says(wormhole, trace):
     assert Replay(*wormhole).open(processors) == pytest.approx(float(expected["wormhole_2x16_open_cycles"]), abs=1e-3)
     closed = Replay(*wormhole).closed(processors)
     assert closed == pytest.approx(float(expected["wormhole_2x16_closed_cycles"]), abs=1e-3)
+
+
+@pytest.mark.parametrize("trace", ["2x4_BLOCK_TO_2x4_HEIGHT", "DRAM_TO_2x8_HEIGHT"])
+def test_a_trace_ends_when_the_reference_says_by_round_robin(trace):
+    topology, network = plain_network(machine(SET.machine))
+    network.buffers = replace(network.buffers, arbitration="round_robin")
+    data = DataFolder(SET.folder)
+    expected = next(row for row in data.rows("reference_rules.csv") if row["trace"] == trace)
+    processors = read_trace(data.json(f"traces/{trace}.json"))
+    end = Replay(topology, network).open(processors)
+    assert end == pytest.approx(float(expected["wormhole_2x16_round_robin_open_cycles"]), abs=1e-3)
+    assert end != pytest.approx(float(expected["wormhole_2x16_open_cycles"]), abs=1e-3)
 
 
 def test_what_was_measured_changes_no_simulated_value(tmp_path):
