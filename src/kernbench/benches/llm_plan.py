@@ -13,10 +13,8 @@ from typing import Annotated, Literal
 from kernbench.benches._numbers import FloatName, Seed, Size
 from kernbench.benches.llm_layer import (
     CacheType,
-    LayerRequest,
     StoredTypes,
     WeightType,
-    chosen_mapping,
     layer_weights,
     run_layer,
     sequence_lengths,
@@ -24,6 +22,7 @@ from kernbench.benches.llm_layer import (
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.figures import Row, memory_there
+from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.parallel_plans import StageTimes, Workload, plan_rows, plans_of

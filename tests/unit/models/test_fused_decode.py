@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.unit.models.test_layer import llm_layer, machine, names, rows, run, verified
 
-from kernbench.benches.llm_layer import LayerRequest, chosen_mapping
 from kernbench.common.errors import UsageError
 from kernbench.models.fused_plan import LEAST_PIECES, DecodeSize, FusedPlan, fused_plan, share_of
+from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.mapping import DECODE, split_k_plan

@@ -9,9 +9,10 @@ import pytest
 from tests.unit.models.test_layer import PUBLIC
 from tests.unit.models.test_mapper import DIE, GPU, SHIPPED, model_of
 
-from kernbench.benches.llm_layer import ALONE, run_layer
+from kernbench.benches.llm_layer import run_layer
 from kernbench.common.errors import AllocationError, UsageError
 from kernbench.models import mapper
+from kernbench.models.layer_choice import ALONE
 from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import MappedLayer
 from kernbench.models.mapping import choose_mapping

@@ -1,0 +1,175 @@
+"""Which mapping a layer has: one by name, a file or a class of the user's, or the choice of `auto` for its sizes.
+
+How much TCM kernels have depends on it, since products by blocks take that of collectives where there are none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config
+from kernbench.common.errors import UsageError
+from kernbench.models.figures import memory_there
+from kernbench.models.fused_plan import DecodeSize, fused_plan
+from kernbench.models.machine_model import machine_model
+from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
+from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
+from kernbench.models.pinned import is_fused, read_choice, uses_blocks, uses_messages
+from kernbench.models.plans import SipShape
+from kernbench.models.shapes import ModelShape
+from kernbench.runtime_api.context import RuntimeContext
+from kernbench.runtime_api.user_module import load_user_module, split_identifier
+
+ALONE = {"ring_bytes": 33_024, "work_bytes": 4_096}  # of TCM, for a barrier: one SIP has no collectives
+PASSING = {**ALONE, "ring_bytes": 9 * 16_384}  # and rings of 4 slots each for chunks of two operands
+
+
+@dataclass(frozen=True)
+class LayerRequest:
+    """What a mapping is chosen for: `tp` SIPs share the layer, of `world`."""
+
+    model: ModelShape
+    phase: str
+    batch: int
+    tokens: int
+    itemsize: int
+    tp: int
+    world: int
+    is_alone: bool = True  # whether nothing but the layer runs
+    context: int = 0
+    is_quantised: bool = False
+
+    @property
+    def routed(self) -> int:
+        """Rows of the products of experts."""
+        return self.batch * self.tokens * self.model.experts_per_token
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all layers, on one SIP."""
+        return self.model.layers * self.model.layer_parameters * self.itemsize // self.tp
+
+    @property
+    def size(self) -> LayerSize:
+        """The products of a SIP, and its causal attention at prefill."""
+        m, rows, tp = self.model, self.batch * self.tokens, self.tp
+        heads, kv_heads, ffn = m.heads // tp, max(1, m.kv_heads // tp), m.ffn // tp
+        gates = 2 if m.is_gated else 1
+        shapes: tuple[tuple[str, int, int, int, int, InputOrder, int], ...] = (
+            ("qkv", rows, m.hidden, (heads + 2 * kv_heads) * m.head_dim, 1, "rows", 1),
+            ("out_proj", rows, heads * m.head_dim, m.hidden, 1, "columns", 1),
+            ("mlp_up", self.routed, m.hidden, ffn, gates, "rows", m.experts),
+            ("mlp_down", self.routed, ffn, m.hidden, 1, "columns", m.experts),
+        )
+        attention = (self.batch, self.tokens, heads, kv_heads, m.head_dim) if self.phase == "prefill" else None
+        return LayerSize(tuple(ProductSize(*shape, itemsize=self.itemsize) for shape in shapes), attention)
+
+    @property
+    def decode(self) -> DecodeSize | None:
+        """The sizes of a decode step that can be one launch: of one SIP, without experts and scales."""
+        m = self.model
+        if self.phase != "decode" or not self.context or self.tp > 1 or m.has_experts or self.is_quantised:
+            return None
+        sizes = m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn
+        return DecodeSize(self.batch, self.context, *sizes, 2 if m.is_gated else 1, self.itemsize)
+
+    @property
+    def has_no_collectives(self) -> bool:
+        """Whether kernels may have the TCM of collectives: decode sends messages within a SIP."""
+        return self.is_alone and self.world == 1 and self.phase == "prefill"
+
+
+def mapping_of(
+    name: str, torch: RuntimeContext, request: LayerRequest, sip: SipShape, ring_bytes: int
+) -> LayerChoice | Mapping:
+    """A mapping by name, the choice of `auto`, what a file pins, or a user's FILE.py:NAME; raises UsageError when there
+    is none.
+    """
+    spec = torch.spec
+    memory = memory_there(spec)
+    usual = choose_mapping(sip, request.routed, request.weights_bytes, memory)
+    if name == "auto" and sip.tcm_bytes <= 0:
+        return usual
+    if name == "auto":
+        copies = max(1, int(COPIED_SHARE * memory // max(1, request.weights_bytes)))
+        return choose_layer(machine_model(torch.engine.graph, sip, ring_bytes), request.size, usual, copies)
+    if name in MAPPINGS:
+        return MAPPINGS[name]
+    if name.endswith((".yaml", ".yml")):
+        return read_choice(name, sip, request.itemsize, usual)
+    if not any(mark in name for mark in ".:/\\"):
+        raise UsageError(
+            f"no mapping '{name}'",
+            hint=f"use auto, {', '.join(MAPPINGS)}, FILE.yaml that --mapping-report wrote, or FILE.py:NAME",
+        )
+    place, inside = split_identifier(name)
+    found = getattr(load_user_module(place), inside or "mapping", None)
+    mapping = found() if isinstance(found, type) else found
+    if not isinstance(mapping, Mapping):
+        raise UsageError(f"{place} has no mapping '{inside or 'mapping'}'", hint="see docs/guides/time-a-layer.md")
+    return mapping
+
+
+def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> tuple[LayerChoice | Mapping, CclSource]:
+    """The mapping, and the configuration of collectives: products by blocks get their TCM where there are none, less
+    the rings of PEs that pass chunks on.
+    """
+    if request.decode is not None and name == "auto":
+        fused = _fused(torch, request, request.decode)
+        if fused is not None:
+            return fused
+    if request.has_no_collectives and name == "auto":
+        without, given = (_alone(torch, request, kept) for kept in (ALONE, PASSING))
+        is_passing = given is not None and given.mapping.has_messages
+        if given is not None and is_passing and (without is None or given.products_ns < without.products_ns):
+            return given, {"defaults": PASSING}
+        if without is not None and without.mapping.has_blocks:
+            return without, {"defaults": ALONE}
+    if request.has_no_collectives and name.endswith((".yaml", ".yml")) and uses_blocks(name):
+        kept = PASSING if uses_messages(name) else ALONE
+        return mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"]), {"defaults": kept}
+    if name.endswith((".yaml", ".yml")) and is_fused(name):
+        kept, ccl = _kept_by_decode(request)
+        return mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"]), ccl
+    config = resolve_algorithm_config(load_ccl_config())
+    sip = _sip(torch, config.ring_bytes + config.work_bytes)
+    return mapping_of(name, torch, request, sip, config.ring_bytes), None
+
+
+def _fused(torch: RuntimeContext, request: LayerRequest, size: DecodeSize) -> tuple[LayerChoice, CclSource] | None:
+    """A decode step in one launch, with the TCM of collectives where there are none; None if it does not fit."""
+    kept, ccl = _kept_by_decode(request)
+    sip = _sip(torch, sum(kept.values()))
+    if sip.tcm_bytes <= 0:
+        return None
+    found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
+    if not isinstance(found, LayerChoice):
+        return None
+    plan = fused_plan(machine_model(torch.engine.graph, sip, kept["ring_bytes"]), found.mapping.base, size)
+    if plan is None:
+        return None
+    return replace(found, mapping=replace(found.mapping, fused=plan)), ccl
+
+
+def _kept_by_decode(request: LayerRequest) -> tuple[dict[str, int], CclSource]:
+    """The TCM that a decode step in one launch leaves for messages, and the configuration that says so."""
+    if request.is_alone and request.world == 1:
+        return PASSING, {"defaults": PASSING}
+    config = resolve_algorithm_config(load_ccl_config())
+    return {"ring_bytes": config.ring_bytes, "work_bytes": config.work_bytes}, None
+
+
+def _alone(torch: RuntimeContext, request: LayerRequest, kept: dict[str, int]) -> LayerChoice | None:
+    """The choice of `auto` if so much TCM is kept for messages; None if nothing is left."""
+    sip = _sip(torch, sum(kept.values()))
+    if sip.tcm_bytes <= 0:
+        return None
+    found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
+    return found if isinstance(found, LayerChoice) else None
+
+
+def _sip(torch: RuntimeContext, kept_bytes: int) -> SipShape:
+    """A SIP whose collectives keep some TCM; too little for kernels is refused when tensors are made."""
+    spec = torch.spec
+    tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
+    return SipShape(spec.sip.cube_mesh.w, spec.sip.cube_mesh.h, spec.cube.n_pes, tcm_bytes - kept_bytes)
