@@ -13,7 +13,8 @@ from kernbench.models.mapping import DecodeAttention
 from kernbench.models.quantised import QuantisedForm
 from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import parts_of
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

@@ -14,7 +14,8 @@ from kernbench.models.column_kernels import arrived, put
 from kernbench.models.layouts import Layout
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.tp.kernels import rows_here
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

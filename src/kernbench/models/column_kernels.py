@@ -15,7 +15,8 @@ from typing import NamedTuple
 from kernbench.models.layouts import ByHead, KParts, Layout
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape, exchange_rounds
 from kernbench.policy.placement.dp import Range
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

@@ -10,7 +10,8 @@ from collections import deque
 from typing import NamedTuple
 
 from kernbench.models.quantised import OFFSET, QuantisedForm
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 AHEAD = 6  # loads under way: their bytes have to cover the latency of memory

@@ -20,7 +20,8 @@ from kernbench.models.mapping import SplitKPlan
 from kernbench.models.paced_loads import PacedLoads, Piece
 from kernbench.models.split_k import reduce_in_cube
 from kernbench.policy.placement.dp import Range
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

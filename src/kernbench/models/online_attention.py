@@ -20,7 +20,8 @@ from kernbench.models.layouts import Layout
 from kernbench.models.prefill_attention import number_of
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.policy.placement.dp import Range
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TLContext
 
 

@@ -21,7 +21,8 @@ from kernbench.models.plans import F32_BYTES, exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.policy.placement.dp import parts_of
 from kernbench.tp.kernels import rows_here
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

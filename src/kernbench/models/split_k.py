@@ -22,7 +22,8 @@ from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import Job
 from kernbench.models.quantised import QuantisedForm
 from kernbench.policy.placement.dp import Range, parts_of
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import CompletionHandle, TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

@@ -19,7 +19,8 @@ from kernbench.models.attention import units_here
 from kernbench.models.mapping import CAPS_PER_UNIT, UNITS_JOINED, DecodeAttention
 from kernbench.models.query_blocks import FAR_BELOW
 from kernbench.policy.placement.dp import Range, parts_of
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 

@@ -21,7 +21,8 @@ from kernbench.common.errors import TensorError
 from kernbench.common.frozen import frozen
 from kernbench.runtime_api.layout import dense_strides
 from kernbench.runtime_api.op_table import POINTWISE, REDUCTIONS, ROW_OPS
-from kernbench.triton_emu.handle import Scalar, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import Scalar, TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from kernbench.common.errors import KernelError
 from kernbench.policy.placement.dp import parts_of
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import CompletionHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 FAR_BELOW = -1e30  # a masked score: its exponential is 0

@@ -15,7 +15,8 @@ from greenlet import getcurrent
 from numpy.typing import NDArray
 
 from kernbench.triton.internals import Handle
-from kernbench.triton_emu.handle import PendingHandle, TensorHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import PendingHandle
 
 Array: TypeAlias = NDArray[Any]
 Compute: TypeAlias = Callable[[], Array]

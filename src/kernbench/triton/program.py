@@ -22,7 +22,8 @@ from kernbench.triton.internals import native, np_dtype_of
 from kernbench.triton.origins import origins_of
 from kernbench.triton.refusals import refuse
 from kernbench.triton.spinning import MOST_POLLED, Polls
-from kernbench.triton_emu.handle import PendingHandle, TensorHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import PendingHandle
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_context import TLContext
 

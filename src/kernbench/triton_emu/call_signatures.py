@@ -15,7 +15,8 @@ import numpy as np
 
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import DataError
-from kernbench.triton_emu.handle import PendingHandle, TensorHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import PendingHandle
 from kernbench.triton_emu.pointer import Address, TensorPtr
 
 PlaceOf = Callable[[int], Hashable | None]

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, NoReturn
 from weakref import ref
 
 from kernbench.triton_emu.call_signatures import CallSignatures, IncomparableError, PlaceOf, Pointer
-from kernbench.triton_emu.handle import CompletionHandle, Origin, PendingHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import Origin, TensorHandle
 from kernbench.triton_emu.kernel_env import KernelIds
+from kernbench.triton_emu.pending_handle import CompletionHandle, PendingHandle, TransferHandle
 from kernbench.triton_emu.recording_tl import (
     KEPT,
     NOT_FOR_KERNELS,

@@ -25,8 +25,9 @@ from kernbench.triton_emu.call_signatures import (
     Pointer,
     pointer_of,
 )
-from kernbench.triton_emu.handle import CompletionHandle, Origin, PendingHandle, TensorHandle
+from kernbench.triton_emu.handle import Origin, TensorHandle
 from kernbench.triton_emu.kernel_env import KernelEnv
+from kernbench.triton_emu.pending_handle import CompletionHandle, PendingHandle
 from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_context import TLContext
 from kernbench.triton_emu.tl_engines import TlEngines

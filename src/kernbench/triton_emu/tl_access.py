@@ -20,8 +20,9 @@ from kernbench.triton_emu.block_access import (
     Block,
 )
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
-from kernbench.triton_emu.handle import Scalar, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import Scalar, TensorHandle
 from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_lanes import OffsetsLike, TlLanes
 from kernbench.values.graph import Value

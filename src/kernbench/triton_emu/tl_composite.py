@@ -14,8 +14,9 @@ from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.epilogues import EPILOGUES, MATH_OPS, SCOPES
-from kernbench.triton_emu.handle import CompletionHandle, PendingHandle, Scalar, TensorHandle
+from kernbench.triton_emu.handle import Scalar, TensorHandle
 from kernbench.triton_emu.kernel_runner import Records
+from kernbench.triton_emu.pending_handle import CompletionHandle, PendingHandle
 from kernbench.triton_emu.tl_core import TlCore
 from kernbench.values.graph import Value
 from kernbench.values.op import broadcast_shape

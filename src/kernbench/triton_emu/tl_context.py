@@ -14,9 +14,10 @@ from kernbench.common.errors import DataError, UnknownNameError
 from kernbench.common.nearest import nearest
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import kernel_line
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TensorOps
+from kernbench.triton_emu.handle import TensorHandle, TensorOps
 from kernbench.triton_emu.kernel_env import KernelEnv, TensorRange
 from kernbench.triton_emu.names import INSTEAD, Names
+from kernbench.triton_emu.pending_handle import CompletionHandle
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_barrier import TlBarrier
 from kernbench.triton_emu.tl_composite import TlComposite

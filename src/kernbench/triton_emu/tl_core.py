@@ -18,9 +18,10 @@ from kernbench.common.errors import DataError, KernBenchError
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.block_access import Translate
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
-from kernbench.triton_emu.handle import PendingCommand, PendingHandle, Scalar, TensorHandle, TensorOps
+from kernbench.triton_emu.handle import IssuedCommand, Scalar, TensorHandle, TensorOps
 from kernbench.triton_emu.kernel_env import KernelEnv, TensorRange
 from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.pending_handle import PendingHandle
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
 from kernbench.triton_emu.under_way import UnderWay
@@ -180,7 +181,7 @@ class TlCore:
         assert x.value is not None
         return x.value
 
-    def _await(self, command: PendingCommand) -> None:
+    def _await(self, command: IssuedCommand) -> None:
         """Let time pass until a command is done; what it leaves in TCM stays with its handle."""
         if not self._runner.is_done(command.number):
             self._call(WaitCmd((command.number,)))

@@ -17,8 +17,9 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.triton_emu.block_access import Block, Lanes
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_place
-from kernbench.triton_emu.handle import PendingCommand, PendingHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.kernel_runner import Records
+from kernbench.triton_emu.pending_handle import PendingCommand, PendingHandle, TransferHandle
 from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_core import BUFFER
 

@@ -10,8 +10,9 @@ from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import Communicator, LaunchOrigin, Message
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
-from kernbench.triton_emu.handle import TcmAddress, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TcmAddress, TensorHandle
 from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_access import TlAccess
 from kernbench.values.graph import Value
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kernbench.common.commands import Segment
 from kernbench.common.writers import Writers
-from kernbench.triton_emu.handle import PendingCommand
+from kernbench.triton_emu.pending_handle import PendingCommand
 
 
 class ReadRanges(NamedTuple):

@@ -22,9 +22,10 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import tiny_machine
 from kernbench.triton_emu.binding import bind
 from kernbench.triton_emu.call_signatures import PlaceOf
-from kernbench.triton_emu.handle import CompletionHandle, TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.kernel_env import KernelEnv, KernelIds
 from kernbench.triton_emu.matching_tl import RecordingTl, Trace, matches
+from kernbench.triton_emu.pending_handle import CompletionHandle, TransferHandle
 from kernbench.triton_emu.repeatable import is_repeatable
 from kernbench.triton_emu.tl_context import TLContext
 

@@ -7,7 +7,7 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.triton_emu.handle import PendingCommand
+from kernbench.triton_emu.pending_handle import PendingCommand
 from kernbench.triton_emu.under_way import UnderWay
 
 

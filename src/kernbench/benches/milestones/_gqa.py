@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.triton_emu.handle import TensorHandle, TransferHandle
+from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 Axis = Literal["pe", "cube", "sip"]

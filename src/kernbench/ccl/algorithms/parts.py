@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from kernbench.ccl.work import Spread
 from kernbench.common.dtypes import dtype_of
-from kernbench.triton_emu.handle import TransferHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 T = TypeVar("T")

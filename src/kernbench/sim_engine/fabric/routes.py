@@ -7,7 +7,6 @@ ready behind it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from copy import copy
 from typing import NamedTuple, Protocol
 
 from kernbench.common.errors import FabricError
@@ -163,6 +162,19 @@ class WholeNetwork(Links, Protocol):
     def route(self, path: Sequence[Hashable], /) -> Route: ...
 
 
+class _Counterpart(Route):
+    """A route, with nodes and links of its own."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, here: Route, path: tuple[str, ...], nodes: tuple[int, ...], links: tuple[int, ...], origin: int
+    ) -> None:
+        for name in Route.__slots__:
+            setattr(self, name, getattr(here, name))
+        self.path, self.nodes, self.links, self.origin, self._last_flits = path, nodes, links, origin, {}
+
+
 class Counterparts:
     """Routes of one part of a network, as another part has them that is built alike: to count what was moved there.
     Names of nodes begin with `here` in the one, with `there` in the other, and are the same from there on.
@@ -199,12 +211,8 @@ class Counterparts:
         path = tuple([self._name_of(node) for node in here.path])
         if path == here.path:
             return here
-        there = copy(here)
-        there.path = path
-        there.nodes = tuple([self._node(node) for node in here.nodes])
-        there.links = tuple([self._link(link) for link in here.links])
-        there.origin, there._last_flits = self._node(here.origin), {}
-        return there
+        nodes, links = tuple(map(self._node, here.nodes)), tuple(map(self._link, here.links))
+        return _Counterpart(here, path, nodes, links, self._node(here.origin))
 
     def _node(self, node: int) -> int:
         found = self._nodes.get(node)
