@@ -57,7 +57,12 @@ MACHINES = {
     "two outstanding": {f"{PE}pe_dma.attrs.outstanding": 2},
 }
 ROWS = {"default": {}, "granules": {"hbm.granule_bytes": 64}}
-GRAPHS = {name: load_topology(None, {**SMALL, **sets}) for name, sets in (MACHINES | ROWS).items()}
+IN_FLIGHT = {
+    "two outstanding": MACHINES["two outstanding"],
+    "four outstanding": {f"{PE}pe_dma.attrs.outstanding": 4},
+    "eight outstanding, granules": {f"{PE}pe_dma.attrs.outstanding": 8, "hbm.granule_bytes": 64},
+}
+GRAPHS = {name: load_topology(None, {**SMALL, **sets}) for name, sets in (MACHINES | ROWS | IN_FLIGHT).items()}
 HERE = PeId(0, 0, 0)
 SHAPES = ((128, 512, 128), (100, 200, 300), (512, 64, 512))
 TILES = (None, "auto", (64, 64, 64), (64, 32, 96), (96, 64, 48), (128, 16, 32), (32, 256, 32), (33, 40, 50))
@@ -235,7 +240,17 @@ def test_the_model_knows_rows_that_are_runs_of_their_own(machine):
     assert sum(abs(model / simulated - 1) for _, simulated, model in times) / len(times) < bar(0.07)
 
 
-@pytest.mark.parametrize("machine", [*ROWS, "two outstanding"])
+@pytest.mark.parametrize("machine", IN_FLIGHT)
+def test_the_model_knows_on_which_channels_rows_in_flight_are(machine):
+    found = [gemm_times(shape, ("auto", *TILES[2:4]), machine, layout="row_major") for shape in SHAPES]
+    times = [each for of_shape in found for each in of_shape]
+    assert worst_error(times) < bar(0.15)
+    assert sum(abs(model / simulated - 1) for _, simulated, model in times) / len(times) < bar(0.05)
+    for auto, *others in found:
+        assert auto[1] <= min(simulated for _, simulated, _ in others) * 1.10
+
+
+@pytest.mark.parametrize("machine", ROWS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_auto_takes_wider_rows_where_each_is_a_run(machine, shape):
     native, auto, *others = gemm_times(shape, (None, "auto", *TILES[2:]), machine, layout="row_major")

@@ -10,8 +10,9 @@ reaches that resource, and before those that the last tile passes after it:
     time = max over resources (stages before, first tile  +  total  +  stages behind, last tile)
 
 Ops of scope `kernel` are a second pass, which begins when the first is over. Many tiles are worked out at once, as
-arrays. How fast memory moves an operand's tiles is in `row_model.py`. Not modelled: other PEs on the same links and
-memories, short last bursts, and a queue that runs empty for a while though it is long enough on average.
+arrays. How fast memory moves an operand's tiles is in `row_model.py`; where rows are runs and several requests are in
+flight, `flight_model.py` books the first requests one by one. Not modelled: other PEs on the same links and memories,
+short last bursts, and a queue that runs empty for a while though it is long enough on average.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kernbench.common.commands import CompositeCmd, Operand, OpSpec, Scope
+from kernbench.common.commands import ROW_MAJOR, CompositeCmd, Operand, Scope
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
 from kernbench.components.builtin.engine_cycles import Floats, Ints, ProductCost
+from kernbench.components.builtin.flight_model import Grid, InFlight, Stream, in_flight
 from kernbench.components.builtin.row_model import TilePath, occupied_ns, tile_path
-from kernbench.components.builtin.tiling import LaneOp, as_matrix, in_slowest, math_ops, ops_of, slower
+from kernbench.components.builtin.tile_pass import TilePass, gemm_pass, math_pass
+from kernbench.components.builtin.tiling import LaneOp, as_matrix, math_ops, ops_of
 from kernbench.components.builtin.vector_functions import VectorUnit
 
 
@@ -53,55 +56,12 @@ def composite_ns(cmd: CompositeCmd, tiles: Ints, rates: PeRates, paths: Sequence
 
     `paths` has the timing of each operand, by number; those in TCM are not looked at.
     """
-    main = _gemm_pass(cmd) if cmd.op == "gemm" else _math_pass(cmd, cmd.inputs, math_ops(cmd))
+    main = gemm_pass(cmd) if cmd.op == "gemm" else math_pass(cmd, cmd.inputs, math_ops(cmd))
     total = _Tiled(main, tiles, rates, paths).ns()
     last_ops = ops_of(cmd, Scope.KERNEL)
     if last_ops:
-        total = total + _Tiled(_math_pass(cmd, (cmd.out,), last_ops), tiles[:, [0, -1]], rates, paths).ns()
+        total = total + _Tiled(math_pass(cmd, (cmd.out,), last_ops), tiles[:, [0, -1]], rates, paths).ns()
     return total
-
-
-@frozen
-class _Pass:
-    """One pass over an output of `sizes`: (m, k, n), where k is 1 for math."""
-
-    sizes: tuple[int, int, int]
-    head: tuple[Operand, ...]  # of a product: (m, k) and (k, n)
-    every: tuple[Operand, ...]  # broadcast to (m, n), read with every tile
-    last: tuple[Operand, ...]  # the same, read with the last K tile
-    out: Operand
-    mac_dtype: str
-    acc_itemsize: int  # of what stays in registers until it is stored
-    every_ops: tuple[LaneOp, ...]  # on a K tile that is not the last
-    last_ops: tuple[LaneOp, ...]
-
-
-def _gemm_pass(cmd: CompositeCmd) -> _Pass:
-    a, b = cmd.inputs
-    every, acc = ops_of(cmd, Scope.K_TILE), cmd.acc_dtype
-    per_output = ops_of(cmd, Scope.OUTPUT_TILE)
-    return _Pass(
-        (a.shape[0], max(a.shape[1], 1), b.shape[1]),
-        (a, b),
-        _operands(every),
-        _operands(per_output),
-        cmd.out,
-        slower(a.dtype, b.dtype),
-        dtype_of(acc).itemsize,
-        in_slowest(every, (acc,), acc),
-        in_slowest((*every, *per_output), (acc,), cmd.out.dtype),
-    )
-
-
-def _math_pass(cmd: CompositeCmd, heads: tuple[Operand, ...], ops: tuple[OpSpec, ...]) -> _Pass:
-    rows, cols = as_matrix(cmd.out.shape)
-    work = in_slowest(ops, tuple(x.dtype for x in heads), cmd.out.dtype)
-    itemsize = dtype_of(cmd.out.dtype).itemsize
-    return _Pass((rows, 1, cols), (), (*heads, *_operands(ops)), (), cmd.out, "", itemsize, work, work)
-
-
-def _operands(ops: tuple[OpSpec, ...]) -> tuple[Operand, ...]:
-    return tuple(op.operand for op in ops if op.operand is not None)
 
 
 @frozen
@@ -135,14 +95,14 @@ class _Chain:
 class _Tiled:
     """A pass, cut into tiles."""
 
-    def __init__(self, work: _Pass, tiles: Ints, rates: PeRates, paths: Sequence[PathTiming | None]) -> None:
-        self._work, self._rates = work, rates
+    def __init__(self, work: TilePass, tiles: Ints, rates: PeRates, paths: Sequence[PathTiming | None]) -> None:
+        self._work, self._rates, self._timings = work, rates, paths
         m, n = tiles[:, 0], tiles[:, -1]
         k = tiles[:, 1] if tiles.shape[1] == 3 else np.ones_like(m)
         sides = list(zip(work.sizes, (m, k, n), strict=True))
         self._paths: dict[int, TilePath | None] = {}
         for x, (height, width) in self._operand_sides((m, k, n)):
-            path = None if x.pinned else paths[x.address]
+            path = self._timing(x)
             self._paths[x.address] = None if path is None else tile_path(x, path, height, width)
         self._tile = (m, k, n)
         self._counts = tuple(-(-size // part) for size, part in sides)
@@ -157,19 +117,21 @@ class _Tiled:
         """
         rates, depth, (m, k, n) = self._rates, self._counts[1], self._edges
         first, last = self._chain(*self._tile), self._chain(m, k, n)
-        reading, fetching = self._read_ns() + self._met_ns(), self._fetched_bytes() / rates.fetch_gbs
+        flight, fetching = self._in_flight(first), self._fetched_bytes() / rates.fetch_gbs
+        reading = self._read_ns() + self._met_ns() if flight is None else flight.read_ns
+        last_read = last.read / rates.dma_places if flight is None else 0.0
         computing, late_ns = self._compute_ns(), self._late_read_ns(m, k, n)
         found = [
             first.read + self._register_ns() + last.store + last.write + late_ns,
             self._buffer_ns(first) + last.store + last.write,
-            *self._memory_ns(last),
+            *(self._memory_ns(last) if flight is None else (flight.write_ns,)),
             self._edge_row_ns(first),
         ]
         wider = self._counts[2] > 1
         before = self._chain(np.where(wider, m, self._tile[0]), k, np.where(wider, self._tile[2], n))
         for tile, left_out in ((last, 0), (before, depth)):
             found += [
-                reading - left_out * last.read / rates.dma_places + tile.behind_read,
+                reading - left_out * last_read + tile.behind_read,
                 first.read + fetching - left_out * last.fetch_busy + tile.behind_fetch + late_ns,
                 first.read + first.fetch + computing - left_out * last.compute_busy + tile.behind_compute + late_ns,
             ]
@@ -233,6 +195,9 @@ class _Tiled:
         yield from zip(work.head, ((m, k), (k, n)), strict=False)
         yield from ((x, (m, n)) for x in (*work.every, *work.last, work.out))
 
+    def _timing(self, operand: Operand) -> PathTiming | None:
+        return None if operand.pinned else self._timings[operand.address]
+
     def _path(self, operand: Operand) -> TilePath | None:
         return self._paths[operand.address]
 
@@ -274,6 +239,20 @@ class _Tiled:
         if path is None:
             return np.zeros(len(self._tiles))
         return (self._outputs * path.latency_ns + self._stored_bytes() / path.gbs) / self._rates.dma_places
+
+    def _in_flight(self, first: _Chain) -> InFlight | None:
+        """Requests one by one, where several are in flight and rows are runs of their own: channels differ."""
+        work, rates = self._work, self._rates
+        reads = [(x, side, False) for x, side in zip(work.head, ((0, 1), (1, 2)), strict=False)]
+        reads += [(x, (0, 2), last) for each, last in ((work.every, False), (work.last, True)) for x in each]
+        streams = [Stream(x, path, *side, last) for x, side, last in reads if (path := self._timing(x))]
+        out = self._timing(work.out)
+        if out is not None:
+            streams.append(Stream(work.out, out, 0, 2, last_only=True, is_write=True))
+        if rates.dma_places == 1 or not any(each.operand.layout == ROW_MAJOR for each in streams):
+            return None
+        behind_ns = first.fetch + first.last_compute + first.store
+        return in_flight(streams, Grid(work.sizes, self._tile), rates.dma_places, behind_ns)
 
     def _met_ns(self) -> Floats:
         """What reads lose to writes on the channels of one memory: of the time that a write takes there, half of the
