@@ -65,9 +65,14 @@ def _check_all(spec: MachineSpec) -> list[Finding]:
         *_check_arrays(spec),
         *check_fit(spec.cube),
         *_check_coefficients(spec),
-        *(check_buffers(spec.fabric.buffers) if spec.fabric.buffers is not None else ()),
+        *_check_buffers(spec),
         *_check_size(spec),
     ]
+
+
+def _check_buffers(spec: MachineSpec) -> Iterator[Finding]:
+    if spec.fabric.buffers is not None:
+        yield from check_buffers(spec.fabric.buffers, spec.system.flit_bytes, "system.flit_bytes")
 
 
 def _check_coefficients(spec: MachineSpec) -> Iterator[Finding]:

@@ -45,11 +45,15 @@ def _findings(description: NetworkDescription) -> Iterator[Finding]:
         what, hint = "bytes of requests on a network without PEs", "give network.requests.nbytes"
         yield Finding("fabric.control_bytes", what, hint)
     if description.fabric.buffers is not None:
-        yield from check_buffers(description.fabric.buffers)
+        yield from check_buffers(description.fabric.buffers, network.flit_bytes, "network.flit_bytes")
 
 
-def check_buffers(buffers: BuffersSpec) -> Iterator[Finding]:
-    """Options that exclude each other."""
+def check_buffers(buffers: BuffersSpec, flit_bytes: int, flit_key: str) -> Iterator[Finding]:
+    """Options that exclude each other, and packets that hold no flit."""
+    if 0 < buffers.packet_bytes < flit_bytes:
+        what = f"packets of {buffers.packet_bytes} bytes hold no flit of {flit_bytes}"
+        hint = f"give at least {flit_bytes}, or 0 for one packet per transfer"
+        yield Finding("fabric.buffers.packet_bytes", what, hint, uses=("fabric.buffers.packet_bytes", flit_key))
     if buffers.ownership == "flit" and buffers.channels > 1:
         what = f"{buffers.channels} virtual channels per layer where flits own nothing"
         yield Finding("fabric.buffers.channels", what, "give `ownership: packet`, or one channel",

@@ -81,6 +81,22 @@ def test_a_cross_check_that_rests_on_a_wrong_value_is_not_reported() -> None:
     ]
 
 
+@pytest.mark.parametrize(("packet_bytes", "refused"), [(0, False), (255, True), (256, False)])
+def test_a_packet_of_less_than_a_flit_is_refused(packet_bytes: int, refused: bool, tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(f"fabric:\n  buffers: {{ slots: 4, ownership: packet, packet_bytes: {packet_bytes} }}\n")
+    if not refused:
+        load_topology(path)
+        return
+    with pytest.raises(TopologyError) as caught:
+        load_topology(path)
+    assert str(caught.value).splitlines() == [
+        "packets of 255 bytes hold no flit of 256",
+        f"  where: {path}:2  fabric.buffers.packet_bytes",
+        "  hint:  give at least 256, or 0 for one packet per transfer",
+    ]
+
+
 def test_a_clash_with_an_inherited_value_names_the_users_line(tmp_path: Path) -> None:
     (fault,) = faults("system:\n  flit_bytes: 512\n", tmp_path)
     assert fault.key == "system.flit_bytes"
