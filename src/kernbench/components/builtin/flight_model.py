@@ -5,7 +5,8 @@ overlap and requests on different channels proceed at the same time; how much th
 successive tiles are on. So requests are booked in their order, for all tile sizes at once: up to `MOST_REQUESTS` of
 them, the rest at the same pace. A request starts when a place is free and all before it have started, a write when its
 tile is computed; it occupies its channels behind earlier requests. Not modelled: that engines or full tile buffers make
-requests wait, and offsets of rows that are not a multiple of a burst apart.
+requests wait, more than `MOST_PLACES` in flight (64 with rows of 32 B: up to twice too slow), and offsets of rows that
+are not a multiple of a burst apart.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kernbench.components.builtin.row_model import channel_times, tile_in_memory
 from kernbench.components.builtin.tiling import as_matrix
 
 MOST_REQUESTS = 128  # that are booked one by one
-MOST_PLACES = 16  # of requests in flight; with more, channels are the limit, and the pace would need more requests
+MOST_PLACES = 16  # in flight; more count as so many, since the pace of more would show in longer series only
 _NO_SIDE = 3  # of an operand that is broadcast: behind 0, 1, 2 for m, k, n
 
 
