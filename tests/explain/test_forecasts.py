@@ -46,7 +46,7 @@ TRAY = (*TWO_CUBES_EACH, "pe2pe", "llm-layer")  # run on all SIPs
 FURTHER = (
     "flash-attention", "gelu-mlp", "gemm-single-pe", "gpt3-qkv", "layernorm", "matmul-composite", "pe2pe", "qkv-gemm",
     "qkv-gemm-multi-pe", "va-offset-verify",
-    "llm-layer --param tokens=8 --set system.sips.count=1 --set cube.pe_layout.pe_per_corner=1", "ccl-bench",
+    "llm-layer --param tokens=16 --set system.sips.count=1 --set cube.pe_layout.pe_per_corner=1", "ccl-bench",
     "llm-plan --param context=4 --set cube.pe_layout.pe_per_corner=1",
     "tp-transformer-block --param seq=8 --param hidden=128 --param ffn=128 --param heads=4",
 )  # fmt: skip

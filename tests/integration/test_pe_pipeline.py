@@ -25,6 +25,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.memory_ports import PacketPort
 from kernbench.sim_engine.op_log import OpLog, OpRecord
+from kernbench.sim_engine.wiring import wiring_of
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
 
@@ -436,7 +437,7 @@ class PacketDma(PeDmaComponent):
     def locate(self, pa: int):
         port, address = super().locate(pa)
         PacketDma.sent += 1
-        return PacketPort(self.ctx, port.path, port.exit_node), address
+        return PacketPort(self.ctx, wiring_of(self.ctx.graph), port.path), address
 
 
 @pytest.fixture(autouse=True)
