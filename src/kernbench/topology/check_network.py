@@ -50,7 +50,11 @@ def _findings(description: NetworkDescription) -> Iterator[Finding]:
 
 def check_buffers(buffers: BuffersSpec, flit_bytes: int, flit_key: str) -> Iterator[Finding]:
     """Options that exclude each other, and packets that hold no flit."""
-    if 0 < buffers.packet_bytes < flit_bytes:
+    if buffers.packet_bytes and buffers.ownership == "flit":
+        what = f"packets of {buffers.packet_bytes} bytes where flits own nothing"
+        yield Finding("fabric.buffers.packet_bytes", what, "give `ownership: packet`, or no `packet_bytes`",
+                      uses=("fabric.buffers.packet_bytes", "fabric.buffers.ownership"))  # fmt: skip
+    elif 0 < buffers.packet_bytes < flit_bytes:
         what = f"packets of {buffers.packet_bytes} bytes hold no flit of {flit_bytes}"
         hint = f"give at least {flit_bytes}, or 0 for one packet per transfer"
         yield Finding("fabric.buffers.packet_bytes", what, hint, uses=("fabric.buffers.packet_bytes", flit_key))

@@ -78,7 +78,11 @@ def test_kernels_need_a_machine():
         (described([{"name": "a", "x": "forward"}]), "do not wrap"),
         (described([ONE_WAY], fabric={"buffers": {"slots": 4, "channels": 2}}), "flits own nothing"),
         (described([ONE_WAY], fabric={"buffers": {"slot": 4}}), "unknown key 'slot'"),
-        (described([ONE_WAY], fabric={"buffers": {"slots": 4, "packet_bytes": 1}}), "packets of 1 bytes hold no flit"),
+        (
+            described([ONE_WAY], fabric={"buffers": {"slots": 4, "ownership": "packet", "packet_bytes": 1}}),
+            "packets of 1 bytes hold no flit",
+        ),
+        (described([ONE_WAY], fabric={"buffers": {"slots": 4, "packet_bytes": 512}}), "where flits own nothing"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changed, what):
