@@ -66,8 +66,10 @@ SLOW = tuple(
         "evaluation/",
         "models/test_block_plans.py",  # layers with numbers
         "models/test_bounds.py",
+        "models/test_fused_decode.py",
         "models/test_layer.py",
         "models/test_mapper.py",  # thousands of candidates
+        "models/test_online_attention.py",  # plans of many sizes
         "models/test_parallel_plans.py",
         "models/test_quantised.py",
         "models/test_simulated_choice.py",
@@ -84,6 +86,8 @@ SLOW = tuple(
         "sim_engine/fabric/test_fifo.py",
         "sim_engine/fabric/test_properties.py",
         "sim_engine/fabric/test_progressions.py",
+        "sim_engine/test_buffer_layers.py",
+        "sim_engine/test_buffers.py::test_plain_and_compiled_loops",  # compiles
         "sim_engine/test_op_log.py::test_memory_does_not_grow_with_a_file",
         "sweep/",  # processes, files and Optuna
         "test_hints.py",  # every key of the machine
