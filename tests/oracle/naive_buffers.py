@@ -98,7 +98,7 @@ class NaiveBuffers:
                 if waiting:
                     chosen = self.choose(waiting, self.credit_turn, key)
                     if not waiting:
-                        self.credit_turn.pop(key, None)  # turns are forgotten when nobody waits
+                        self.credit_turn.pop(key, None)  # turns are forgotten when no flit waits
                     self.grant_credit(chosen, key, now)
             elif kind == LINK:
                 self.called[key] = False

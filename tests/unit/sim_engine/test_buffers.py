@@ -96,7 +96,7 @@ def test_a_transfer_has_arrived_when_all_its_packets_have():
 
 def test_a_turn_of_round_robin_is_forgotten_when_no_flit_waits():
     # One slot behind x to c. The flit of a waits alone for the credit of 19 ns, and its slot is back at 37. Until then
-    # b has asked at 26 ns, a at 29: as nobody waited in between, a comes first, as the lower input.
+    # b has asked at 26 ns, a at 29: as no flit waited in between, a comes first, as the lower input.
     network = Network(flit_bytes=32)
     for name in "abxcd":
         network.add_node(name)

@@ -99,8 +99,8 @@ def _is_before(node: int, other: int, node_ns: Array, node_order: Array, node_in
     if node_ns[node] != node_ns[other]:
         return node_ns[node] < node_ns[other]  # type: ignore[no-any-return]  # an array of numba has no types
     if node_order[node] != node_order[other]:
-        return node_order[node] < node_order[other]  # type: ignore[no-any-return]
-    return node_ints[node, FLIT] < node_ints[other, FLIT]  # type: ignore[no-any-return]
+        return node_order[node] < node_order[other]  # type: ignore[no-any-return]  # as above
+    return node_ints[node, FLIT] < node_ints[other, FLIT]  # type: ignore[no-any-return]  # as above
 
 
 @in_line
