@@ -31,7 +31,8 @@ BLOCK_UNITS = {
     "energy.pj_per_byte": "pJ/byte", "energy.pj_per_mac": "pJ", "energy.pj_per_vector_op": "pJ", "energy.static_w": "W",
     "area.mm2": "mm²", "area.mm2_per_mib": "mm²/MiB", "area.um2_per_mac": "µm²",
     "area.um2_per_lane": "µm²", "area.mm2_per_gbs": "mm² s/GB", "area.mm_per_gbs": "mm s/GB",
-    "power.static_w_per_mm2": "W/mm²", "cube.geometry": "mm", "io_chiplet.size_mm": "mm",
+    "power.static_w_per_mm2": "W/mm²", "power.far_w_per_gb": "W/GiB", "cost.memory_usd_per_gb": "USD/GiB",
+    "cost.far_usd_per_gb": "USD/GiB", "cube.geometry": "mm", "io_chiplet.size_mm": "mm",
 }  # fmt: skip
 # Of keys that several blocks have.
 COMMON = {

@@ -180,6 +180,21 @@ def test_roofline_and_energy_count_the_link_and_the_memory() -> None:
     assert roofline_of(wide.launches[0], wide.engine.graph).memory_ns == 65536 / 64
 
 
+def test_a_shipped_coefficient_counts_the_energy_of_far_memory() -> None:
+    """4 KiB are read once, at 1,300 pJ per 8 bytes; the link is counted with PCIe, which has no shipped coefficient."""
+
+    def fetch(source: Any, tl: Any) -> None:
+        tl.load(source.local, source.local_shape)
+
+    def bench(torch: Any) -> None:
+        torch.launch("fetch", fetch, torch.zeros(64, 16, dtype="f32", dp=ROWS, space="far"))
+
+    launch = energy_of(kernbench.run(bench, overrides=machine("sip") | {"system.sips.count": 1})).launches[0]
+    assert launch.joules["far"] == pytest.approx(4096 / 8 * 1300e-12)
+    assert "energy.pj_per_byte.far" not in launch.not_counted
+    assert "energy.pj_per_byte.pcie" in launch.not_counted
+
+
 def test_a_machine_without_far_memory_says_so() -> None:
     def bench(torch: Any) -> None:
         torch.zeros(4, space="far")

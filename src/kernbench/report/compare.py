@@ -56,7 +56,7 @@ def column_of(name: str, graph: TopologyGraph) -> MachineColumn:
 def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
     spec = graph.spec
     peak = peak_of(spec)
-    largest = max(limits.dies[:-1], key=lambda die: die.area_mm2.value)  # of the types of cubes; the last is of IO
+    largest = max(limits.dies[: len(spec.type_counts())], key=lambda die: die.area_mm2.value)  # of the types of cubes
     return {
         "SIPs": float(spec.n_sips),
         "cubes": float(spec.n_cubes),
@@ -65,6 +65,7 @@ def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
         "HBM TB/s": peak.gbs / 1e3,
         "ridge, flop/byte": peak_ridge(spec),
         "HBM GB": float(spec.sum_over_cubes(lambda cube: cube.hbm_gb)),
+        "far memory GB": float(spec.system.far_gb),
         "SRAM MB": spec.sum_over_cubes(lambda cube: cube.memory_map.sram_mb_per_cube),
         "TCM MB": spec.sum_over_cubes(lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe),
         "die to die GB/s": spec.sip.links.cube_to_cube.bw_gbs,

@@ -12,7 +12,7 @@ from kernbench.common.frozen import frozen
 from kernbench.report.energy import RunEnergy
 from kernbench.report.price import Price, price_of
 from kernbench.report.ranges import ZERO, Range, exactly
-from kernbench.report.silicon import Die, dies_of, static_w
+from kernbench.report.silicon import Die, dies_of, far_w, static_w
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.graph import TopologyGraph
 
@@ -24,7 +24,8 @@ class Feasibility:
     """The figures that limits are compared with, and the reasons why a design is infeasible."""
 
     sip_w: Range  # of the hottest launch, with static power
-    static_w: Range  # of all dies
+    static_w: Range  # of all dies and of far memory
+    far_w: Range  # of far memory alone
     dies: tuple[Die, ...]
     price: Price
     infeasible: tuple[str, ...]
@@ -37,6 +38,7 @@ class Feasibility:
         return {
             "sip_w": self.sip_w.as_json(),
             "static_w": self.static_w.as_json(),
+            "far_w": self.far_w.as_json(),
             "dies": dies,
             "price_usd": self.price.as_json(),
             "infeasible": list(self.infeasible),
@@ -52,7 +54,7 @@ def feasibility_of(
     idle = static_w(graph)
     power = idle * (1 / spec.n_sips) + hottest
     dies, price = dies_of(graph), price_of(graph)
-    return Feasibility(power, idle, dies, price, tuple(_reasons(graph, power, dies, price)))
+    return Feasibility(power, idle, far_w(spec), dies, price, tuple(_reasons(graph, power, dies, price)))
 
 
 def _pairs(energy: RunEnergy | None, launches: tuple[Launch, ...]) -> Iterator[tuple[Range, Launch]]:

@@ -1,8 +1,9 @@
-"""What a machine costs in US dollars: dies by wafer price and yield, the package by area, memory by the GB.
+"""What a machine costs in US dollars: dies by wafer price and yield, the package by area, HBM and far memory by the GB.
 
 Dies per wafer are those of a round wafer (area over area, less those cut by the rim), yield is the negative binomial
-model: (1 + area x defects / alpha) ** -alpha. Test, substrate, board, cooling, masks, design and margins are not
-counted. The low end takes every parameter and area at the end that makes the machine cheaper, the high end the others.
+model: (1 + area x defects / alpha) ** -alpha. Test, substrate, boards, controllers of far memory, cooling, masks,
+design and margins are not counted. The low end takes every parameter and area at the end that makes the machine
+cheaper, the high end the others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MM2_PER_CM2 = 100.0
 
 @frozen
 class Price:
-    """Dollars of the whole machine by part: `cube`, `io_chiplet`, `package`, `memory`; yields of the dies."""
+    """Dollars of a machine by part (`cube`, `io_chiplet`, `package`, `memory`, `far_memory`), and yields of dies."""
 
     usd: Mapping[str, Range]
     yields: Mapping[str, Range]
@@ -46,6 +47,8 @@ def price_of(graph: TopologyGraph) -> Price:
     usd["package"] = area.times(coefficient_range(spec, "cost.package_usd_per_mm2"))
     gigabytes = float(spec.sum_over_cubes(lambda cube: cube.hbm_gb))
     usd["memory"] = coefficient_range(spec, "cost.memory_usd_per_gb") * gigabytes
+    if spec.system.far_gb:
+        usd["far_memory"] = coefficient_range(spec, "cost.far_usd_per_gb") * spec.system.far_gb
     return Price(usd, {die.name: _yield(spec, die) for die in dies})
 
 

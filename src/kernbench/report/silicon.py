@@ -1,9 +1,9 @@
 """Area of a machine's dies by block, the edge that PHYs take, and static power: amounts times coefficients with ranges.
 
 A cube's die has MAC units and vector lanes of its PEs, TCM and SRAM with periphery, the PHYs and controllers of HBM and
-UCIe, and the NoC; an IO chiplet has the PHYs of PCIe and UCIe. `area.mm2` by kind of block replaces the coefficient of
-that block. A share of each die belongs to no named block (pads, clocks, test). The geometry of a description decides
-distances; whether the blocks fit on its die is a warning of `kernbench compare`.
+UCIe, and the NoC; an IO chiplet has the PHYs of PCIe, UCIe and of a link to far memory. `area.mm2` by kind of block
+replaces the coefficient of that block. A share of each die belongs to no named block (pads, clocks, test). The geometry
+of a description decides distances; whether the blocks fit on its die is a warning of `kernbench compare`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from kernbench.common.ids import Place
 from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.ranges import ZERO, Range, exactly, range_of, total
 from kernbench.topology.coefficients import coefficient_of
+from kernbench.topology.far_memory import far_chiplet
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_cube import CubeSpec
+from kernbench.topology.spec_far import AT_SIP
 
 CUBE, IO = "cube", "io_chiplet"
 SIDES = 4
@@ -109,20 +111,31 @@ def not_counted(spec: MachineSpec) -> tuple[str, ...]:
 
 
 def dies_of(graph: TopologyGraph) -> tuple[Die, ...]:
-    """The die of each type of cube, and last that of an IO chiplet."""
+    """The die of each type of cube, and then those of IO chiplets."""
     spec = graph.spec
-    chiplet = spec.io_chiplet.size_mm
-    io = spec.sip.io_chiplets[0].id
-    n_ios = spec.n_sips * len(spec.sip.io_chiplets)
-    on_io = _blocks(graph, _io_amounts(spec, _io_ports(graph, io)), Place(sip=0, io=io))
-    io_edge = {
-        "pcie": spec.system.links.io_ep_to_switch.bw_gbs,
-        "ucie": _io_ports(graph, io) * spec.io_chiplet.phy_bw_gbs,
-    }
-    return (
-        *(_cube_die(graph, name, count) for name, count in spec.type_counts().items()),
-        Die(IO, n_ios, on_io, _edges(spec, io_edge), 2 * (chiplet.w + chiplet.h), chiplet.w * chiplet.h),
-    )
+    return (*(_cube_die(graph, name, count) for name, count in spec.type_counts().items()), *_io_dies(graph))
+
+
+def _io_dies(graph: TopologyGraph) -> tuple[Die, ...]:
+    """The die of an IO chiplet. Where only one of several has the link to far memory, that is a die of its own."""
+    spec = graph.spec
+    far, ids = spec.system.far_memory, [chiplet.id for chiplet in spec.sip.io_chiplets]
+    gbs = far.bw_gbs if far is not None and far.at == AT_SIP else 0.0
+    if not gbs or len(ids) == 1:
+        return (_io_die(graph, IO, ids[0], len(ids), gbs),)
+    linked = far_chiplet(spec)
+    plain = next(name for name in ids if name != linked)
+    return (_io_die(graph, IO, plain, len(ids) - 1, 0.0), _io_die(graph, f"{IO} far", linked, 1, gbs))
+
+
+def _io_die(graph: TopologyGraph, name: str, io: str, per_sip: int, far_gbs: float) -> Die:
+    spec = graph.spec
+    size, ports = spec.io_chiplet.size_mm, _io_ports(graph, io)
+    gbs = {"pcie": spec.system.links.io_ep_to_switch.bw_gbs, "ucie": ports * spec.io_chiplet.phy_bw_gbs}
+    gbs |= {"far": far_gbs} if far_gbs else {}
+    amounts = {f"{kind}_phy": (f"area.mm2_per_gbs.{kind}", amount) for kind, amount in gbs.items()}
+    on_io = _blocks(graph, amounts, Place(sip=0, io=io))
+    return Die(name, spec.n_sips * per_sip, on_io, _edges(spec, gbs), 2 * (size.w + size.h), size.w * size.h)
 
 
 def _cube_die(graph: TopologyGraph, name: str, count: int) -> Die:
@@ -137,10 +150,15 @@ def _cube_die(graph: TopologyGraph, name: str, count: int) -> Die:
 
 
 def static_w(graph: TopologyGraph) -> Range:
-    """Idle power of all dies of the machine."""
+    """Idle power of all dies of the machine and of its far memory."""
     area = total(die.area_mm2 * die.count for die in dies_of(graph))
     per_mm2 = coefficient_range(graph.spec, "power.static_w_per_mm2")
-    return area.times(per_mm2)
+    return area.times(per_mm2) + far_w(graph.spec)
+
+
+def far_w(spec: MachineSpec) -> Range:
+    """Idle power of all far memory."""
+    return coefficient_range(spec, "power.far_w_per_gb") * spec.system.far_gb
 
 
 # ------------------------------------------------------------------------------------------------------------ amounts
@@ -160,13 +178,6 @@ def _cube_amounts(cube: CubeSpec) -> dict[str, tuple[str, float]]:
         "hbm_phy": ("area.mm2_per_gbs.hbm", _hbm_gbs(cube)),
         "ucie_phy": ("area.mm2_per_gbs.ucie", SIDES * _port_gbs(cube)),
         "noc": ("area.mm2_per_gbs.noc", cube.n_pes * cube.links.pe_dma_to_router_bw_gbs),
-    }
-
-
-def _io_amounts(spec: MachineSpec, ports: int) -> dict[str, tuple[str, float]]:
-    return {
-        "pcie_phy": ("area.mm2_per_gbs.pcie", spec.system.links.io_ep_to_switch.bw_gbs),
-        "ucie_phy": ("area.mm2_per_gbs.ucie", ports * spec.io_chiplet.phy_bw_gbs),
     }
 
 

@@ -63,8 +63,15 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
             del part[key]
     if spec.sip.hbm_stacks is None:
         del values["sip"]["hbm_stacks"]  # as before there were stacks
-    if spec.energy.pj_per_byte.far is None:
-        del values["energy"]["pj_per_byte"]["far"]
+    for group in (
+        values["energy"]["pj_per_byte"],
+        *(values["area"].get(key, {}) for key in ("mm2_per_gbs", "mm_per_gbs")),
+    ):
+        if group.get("far", 0.0) is None:  # as before far memory had coefficients
+            del group["far"]
+    for block, key in (("power", "far_w_per_gb"), ("cost", "far_usd_per_gb")):
+        if values.get(block, {}).get(key, 0.0) is None:
+            del values[block][key]
     if spec.system.far_memory is None:
         del values["system"]["far_memory"]  # as before there was far memory
     if not spec.system.switch_levels:

@@ -123,6 +123,11 @@ class SystemSpec(Record):
         return self.sips.count if level is None else level.count
 
     @property
+    def far_gb(self) -> int:
+        """Far memory of the whole machine."""
+        return 0 if self.far_memory is None else self.far_memory.gb * self.n_far_memories
+
+    @property
     def far_bytes_per_sip(self) -> int:
         far = self.far_memory
         return 0 if far is None else far.bytes_per_sip(self.n_far_memories, self.sips.count)

@@ -44,12 +44,15 @@ class PerF16(Record):
 
 
 class Mm2PerGbs(Record):
-    """Area per GB/s of one direction: PHYs with their controllers, and the NoC's share of a PE's port."""
+    """Area per GB/s of one direction: PHYs with their controllers, and the NoC's share of a PE's port. `far` is the PHY
+    of an IO chiplet to its far memory.
+    """
 
     hbm: Positive | None
     ucie: Positive | None
     pcie: Positive | None
     noc: Positive | None
+    far: Positive | None = None
 
 
 class MmPerGbs(Record):
@@ -58,6 +61,7 @@ class MmPerGbs(Record):
     hbm: Positive | None
     ucie: Positive | None
     pcie: Positive | None
+    far: Positive | None = None
 
 
 class AreaSpec(Record):
@@ -73,6 +77,7 @@ class AreaSpec(Record):
 
 class PowerSpec(Record):
     static_w_per_mm2: Positive | None
+    far_w_per_gb: Positive | None = None
 
 
 class CostSpec(Record):
@@ -82,6 +87,7 @@ class CostSpec(Record):
     yield_alpha: Annotated[float, number(0.1, 1e3)] | None
     package_usd_per_mm2: Positive | None
     memory_usd_per_gb: Positive | None
+    far_usd_per_gb: Positive | None = None
 
 
 class LimitsSpec(Record):

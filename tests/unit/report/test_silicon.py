@@ -66,6 +66,59 @@ def test_hbm_takes_an_edge_only_where_it_stands_beside_the_die() -> None:
     assert dies_of(beside)[0].edge_share.value == pytest.approx((4 * 512 * 0.002 + 2048 * 0.005) / 56)
 
 
+FAR = {"gb": 512, "bw_gbs": 64.0, "distance_mm": 300.0, "channels": 4, "channel_bw_gbs": 32.0}
+FAR_OWN = {
+    "area.mm2_per_gbs.far": 0.2,
+    "area.mm_per_gbs.far": 0.03,
+    "power.far_w_per_gb": 0.05,
+    "cost.far_usd_per_gb": 4.0,
+}
+
+
+def far_machine(at: str, **changed: object) -> TopologyGraph:
+    return machine(system__far_memory=FAR | {"at": at}, **FAR_OWN, **changed)
+
+
+def test_the_link_to_far_memory_has_a_phy_on_the_io_chiplet() -> None:
+    """64 GB/s: 12.8 mm2 and 1.92 mm of edge, and a quarter of 12.8 for what is no named block (share 0.2)."""
+    base, io = dies_of(machine())[-1], dies_of(far_machine("sip"))[-1]
+    assert io.blocks_mm2["far_phy"].value == pytest.approx(12.8)
+    assert io.area_mm2.value - base.area_mm2.value == pytest.approx(12.8 / 0.8)
+    assert total(io.edge_mm.values()).value - total(base.edge_mm.values()).value == pytest.approx(1.92)
+    assert dies_of(far_machine("switch"))[-1] == base  # no die of the package has that link
+
+
+def test_one_of_two_io_chiplets_has_that_phy() -> None:
+    two = {"sip__io_chiplets": [{"id": "io0", "side": "N"}, {"id": "io1", "side": "S"}]}
+    graph = machine(system__far_memory=FAR | {"io": "io1"}, **two, **FAR_OWN)
+    _, plain, far = dies_of(graph)
+    assert [(die.name, die.count) for die in (plain, far)] == [("io_chiplet", 1), ("io_chiplet far", 1)]
+    assert far.area_mm2.value - plain.area_mm2.value == pytest.approx(12.8 / 0.8)
+    assert list(feasibility_of(graph).price.yields) == ["cube", "io_chiplet", "io_chiplet far"]
+
+
+@pytest.mark.parametrize(("at", "nodes"), [("sip", 2), ("switch", 1)])
+def test_far_memory_costs_its_price_and_its_idle_power(at: str, nodes: int) -> None:
+    two = {"system__sips__count": 2}
+    found, base = feasibility_of(far_machine(at, **two)), feasibility_of(machine(**two))
+    assert found.price.usd["far_memory"] == exactly(nodes * 512 * 4.0)
+    assert found.far_w == exactly(nodes * 512 * 0.05)
+    phys_w = 0.1 * 2 * 12.8 / 0.8 if at == "sip" else 0.0  # of the dies, by area
+    assert found.static_w.value - base.static_w.value == pytest.approx(nodes * 25.6 + phys_w)
+    assert found.sip_w.value - base.sip_w.value == pytest.approx((nodes * 25.6 + phys_w) / 2)
+    assert "far_memory" not in base.price.usd
+    assert found.as_json()["far_w"] == exactly(nodes * 25.6).as_json()
+
+
+def test_the_idle_power_of_far_memory_is_that_of_its_data_sheet() -> None:
+    """mA at 1.2 V in a device of 1 GB, nine for eight: standby, and refresh for 560 of 12,480 cycles."""
+    shipped = shipped_coefficients()["power.far_w_per_gb"]
+    share = 560 / 12480
+    assert shipped.value == pytest.approx(9 / 8 * 1.2e-3 * (37 + (250 - 37) * share), rel=0.01)
+    assert shipped.low == pytest.approx(9 / 8 * 1.2e-3 * 30, rel=0.01)
+    assert shipped.high == pytest.approx(9 / 8 * 1.2e-3 * (52 + (250 - 52) * share), rel=0.01)
+
+
 def test_static_power_follows_the_area_of_all_dies() -> None:
     graph = machine()
     assert static_w(graph).value == pytest.approx(0.1 * area_of(graph).counted_mm2)
