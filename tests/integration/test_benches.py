@@ -1,4 +1,5 @@
-"""Every shipped bench on three machines: the data is right, nothing races, and two runs are the same to the last bit.
+"""Every shipped bench on three machines: the data is right and nothing races; on one of them, another one for each
+bench, two runs are the same to the last bit.
 
 One machine is like the shipped one with fewer cubes and PEs. One is small and odd: three PEs, slow HBM, physical
 addresses, a request for each channel, which is where remainders and wrong assumptions about counts show. One has
@@ -47,6 +48,11 @@ UNABLE = {  # by address model
     "va": (), "la": (), "pa": ("tp-mlp", "tp-transformer-block", "llm-layer", "llm-plan", "va-offset-verify", "pe2pe"),
 }  # fmt: skip
 NAMES = [spec.name for spec in list_all() if not spec.is_evaluation]
+SMALLER: dict[tuple[str, str], dict[str, object]] = {
+    ("tp-transformer-block", "logical"): {"seq": 8, "hidden": 128, "ffn": 128, "heads": 4},
+    ("llm-layer", "logical"): {"tokens": 16},
+    ("llm-plan", "wide"): {"context": 4},
+}
 VARIED = [
     ("gemm-single-pe", {"m": 33, "k": 65, "n": 31}),
     *(("gemm-single-pe", {"dtype": dtype}) for dtype in ("bf16", "f32", "f8e4m3", "f8e5m2", "i8")),
@@ -85,6 +91,11 @@ def run(bench: str, where: str, params: dict[str, object] | None = None, *, veri
     return run_bench(spec.run, machine(where), options, name=bench, params=params)
 
 
+def able(bench: str) -> list[str]:
+    """The machines whose addresses reach what the bench needs."""
+    return [where for where in MACHINES if bench not in UNABLE[machine(where).spec.system.address_model]]
+
+
 def is_refused(bench: str, where: str) -> bool:
     """Whether the bench needs more than the addresses of a machine reach; it says so then."""
     if bench not in UNABLE[machine(where).spec.system.address_model]:
@@ -99,19 +110,21 @@ def is_refused(bench: str, where: str) -> bool:
 def test_data_is_right_nothing_races_and_two_runs_agree(bench: str, where: str) -> None:
     if is_refused(bench, where):
         return
-    first = run(bench, where)
+    params = SMALLER.get((bench, where))
+    first = run(bench, where, params)
     assert first.data
     assert first.ops or (bench, where) == ("ccl-bench", "odd")  # one rank reduces nothing
     assert [check for check in (*first.data, *first.ops) if not check.ok] == []
     assert first.races == []
-    second = run(bench, where, verify=False)
-    assert second.total_ns == first.total_ns
-    assert first.op_log is not None
-    assert second.op_log is not None
-    assert list(second.op_log.items()) == list(first.op_log.items())
     for _, roofline in figures_of(first).launches:
         assert roofline.share <= 1  # nothing is faster than its flops and its bytes allow
         assert roofline.share > 0 or not (roofline.flops or roofline.nbytes)
+    if where == able(bench)[NAMES.index(bench) % len(able(bench))]:
+        second = run(bench, where, params, verify=False)
+        assert second.total_ns == first.total_ns
+        assert first.op_log is not None
+        assert second.op_log is not None
+        assert list(second.op_log.items()) == list(first.op_log.items())
 
 
 REACHES = pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
@@ -157,8 +170,18 @@ def test_weights_of_one_slice_are_slower_than_replicas() -> None:
     assert near < far / 2  # eight PEs share what one slice gives
 
 
-@pytest.mark.parametrize("where", MACHINES)
-@pytest.mark.parametrize("bench", ["matmul-composite", "qkv-gemm", "qkv-gemm-multi-pe", "gpt3-qkv", "gelu-mlp"])
+@pytest.mark.parametrize(
+    ("bench", "where"),
+    [
+        *(("matmul-composite", where) for where in MACHINES),
+        ("qkv-gemm", "odd"),
+        ("qkv-gemm", "logical"),
+        ("qkv-gemm-multi-pe", "wide"),
+        ("gpt3-qkv", "odd"),
+        ("gelu-mlp", "wide"),
+        ("gelu-mlp", "odd"),
+    ],
+)
 def test_auto_tiles_give_the_same_numbers_and_are_not_slower(bench: str, where: str) -> None:
     native, auto = (run(bench, where, {"tile": tile}, verify=tile == "auto") for tile in ("native", "auto"))
     assert [check for check in auto.data if not check.ok] == []

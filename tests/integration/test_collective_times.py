@@ -21,7 +21,7 @@ from kernbench.topology import load_topology
 
 PCIE_GBS = 128.0
 RANKS = 4
-FOUR: Mapping[str, Any] = {"system.sips.count": RANKS, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
+FOUR: Mapping[str, Any] = {"system.sips.count": RANKS, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 LONE_PE: Mapping[str, Any] = {
     "sip.cube_mesh.w": 1,
     "sip.cube_mesh.h": 1,

@@ -19,7 +19,6 @@ from kernbench.ccl.algorithms import hierarchical_all_pes
 from kernbench.ccl.algorithms.exchanges import direct_in_rows
 from kernbench.ccl.algorithms.hierarchical_all_pes import is_sent_whole
 from kernbench.ccl.calls import CollectiveName
-from kernbench.common.commands import Space
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 
@@ -62,7 +61,7 @@ def assert_all(got: Sequence[Array], expected: Array) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 16])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 8])
 def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np.random.Generator) -> None:
     world = World(Machine(sips=n), ccl=TINY)
     arrays = [whole(rng, 701) for _ in range(n)]
@@ -80,7 +79,7 @@ def test_all_reduce_per_cube_adds_over_all_cubes_of_all_ranks(
     assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), expected)
 
 
-@pytest.mark.parametrize(("n", "rows", "count"), [(4, 6, 3000), (6, 7, 130), (6, 7, 5000), (5, 8, 3000), (15, 10, 130)])
+@pytest.mark.parametrize(("n", "rows", "count"), [(6, 7, 130), (6, 7, 2000), (5, 8, 300), (15, 10, 130)])
 def test_sips_that_are_too_many_to_exchange_directly_do_so_in_rows_and_columns(
     n: int, rows: int, count: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,14 +119,13 @@ def test_the_hierarchical_all_reduce_goes_by_the_grid_of_sips(
         assert_all(got, expected)
 
 
-@pytest.mark.parametrize("space", ["hbm", "sram"])
 @pytest.mark.parametrize("per", ["rank", "cube"])
-def test_tensors_in_sram_are_reduced_too(space: Space, per: str, rng: np.random.Generator) -> None:
+def test_tensors_in_sram_are_reduced_too(per: str, rng: np.random.Generator) -> None:
     for algorithm in ALGORITHMS:
         world = World(Machine(sips=2, cube_w=2))
         arrays = [whole(rng, 2, 8300) for _ in range(2)]
         expected = total(arrays) if per == "rank" else np.broadcast_to(total(a.sum(0) for a in arrays), (2, 8300))
-        got = world.all_reduce(arrays, PER_CUBE, per=per, algorithm=algorithm, space=space)
+        got = world.all_reduce(arrays, PER_CUBE, per=per, algorithm=algorithm, space="sram")
         assert_all(got, expected)
 
 
@@ -154,10 +152,10 @@ def test_a_mean_divides_the_sum_once_and_cuts_integers_towards_zero(algorithm: s
 def test_all_ranks_end_with_the_same_bits_and_so_does_a_second_run(
     algorithm: str, per: str, rng: np.random.Generator
 ) -> None:
-    arrays = [rng.standard_normal((4, 301)).astype(np.float16) for _ in range(5)]
+    arrays = [rng.standard_normal((2, 301)).astype(np.float16) for _ in range(5)]
     runs = []
     for _ in range(2):
-        world = World(Machine(sips=5, cube_w=2, cube_h=2))
+        world = World(Machine(sips=5, cube_w=2))
         runs.append((world.all_reduce(arrays, PER_CUBE, per=per, algorithm=algorithm), world.time_ns))
     (first, first_ns), (second, second_ns) = runs
     assert first_ns == second_ns
@@ -176,28 +174,42 @@ def test_groups_of_some_ranks_in_any_order(algorithm: str, rng: np.random.Genera
 # ---------------------------------------------------------------------------------------------- the other collectives
 
 
-@pytest.mark.parametrize("algorithm", ["tree", "chain", "two_rounds"])
-@pytest.mark.parametrize("placement", PLACEMENTS)
-def test_broadcast_and_reduce_from_and_to_every_rank(algorithm: str, placement: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "placement", "root"),
+    [  # every pair of an algorithm, a placement and a root
+        (algorithm, placement, (first + number) % 3)
+        for first, algorithm in enumerate(("tree", "chain", "two_rounds"))
+        for number, placement in enumerate(PLACEMENTS)
+    ],
+)
+def test_broadcast_and_reduce_from_and_to_every_rank(
+    algorithm: str, placement: str, root: int, rng: np.random.Generator
+) -> None:
     world = World(Machine(sips=3, cube_w=2), ccl=TINY)
     dp = PLACEMENTS[placement]
-    for root in range(3):
-        arrays = [whole(rng, 5, 103) for _ in range(3)]
-        t = world.tensors(arrays, dp)
-        world.run("broadcast", only(root, [t[root]], 3), one_each(t), root=root, algorithm=algorithm)
-        assert_all([contents(each) for each in t], arrays[root])
-        t = world.tensors(arrays, dp)
-        world.run("reduce", one_each(t), only(root, [t[root]], 3), root=root, op="max", algorithm=algorithm)
-        expected = [np.max(arrays, 0) if r == root else arrays[r] for r in range(3)]
-        for each, wanted in zip(t, expected, strict=True):
-            np.testing.assert_array_equal(contents(each), wanted)
+    arrays = [whole(rng, 5, 103) for _ in range(3)]
+    t = world.tensors(arrays, dp)
+    world.run("broadcast", only(root, [t[root]], 3), one_each(t), root=root, algorithm=algorithm)
+    assert_all([contents(each) for each in t], arrays[root])
+    t = world.tensors(arrays, dp)
+    world.run("reduce", one_each(t), only(root, [t[root]], 3), root=root, op="max", algorithm=algorithm)
+    expected = [np.max(arrays, 0) if r == root else arrays[r] for r in range(3)]
+    for each, wanted in zip(t, expected, strict=True):
+        np.testing.assert_array_equal(contents(each), wanted)
 
 
 @pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
-@pytest.mark.parametrize("placement", BY_ROWS)
-@pytest.mark.parametrize(("n", "shape"), [(1, (5, 3)), (2, (5, 3)), (3, (5, 3)), (2, (6, 1500))])
+@pytest.mark.parametrize(
+    ("n", "shape", "placement"),
+    [
+        *((3, (5, 3), placement) for placement in BY_ROWS),
+        *((2, (6, 1500), placement) for placement in ("PEs", "cubes, replicated on PEs", "cubes and PEs, unevenly")),
+        (2, (5, 3), "PEs, replicated on cubes"),
+        (1, (5, 3), "cubes and PEs, unevenly"),
+    ],
+)
 def test_all_gather_and_reduce_scatter_of_blocks(
-    n: int, placement: str, shape: tuple[int, int], rng: np.random.Generator
+    n: int, shape: tuple[int, int], placement: str, rng: np.random.Generator
 ) -> None:
     world = World(Machine(sips=n, cube_w=2), ccl=TINY if shape == (5, 3) else None)
     dp = BY_ROWS[placement]
@@ -413,11 +425,12 @@ def test_bools_are_not_added() -> None:
 # ------------------------------------------------------------------------------------------------------- cost and room
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("n", [2, 5])
-def test_however_much_is_reduced_the_tcm_that_is_kept_for_it_suffices(algorithm: str, n: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "algorithm"), [(2, "ring_allreduce"), (2, "hierarchical_all_pes"), *((5, name) for name in ALGORITHMS)]
+)
+def test_however_much_is_reduced_the_tcm_that_is_kept_for_it_suffices(n: int, algorithm: str) -> None:
     world = World(Machine(sips=n), ccl={"defaults": {"chunk_bytes": 1 << 20, "work_bytes": 64 * 1024}})
-    world.all_reduce([np.zeros(50_000, np.float32)] * n, algorithm=algorithm)
+    world.all_reduce([np.zeros(25_000, np.float32)] * n, algorithm=algorithm)  # 100,000 bytes
     assert 8 * 1024 < world.tcm_peak_bytes <= 64 * 1024
 
 
@@ -427,14 +440,6 @@ def test_the_tcm_suffices_for_the_root_of_a_mesh_that_has_four_children(algorith
     arrays = [np.ones((9, 8000), np.float16)] * 2  # 16,000 bytes: 8 chunks of 2,048
     assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), np.full((9, 8000), 18))
     assert 8 * 1024 < world.tcm_peak_bytes <= 48 * 1024  # messages between ranks have the rest
-
-
-def test_a_large_ring_all_reduce_is_bound_by_pcie() -> None:
-    n, nbytes = 3, 1 << 20
-    world = World(Machine(sips=n, per_corner=2))
-    world.all_reduce([np.zeros(nbytes // 2, np.float16)] * n, algorithm="ring_allreduce")
-    bound_ns = 2 * (n - 1) / n * nbytes / 128  # every SIP sends and receives that much over a link of 128 GB/s
-    assert bound_ns < world.time_ns < 1.1 * bound_ns
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -449,17 +454,16 @@ def test_long_messages_go_one_at_a_time_from_many_pes(
     assert_all(world.all_reduce(arrays, split, algorithm="long_messages_all_pes"), total(arrays))
 
 
-@pytest.mark.parametrize("rings", [{}, {"n_slots": 2, "slot_size": 256}])
+@pytest.mark.parametrize(("count", "rings"), [(8 * 512 - 64, {}), (8 * 1024, {"n_slots": 2, "slot_size": 256})])
 def test_long_messages_of_replicas_keep_their_chunks_for_what_they_give_each_other(
-    rings: dict[str, int], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    count: int, rings: dict[str, int], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replicas differ by a burst: some of them are long enough for one chunk at a time, and others are not."""
     monkeypatch.setattr(hierarchical_all_pes, "LONG_PIECE_BYTES", 1024)
     monkeypatch.setattr(hierarchical_all_pes, "MANY_PES", 8)
-    for count in (8 * 512 - 64, 8 * 1024):
-        world = World(Machine(sips=2, cube_w=2), ccl={"defaults": {"work_bytes": 16 * 1024, **rings}})
-        arrays = [whole(rng, count).astype(np.float32) for _ in range(2)]
-        assert_all(world.all_reduce(arrays, DPPolicy(), algorithm="hierarchical_all_pes"), total(arrays))
+    world = World(Machine(sips=2, cube_w=2), ccl={"defaults": {"work_bytes": 16 * 1024, **rings}})
+    arrays = [whole(rng, count).astype(np.float32) for _ in range(2)]
+    assert_all(world.all_reduce(arrays, DPPolicy(), algorithm="hierarchical_all_pes"), total(arrays))
 
 
 @pytest.mark.parametrize(
@@ -478,33 +482,14 @@ def test_ranks_exchange_in_rows_and_columns_too(count: int, rng: np.random.Gener
     assert_all(world.all_reduce(arrays, algorithm="hierarchical_all_pes"), total(arrays))
 
 
-def test_small_messages_are_bound_by_rounds() -> None:
-    times = {}
-    for algorithm in ALGORITHMS:
-        world = World(Machine(sips=8))
-        world.all_reduce([np.zeros(16, np.float16)] * 8, algorithm=algorithm)
-        times[algorithm] = world.time_ns
-    # one round, log2(8) rounds, up and down a tree of that depth, 7 rounds, 2 * 7 steps
-    order = ["hierarchical_all_pes", "recursive_doubling", "tree", "lrab_hierarchical_allreduce", "ring_allreduce"]
-    assert sorted(times, key=lambda name: times[name]) == order
-
-
-def test_the_center_is_a_better_root_than_the_corner() -> None:
-    times = []
-    for root in ("center", "corner"):
-        world = World(Machine(sips=2, cube_w=4, cube_h=4), ccl={"defaults": {"root": root}})
-        arrays = [np.zeros((16, 8), np.float16)] * 2
-        world.all_reduce(arrays, PER_CUBE, per="cube", algorithm="lrab_hierarchical_allreduce")
-        times.append(world.time_ns)
-    assert times[0] < 0.85 * times[1]  # 4 + 4 hops instead of 6 + 6, and the same exchange
-
-
-@pytest.mark.parametrize("algorithm", ["tree", "lrab_hierarchical_allreduce", "recursive_doubling"])
-def test_chunks_overlap_what_one_message_does_in_turn(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "sips"), [("tree", 2), ("lrab_hierarchical_allreduce", 4), ("recursive_doubling", 2)]
+)
+def test_chunks_overlap_what_one_message_does_in_turn(algorithm: str, sips: int) -> None:
     times = []
     for chunk_bytes in (8192, 65536):
-        world = World(Machine(sips=4, cube_w=3), ccl={"defaults": {"chunk_bytes": chunk_bytes, "work_bytes": 1 << 20}})
-        arrays = [np.zeros((3, 30_000), np.float16)] * 4  # 30,000 bytes per PE: one chunk, or 4
+        world = World(Machine(sips, cube_w=3), ccl={"defaults": {"chunk_bytes": chunk_bytes, "work_bytes": 1 << 20}})
+        arrays = [np.zeros((3, 30_000), np.float16)] * sips  # 30,000 bytes per PE: one chunk, or 4
         dp = DPPolicy(cube="row_wise", pe="column_wise", num_pes=2)
         world.all_reduce(arrays, dp, per="cube", algorithm=algorithm)
         times.append(world.time_ns)

@@ -21,23 +21,23 @@ LINE = {**RING, "system.sips.topology": "mesh_2d_no_wrap", "system.sips.w": 4, "
 BUFFERS = {**RING, "fabric.buffers": {"slots": 2, "credit_ns": 8.0}}
 
 
-def collectives(torch: Any) -> None:
+def collectives(torch: Any, *, n: int) -> None:
     def worker(rank: int) -> None:
         dist = torch.distributed
         dist.init_process_group("ahbm")
         for _ in range(3):
-            total = torch.full((4096,), float(rank + 1))
+            total = torch.full((n,), float(rank + 1))
             dist.all_reduce(total)
-            np.testing.assert_array_equal(total.numpy(), np.full(4096, 10.0))
-        parts = torch.zeros(4096)
-        dist.all_gather_into_tensor(parts, torch.full((1024,), float(rank)))
-        np.testing.assert_array_equal(parts.numpy(), np.repeat(np.arange(4.0), 1024))
-        own = torch.zeros(1024)
-        dist.reduce_scatter_tensor(own, torch.full((4096,), float(rank)))
-        np.testing.assert_array_equal(own.numpy(), np.full(1024, 6.0))
-        swapped = torch.zeros(4096)
-        dist.all_to_all_single(swapped, torch.full((4096,), float(rank)))
-        np.testing.assert_array_equal(swapped.numpy(), np.repeat(np.arange(4.0), 1024))
+            np.testing.assert_array_equal(total.numpy(), np.full(n, 10.0))
+        parts = torch.zeros(n)
+        dist.all_gather_into_tensor(parts, torch.full((n // 4,), float(rank)))
+        np.testing.assert_array_equal(parts.numpy(), np.repeat(np.arange(4.0), n // 4))
+        own = torch.zeros(n // 4)
+        dist.reduce_scatter_tensor(own, torch.full((n,), float(rank)))
+        np.testing.assert_array_equal(own.numpy(), np.full(n // 4, 6.0))
+        swapped = torch.zeros(n)
+        dist.all_to_all_single(swapped, torch.full((n,), float(rank)))
+        np.testing.assert_array_equal(swapped.numpy(), np.repeat(np.arange(4.0), n // 4))
 
     torch.multiprocessing.spawn(worker, nprocs=4)
 
@@ -47,12 +47,12 @@ def with_port(machine: dict[str, object], port: dict[str, object]) -> dict[str, 
 
 
 @pytest.mark.parametrize(
-    "machine",
-    [RING, LINE, with_port(RING, CUT_THROUGH), with_port(LINE, SLOTS), BUFFERS],
+    ("machine", "n"),
+    [(RING, 4096), (LINE, 4096), (with_port(RING, CUT_THROUGH), 4096), (with_port(LINE, SLOTS), 4096), (BUFFERS, 1024)],
     ids=["ring", "line", "flits are passed on", "one slot", "finite buffers"],
 )
-def test_collectives_are_right_and_the_fast_paths_change_nothing(machine: dict[str, object]) -> None:
-    assert kernbench.run(collectives, overrides=machine, device="whole", check_fast=True).ok
+def test_collectives_are_right_and_the_fast_paths_change_nothing(machine: dict[str, object], n: int) -> None:
+    assert kernbench.run(collectives, overrides=machine, params={"n": n}, device="whole", check_fast=True).ok
 
 
 def copy_from(rank: int) -> Any:

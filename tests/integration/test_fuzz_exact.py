@@ -14,7 +14,7 @@ from kernbench.policy.placement.dp import DPPolicy
 from kernbench.sim_engine.memo.composite_memo import OneEventComposite
 
 
-@pytest.mark.parametrize("seed", [35, 1005, 1010, 1016, 1019, 1020])
+@pytest.mark.parametrize("seed", [35, 1016, 1019, 1020])
 def test_random_programs_are_the_same_without_fast_paths(seed: int) -> None:
     """Short ones, in all of which something is replayed. Program 35 loads what stores of many runs have written."""
     counts, reports = run_programs(1, seed, shrinks=False)

@@ -88,19 +88,19 @@ def test_the_formula_of_the_probe_holds_for_every_stack() -> None:
 
 def program(torch: Any) -> None:
     """Rows on all PEs of all cubes, loads that cross stacks, products, and a sum over two SIPs."""
-    x = np.arange(48 * 1024, dtype=np.float32).reshape(48, 1024) / 1e3
+    x = np.arange(24 * 512, dtype=np.float32).reshape(24, 512) / 1e3  # a PE's 4 rows, 8 KiB, lie on all stacks
 
     def worker(rank: int) -> None:
         torch.distributed.init_process_group("ahbm")
         policy = DPPolicy(cube="row_wise", pe="row_wise")
         source = torch.from_numpy(x, dp=policy)
-        target = torch.zeros(48, 1024, dtype="f32", dp=policy)
+        target = torch.zeros(24, 512, dtype="f32", dp=policy)
         torch.launch("add", kernbench.repeatable(add_one), source, target)
         np.testing.assert_array_equal(target.numpy(), x + 1)
         np.testing.assert_array_equal(target.cpu(), x + 1)
-        total = torch.full((4096,), float(rank + 1))
+        total = torch.full((2048,), float(rank + 1))
         torch.distributed.all_reduce(total)
-        np.testing.assert_array_equal(total.numpy(), np.full(4096, 3.0))
+        np.testing.assert_array_equal(total.numpy(), np.full(2048, 3.0))
 
     torch.multiprocessing.spawn(worker, nprocs=2)
 
@@ -133,7 +133,7 @@ def test_kernels_and_collectives_are_right_and_fast_paths_change_nothing(changes
     assert why in result.engine.stats.launches.as_json()["given_up"]  # type: ignore[operator]  # a part of a JSON document
     use = result.launches[0].hbm
     assert list(use) == [f"sip{result.launches[0].pes[0].sip}.hbm_ctrl.s{n}" for n in range(3)]
-    assert sum(each.read_bytes for each in use.values()) == 48 * 1024 * 4
+    assert sum(each.read_bytes for each in use.values()) == 24 * 512 * 4
 
 
 def test_a_product_streams_its_operands_from_all_stacks() -> None:

@@ -218,7 +218,7 @@ COMERS = [
 def test_somebody_comes(number: int) -> None:
     comes = COMERS[number]
     copied: list[int] = []
-    for after_ns in instants()[number :: len(COMERS)]:
+    for after_ns in instants()[number :: len(COMERS)][number % 2 :: 2]:
 
         def program(run: Run, after_ns: float = after_ns) -> None:
             run.happens(after_ns, lambda: comes(run))
@@ -306,7 +306,7 @@ def test_a_collective_of_another_group_comes() -> None:
 # ---- by chance
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))  # `make fuzz-exact` has more
 def test_random_collectives(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.choice([2, 2, 4])
