@@ -36,7 +36,8 @@ ON_SMALL = ["--device", "sip:0", *(word for key, value in {"system.sips.count": 
 SLOW_FOR = ("distance", "imbalance", "chain", "overlap", "small_transfers", "memory", "link", "launch", "compute")
 ADVISED = (
     "flash-attention --param pes=1", "flash-attention --param pes=0", "softmax", "layernorm", "gelu-mlp",
-    "matmul-composite --param variant=ref", "qkv-gemm", "gemm-single-pe", "tp-mlp", "ccl-allreduce",
+    "matmul-composite --param variant=ref", "qkv-gemm", "gemm-single-pe",
+    "tp-mlp --param tokens=16 --param ffn=512", "ccl-allreduce",
 )  # fmt: skip
 MODE = "cube.memory_map.hbm_mapping_mode"
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}

@@ -7,35 +7,62 @@ A change in any of them is one that users can see: it needs a reason in `figures
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import kernbench
 from kernbench.benches.registry import list_all
-from kernbench.probes.probe import run_probe
+from kernbench.probes.probe import ProbeReport, run_probe
 from kernbench.topology import load_topology
 
 pytestmark = pytest.mark.needs("shipped", reason="figures of the shipped machine")
 
 FEWER_CUBES = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
-SMALLER = {"llm-layer": FEWER_CUBES, "llm-plan": FEWER_CUBES}  # of a whole machine they take half a minute
+SMALLER = {  # on a whole machine they take many seconds
+    "ccl-bench": FEWER_CUBES,
+    "llm-layer": FEWER_CUBES,
+    "llm-plan": FEWER_CUBES,
+    "tp-transformer-block": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1},
+}
 GOLDEN = json.loads((Path(__file__).parent / "figures.json").read_text())
 
 
+@pytest.fixture(autouse=True)
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They change no figure (tests/integration/test_record_ahead.py), and each test has one processor."""
+    monkeypatch.setenv("KERNBENCH_WORKERS", "0")
+
+
+@cache
+def probed() -> ProbeReport:
+    return run_probe(load_topology())
+
+
 def probe_figures() -> dict[str, float]:
-    report = run_probe(load_topology(), sweep=False)
-    return {case.name: case.total_ns for case in report.cases}
+    return {case.name: case.total_ns for case in probed().cases}
 
 
 def bench_figure(name: str) -> float:
     spec = next(spec for spec in list_all() if spec.name == name)
     device = "sip:0" if spec.devices == "each" else "whole"
-    return kernbench.run(spec.run, None, SMALLER.get(name), name=name, device=device).total_ns
+    return kernbench.run(spec.run, None, SMALLER.get(name), name=name, device=device, data=False).total_ns
 
 
 def test_probe_of_the_default_machine_is_as_it_was() -> None:
     assert probe_figures() == GOLDEN["probe"]["total_ns"]
+
+
+def test_the_probe_of_the_default_machine_has_every_category_and_passes() -> None:
+    assert probed().ok
+    assert len(probed().cases) == 44
+    assert len(probed().checks) == 15
+    times = probe_figures()
+    # Routers 2 x 2, 32768 / 256, one flit more, a burst of 8.
+    assert times["pe-local-hbm"] == times["pe-local-hbm-write"] == times["contention-sip-own-slice"] == 4 + 128 + 1 + 8
+    # 128 PEs through one link of 256 GB/s.
+    assert times["contention-sip-to-slice"] >= 128 * 128.0
 
 
 def test_every_bench_has_a_figure() -> None:

@@ -139,16 +139,3 @@ def test_every_check_holds_in_all_address_models_and_channel_mappings(model, mod
     report = run_probe(load_topology(None, changes), nbytes=2048, sweep=False)
     assert [(check.name, check.detail) for check in report.checks if not check.ok] == []
     assert len(report.checks) == 11  # without sweeps
-
-
-@pytest.mark.needs("n_to_one", reason="its arithmetic is of a slice behind one link")
-def test_the_default_machine_has_every_category_and_passes():
-    report = run_probe(load_topology())
-    assert report.ok
-    assert len(report.cases) == 44
-    assert len(report.checks) == 15
-    times = {result.name: result.total_ns for result in report.cases}
-    # Routers 2 x 2, 32768 / 256, one flit more, a burst of 8.
-    assert times["pe-local-hbm"] == times["pe-local-hbm-write"] == times["contention-sip-own-slice"] == 4 + 128 + 1 + 8
-    # 128 PEs through one link of 256 GB/s.
-    assert times["contention-sip-to-slice"] >= 128 * 128.0
