@@ -45,7 +45,7 @@ MACHINES = (
     Machine(1, 2, 1, 2, address_model="va"),
 )
 T = TypeVar("T")
-SHAPES = ((7,), (333,), (1,), (2500,), (8,), (2,), (3, 7), (40, 61), (7, 3), (2, 3, 4))
+SHAPES = ((7,), (333,), (1,), (1500,), (8,), (2,), (3, 7), (20, 31), (7, 3), (2, 3, 4))
 SPACES: tuple[Space, ...] = ("hbm", "tcm", "hbm", "sram")
 RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
     (),
@@ -192,7 +192,6 @@ def test_every_module_of_algorithms_that_moves_numbers_is_among_the_cases() -> N
 
 
 @pytest.mark.needs("addresses", reason="blocks of split tensors: a PE reaches the parts of others")
-@pytest.mark.parametrize("sips", [3, 4])
 @pytest.mark.parametrize(
     ("collective", "algorithm"),
     [
@@ -201,9 +200,9 @@ def test_every_module_of_algorithms_that_moves_numbers_is_among_the_cases() -> N
         for algorithm in ALGORITHMS[collective]
     ],
 )
-def test_a_mean_is_right_though_the_sum_is_more_than_the_type_holds(sips: int, collective: str, algorithm: str) -> None:
+def test_a_mean_is_right_though_the_sum_is_more_than_the_type_holds(collective: str, algorithm: str) -> None:
     """f16 holds 65504 at most, and 11 bits: a sum is rounded by up to 2**-11 of itself with every addend."""
-    case = Case(collective, algorithm, (40,), "f16", op="avg")
+    sips, case = 3, Case(collective, algorithm, (40,), "f16", op="avg")
     machine = Machine(sips, 2, 1, 1)
     blocks, per_cube = collective == "reduce_scatter_tensor", collective == "all_reduce_per_cube"
     shape = (sips * 40,) if blocks else (2, 40) if per_cube else (40,)

@@ -22,7 +22,6 @@ from kernbench.triton_emu.tl_context import TLContext
 
 TWO_PES = {"cube.pe_layout.corners": ["NW", "SE"], "cube.pe_layout.pe_per_corner": 1}  # of each cube
 FOUR_PES = {"cube.pe_layout.corners": ["NW", "NE", "SW", "SE"], "cube.pe_layout.pe_per_corner": 1}
-MODELS = ("tiny-gpt", "tiny-llama", "tiny-mixtral")
 PUBLIC = """
 mine:
   layers: 1
@@ -67,9 +66,18 @@ def names(result: BenchResult) -> list[str]:
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("phase", ["prefill", "decode"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "phase", "tp"),
+    [
+        ("tiny-gpt", "prefill", 1),
+        ("tiny-gpt", "decode", 2),
+        ("tiny-llama", "prefill", 2),
+        ("tiny-llama", "decode", 1),
+        ("tiny-mixtral", "prefill", 1),
+        ("tiny-mixtral", "prefill", 2),
+        ("tiny-mixtral", "decode", 2),
+    ],
+)
 def test_numbers_are_right_by_the_chosen_mapping(model: str, phase: str, tp: int) -> None:
     sizes = {"batch": 3} if phase == "decode" else {"tokens": 16}
     result = verified(tp, model=model, phase=phase, tp=tp, **sizes)
@@ -77,8 +85,10 @@ def test_numbers_are_right_by_the_chosen_mapping(model: str, phase: str, tp: int
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("way", ["columns", "tokens"])
+@pytest.mark.parametrize(
+    ("model", "way"),
+    [("tiny-gpt", "tokens"), ("tiny-llama", "columns"), ("tiny-mixtral", "columns"), ("tiny-mixtral", "tokens")],
+)
 def test_numbers_are_right_by_the_other_mappings(model: str, way: str) -> None:
     verified(2 if model == "tiny-llama" else 1, model=model, mapping=way, batch=3, tokens=21)
 
@@ -149,7 +159,7 @@ def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monke
     file = f"{tmp_path}/odd.yaml"
     with open(file, "w") as out:
         out.write(PUBLIC.replace("heads: 4", "heads: 6").replace("hidden: 64", "hidden: 72"))
-    result = verified(1, model=f"{file}:mine", mapping=way, tokens=333)
+    result = verified(1, model=f"{file}:mine", mapping=way, tokens=141)
     peaks = [launch.tcm_peak.tcm_peak_bytes for launch in result.launches if launch.tcm_peak is not None]
     assert 12 * 1024 < max(peaks) <= 16 * 1024
 

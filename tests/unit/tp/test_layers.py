@@ -52,8 +52,7 @@ def placed(torch: RuntimeContext, array: NDArray[np.generic]) -> Tensor:
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("m", [1, 5, 40])
+@pytest.mark.parametrize(("world", "m"), [(1, 5), (2, 40), (4, 1)])
 def test_column_parallel_linear_gives_each_rank_its_columns(world: int, m: int) -> None:
     x, w, b = numbers(1, m, 24), numbers(2, 24, 56, scale=0.2), numbers(3, 56)
     wanted = wide(x) @ wide(w) + wide(b)
@@ -68,7 +67,7 @@ def test_column_parallel_linear_gives_each_rank_its_columns(world: int, m: int) 
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", [1, 4])
 def test_gather_output_gives_every_rank_all_columns(world: int) -> None:
     x, w = numbers(1, 5, 24), numbers(2, 24, 40, scale=0.2)
 
@@ -81,8 +80,7 @@ def test_gather_output_gives_every_rank_all_columns(world: int) -> None:
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("input_is_parallel", [True, False])
+@pytest.mark.parametrize(("world", "input_is_parallel"), [(1, False), (2, True), (4, True), (4, False)])
 def test_row_parallel_linear_adds_the_bias_once(world: int, input_is_parallel: bool) -> None:
     x, w, b, r = numbers(1, 9, 32), numbers(2, 32, 20, scale=0.2), numbers(3, 20), numbers(4, 9, 20)
     wanted = wide(x) @ wide(w) + wide(b) + wide(r)
@@ -99,9 +97,10 @@ def test_row_parallel_linear_adds_the_bias_once(world: int, input_is_parallel: b
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("kind", ["gelu", "swiglu"])
+@pytest.mark.parametrize(
+    ("world", "sequence_parallel", "kind"),
+    [(1, True, "swiglu"), (2, False, "swiglu"), (2, True, "gelu"), (4, False, "gelu"), (4, True, "swiglu")],
+)
 def test_mlp_equals_the_unsharded_one(world: int, sequence_parallel: bool, kind: tp.blocks.MlpKind) -> None:
     x = numbers(1, 16, 32)
     w1, w2 = numbers(2, 32, 96 if kind == "swiglu" else 48, scale=0.2), numbers(3, 48, 32, scale=0.15)
@@ -162,8 +161,10 @@ def attention(x: Wide, w: Wide, heads: int, kv_heads: int, batch: int, causal: b
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(("kv_heads", "batch", "causal"), [(4, 1, True), (4, 2, False), (2, 2, True), (1, 1, True)])
+@pytest.mark.parametrize(
+    ("world", "kv_heads", "batch", "causal"),
+    [(1, 1, 2, False), (1, 4, 1, True), (2, 2, 2, True), (2, 4, 2, False), (4, 1, 1, True), (4, 2, 2, False)],
+)
 def test_attention_equals_all_heads_on_one_rank(world: int, kv_heads: int, batch: int, causal: bool) -> None:
     heads, d, tokens = 4, 8, 36
     x = numbers(1, tokens, 32)
@@ -203,9 +204,9 @@ def normal(x: Wide, gain: Wide, *, centred: bool) -> Wide:
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize(
+    ("world", "sequence_parallel", "norm"), [(1, True, "rmsnorm"), (2, False, "rmsnorm"), (2, True, "layernorm")]
+)
 def test_a_transformer_layer_equals_the_unsharded_one(
     world: int, sequence_parallel: bool, norm: tp.blocks.Norm
 ) -> None:
