@@ -76,15 +76,15 @@ def test_optuna_searches_machines_by_weighted_figures_and_continues_where_it_was
     over = ["--over", f"{HBM}=8,16,32,64", "--over", f"{MACS}=1024,2048,4096", "--workers", "1", "--out", "out"]
     search = [*over, "--search", "optuna", "--batch", "2", "--seed", "2", "--objective", "tokens_per_s"]
     args = ["sweep", "--scenario", str(mix), *SMALL, *search, "--no-plot", "--json"]
-    begun = json.loads(kernbench(capsys, *args, "--trials", "4"))
-    whole = json.loads(kernbench(capsys, *args, "--trials", "6"))
+    begun = json.loads(kernbench(capsys, *args, "--trials", "2"))
+    whole = json.loads(kernbench(capsys, *args, "--trials", "4"))
     machines = whole["scenario"]["weighted"]["rows"]
     assert len(whole["rows"]) == 2 * len(machines)
     assert whole["rows"][: len(begun["rows"])] == begun["rows"]
     assert whole["ran"] == len(whole["rows"]) - len(begun["rows"])
     best = max(machines, key=lambda row: row["tokens_per_s"])
     assert whole["scenario"]["weighted"]["best"][0] == best["point"]
-    assert json.loads(kernbench(capsys, *args, "--trials", "6"))["ran"] == 0
+    assert json.loads(kernbench(capsys, *args, "--trials", "4"))["ran"] == 0
 
 
 def test_damaged_results_are_refused_in_one_message(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -385,7 +385,7 @@ def test_algorithms_of_one_file_name_in_two_folders_are_two_modules(tray: Tray, 
 def test_no_algorithm_of_ours_has_a_race(collective: str) -> None:
     """Chunks of a few hundred bytes, so that all that can overlap does, on tensors that are split and replicated."""
     machine = Machine(3, 2, 1, 1)
-    placements = ("rows per PE", "replicated", "rows per cube")
+    placements = ("rows per PE", "replicated")
 
     def program(torch: RuntimeContext) -> None:
         for name in ALGORITHMS[collective]:

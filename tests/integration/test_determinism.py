@@ -32,7 +32,6 @@ BENCHES: dict[str, dict[str, object]] = {
     "gelu-mlp": {},
     "flash-attention": {},
 }
-HASH_SEEDS = ("0", "77")  # and that of this process
 
 
 @cache
@@ -60,23 +59,16 @@ def digest(result: BenchResult) -> str:
 
 
 @pytest.mark.parametrize("bench", BENCHES)
-def test_two_runs_in_one_process_are_the_same(bench: str) -> None:
-    log = first(bench).op_log
-    assert log is not None
-    assert len(log) > 50
-    assert digest(first(bench)) == digest(run(bench))
-
-
-@pytest.mark.parametrize("bench", BENCHES)
-def test_data_changes_no_time(bench: str) -> None:
+def test_runs_in_one_process_are_the_same_and_data_changes_no_time(bench: str) -> None:
     """Not even where an op log, a verification or a debugged op looks at it."""
     with_data, without = first(bench), run(bench, data=False)
     assert with_data.total_ns > 0
+    assert with_data.op_log is not None
+    assert len(with_data.op_log) > 50
     assert digest(with_data) == digest(without)
     verified = run(bench, verify_data=True, debug_ops=True)
     assert verified.ok
     assert verified.op_log is not None
-    assert with_data.op_log is not None
     assert list(verified.op_log.items()) == list(with_data.op_log.items())
 
 
@@ -126,13 +118,5 @@ def test_hash_seeds_change_no_log() -> None:
         "spec.loader.exec_module(these)\n"
         "print([these.digest(these.run(bench)) for bench in these.BENCHES])\n"
     )
-    outputs = [under_hash_seed(seed, "-c", program, __file__) for seed in HASH_SEEDS]
-    assert outputs == [f"{[digest(first(bench)) for bench in BENCHES]}\n"] * len(HASH_SEEDS)
-
-
-def test_hash_seeds_change_no_output_of_the_command() -> None:
-    settings = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-    command = ("-m", "kernbench", "run", "--bench", "flash-attention", "--verify-data", "--json", *settings)
-    outputs = [under_hash_seed(seed, *command) for seed in HASH_SEEDS]
-    assert json.loads(outputs[0])["ok"]
-    assert outputs[0] == outputs[1]
+    output = under_hash_seed("77", "-c", program, __file__)
+    assert output == f"{[digest(first(bench)) for bench in BENCHES]}\n"  # by the hash seed of this process

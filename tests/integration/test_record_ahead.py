@@ -72,11 +72,19 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-def test_results_are_the_same_with_workers(alone: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "3")
+def test_results_are_the_same_with_workers_and_folders_of_killed_processes_are_removed(
+    alone: str, tmp_path: Path
+) -> None:
+    for name in ("left", "alive"):
+        (tmp_path / f"kernbench-{name}").mkdir()
+        (tmp_path / f"kernbench-{name}" / "lock").touch()
+    with (tmp_path / "kernbench-alive" / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a process that lives does
+        done = run(tmp_path, "3")
     assert done.stdout == alone
     assert json.loads(done.stderr)["taken"] > 0
-    assert not list(tmp_path.iterdir())
+    assert json.loads(done.stderr)["workers"] == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["kernbench-alive"]
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
@@ -285,19 +293,6 @@ record_ahead.RecordAhead.is_recorder_of = noted
         time.sleep(0.05)
     assert not any(_runs(pid) for pid in pids)
     assert not list(tmp_path.glob("kernbench-*"))
-
-
-@pytest.mark.needs("addresses", reason="a layer of parallel layers")
-def test_folders_of_processes_that_were_killed_with_their_workers_are_removed(alone: str, tmp_path: Path) -> None:
-    for name in ("left", "alive"):
-        (tmp_path / f"kernbench-{name}").mkdir()
-        (tmp_path / f"kernbench-{name}" / "lock").touch()
-    with (tmp_path / "kernbench-alive" / "lock").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # as a process that lives does
-        done = run(tmp_path, "1")
-    assert done.stdout == alone
-    assert json.loads(done.stderr)["workers"] == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["kernbench-alive"]
 
 
 def _runs(pid: int) -> bool:
