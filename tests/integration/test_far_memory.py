@@ -127,8 +127,17 @@ def program(torch: Any) -> None:
     torch.multiprocessing.spawn(worker, nprocs=2)
 
 
-@pytest.mark.parametrize("place", ["sip", "switch", "tray"])
-@pytest.mark.parametrize("more", [{}, {"system.address_model": "pa"}, {"fabric.buffers": {"slots": 16}}], ids=str)
+@pytest.mark.parametrize(
+    ("place", "more"),
+    [
+        ("sip", {}),
+        ("switch", {}),
+        ("tray", {"system.address_model": "pa"}),
+        ("sip", {"fabric.buffers": {"slots": 16}}),
+        ("tray", {"fabric.buffers": {"slots": 16}}),
+    ],
+    ids=str,
+)
 def test_kernels_are_right_and_the_fast_paths_change_nothing(place: str, more: dict[str, Any]) -> None:
     changes = machine(place, channels=64, switch_penalty_ns=4.0) | more
     result = kernbench.run(program, overrides=changes, device="whole", check_fast=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 from weakref import ref
 
@@ -18,6 +19,14 @@ from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.memo import launch_recorder
+
+
+@pytest.fixture(autouse=True)
+def collections_look_through_what_the_test_makes() -> Iterator[None]:
+    """And not through what all tests before it have left."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @repeatable
