@@ -50,8 +50,9 @@ UNABLE = {  # by address model
 NAMES = [spec.name for spec in list_all() if not spec.is_evaluation]
 SMALLER: dict[tuple[str, str], dict[str, object]] = {
     ("tp-transformer-block", "logical"): {"seq": 8, "hidden": 128, "ffn": 128, "heads": 4},
-    ("llm-layer", "logical"): {"tokens": 16},
+    ("llm-layer", "logical"): {"tokens": 8},
     ("llm-plan", "wide"): {"context": 4},
+    ("pe2pe", "wide"): {"max_bytes": 4096},
 }
 VARIED = [
     ("gemm-single-pe", {"m": 33, "k": 65, "n": 31}),

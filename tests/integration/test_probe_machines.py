@@ -22,7 +22,6 @@ MACHINES = {
         "cube.pe_layout.corners": ["NW"],
         "cube.pe_layout.pe_per_corner": 1,
     },
-    "one SIP": {"system.sips.count": 1, "sip.cube_mesh.h": 2},
     "two cubes": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1},
     "3 x 2 cubes": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 2},
     "a column of six": {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 6},
@@ -40,10 +39,12 @@ MACHINES = {
     "chiplet in the south": {
         "system.sips.count": 1,
         "sip.cube_mesh.w": 3,
+        "sip.cube_mesh.h": 2,
         "sip.io_chiplets": [{"id": "io0", "side": "S"}],
     },
     "chiplet in the east": {
         "system.sips.count": 1,
+        "sip.cube_mesh.w": 2,
         "sip.cube_mesh.h": 2,
         "sip.io_chiplets": [{"id": "io0", "side": "E"}],
     },
@@ -116,7 +117,7 @@ REQUIRED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "nbytes"), list(zip(MACHINES, cycle([16384, 1000]), strict=False)))
+@pytest.mark.parametrize(("name", "nbytes"), list(zip(MACHINES, cycle([16384, 1000, 4096]), strict=False)))
 def test_every_check_holds(name, nbytes):
     report = run_probe(load_topology(None, MACHINES[name]), nbytes=nbytes, sweep=nbytes == 1000)
     assert [(check.name, check.detail) for check in report.checks if not check.ok] == []
