@@ -168,8 +168,10 @@ def everything(x: Any, y: Any, seed: int, tl: Any) -> None:
 
 
 @pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
-@pytest.mark.parametrize("log", [True, False], ids=["with a log", "without"])
-@pytest.mark.parametrize("kernel", [products, uneven, masked, neighbours])
+@pytest.mark.parametrize(
+    ("kernel", "log"),
+    [(products, True), (uneven, True), (masked, True), (neighbours, True), (uneven, False), (neighbours, False)],
+)
 def test_kernels_that_keep_to_their_cube(kernel: Any, log: bool) -> None:
     """On other SIPs, on other tensors, in place, and on what an earlier launch has left."""
 
@@ -214,16 +216,15 @@ def test_kernels_elsewhere_in_their_parts(apart: int, cubes_apart: int) -> None:
     assert same(program) >= 4 * CUBES - 2
 
 
-@pytest.mark.parametrize("changes", [{}, {"system.address_model": "pa"}], ids=["va", "pa"])
-@pytest.mark.parametrize("seed", range(6))
-def test_random_kernels_one_after_the_other(changes: dict[str, object], seed: int) -> None:
+@pytest.mark.parametrize(("seed", "model"), [(0, "va"), (1, "va"), (2, "va"), (3, "pa"), (4, "pa")])
+def test_random_kernels_one_after_the_other(seed: int, model: str) -> None:
     def program(run: ContentsRun) -> None:
         x, y, z = run.tensors(count=3, shape=(64, 256))
         for number in (1, 2, 1, 2):
             x, y, z = y, z, x
             run.launch(everything, x, y, 10 * seed + number)
 
-    assert same(program, machine(**changes)) == 4 * CUBES
+    assert same(program, machine(**{"system.address_model": model})) == 4 * CUBES
 
 
 @pytest.mark.parametrize("kernel", [swap, pass_round, talk_last])
@@ -402,12 +403,12 @@ def somebody_comes(comes: Callable[[Any], object], after_ns: float) -> Program:
 @pytest.mark.parametrize("number", range(len(COMERS)), ids=[comes.__name__ for comes in COMERS])
 def test_somebody_comes(number: int) -> None:
     times = instants()
-    for at in (*times[number % 5 :: 11], times[0], times[-1]):
+    for at in (*times[number % 5 :: 11], times[-(number % 2)]):  # the first or the last, too
         assert same(somebody_comes(COMERS[number], at)) >= CUBES
 
 
 def test_somebody_looks_at_memory_without_a_log() -> None:
-    for at in instants()[::5]:
+    for at in instants()[::9]:
         for comes in (look_at_memory, preset, write_of_numbers):
             assert same(somebody_comes(comes, at), log=False) >= CUBES
 
