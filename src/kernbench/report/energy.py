@@ -15,6 +15,7 @@ instruction control and clock trees are not counted (`kernbench fidelity`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import fsum
 
@@ -164,15 +165,8 @@ def _block_of(key: str) -> str:
 
 def static_w_of(graph: TopologyGraph, sip: int | None = None) -> float:
     """Static power of the whole machine, or of the blocks of one SIP."""
-    counts = block_counts(graph, sip)
-    return fsum(watts * counts.get(kind, 0) for kind, watts in sorted(graph.spec.energy.static_w.items()))
-
-
-def block_counts(graph: TopologyGraph, sip: int | None = None) -> Mapping[str, int]:
-    """How many blocks of each kind a machine has, or one SIP of it."""
-    counts: dict[str, int] = {}
-    for node in graph.nodes.values():
-        if sip is not None and not node.id.startswith(f"sip{sip}."):
-            continue
-        counts[node.kind] = counts.get(node.kind, 0) + 1
-    return counts
+    static_w, counts = graph.spec.energy.static_w, dict[str, int]()
+    if static_w:
+        prefix = "" if sip is None else f"sip{sip}."
+        counts = Counter(node.kind for node in graph.nodes.values() if node.id.startswith(prefix))
+    return fsum(watts * counts.get(kind, 0) for kind, watts in sorted(static_w.items()))

@@ -19,6 +19,7 @@ traffic of other launches on the same links.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
@@ -209,17 +210,17 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
 
 def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
     """The link on which the launch's messages take longest; of equals, the first on the path."""
-    carried: dict[tuple[str, str], int] = {}
+    carried: defaultdict[tuple[str, str], int] = defaultdict(int)
     for path, nbytes in launch.messages.items():
         for link in pairwise(path):
-            carried[link] = carried.get(link, 0) + nbytes
-    loads = []
+            carried[link] += nbytes
+    longest: LinkLoad | None = None
     for (src, dst), nbytes in carried.items():
         edge = graph.edge(src, dst)
         gbs = graph.payload_gbs(edge)
-        if gbs is not None:
-            loads.append(LinkLoad(link_family(edge.kind), src, dst, nbytes, nbytes / gbs))
-    return max(loads, key=lambda load: load.ns, default=None)
+        if gbs is not None and (longest is None or nbytes / gbs > longest.ns):
+            longest = LinkLoad(link_family(edge.kind), src, dst, nbytes, nbytes / gbs)
+    return longest
 
 
 def _compute_ns(launch: Launch, spec: MachineSpec) -> float:
