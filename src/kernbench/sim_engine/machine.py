@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, TypeVar
 
 from kernbench.common.blocked import BlockedKernel
@@ -29,7 +29,6 @@ from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.done_tally import DoneCounts
 from kernbench.sim_engine.fabric.fabric import MANY_EVENTS
-from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.fast_paths import ALL, FastPaths
 from kernbench.sim_engine.host_ahead import HostAhead
 from kernbench.sim_engine.interleaving import Interleaving, interleaving
@@ -44,7 +43,7 @@ from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
 from kernbench.sim_engine.purposes import purpose_of
 from kernbench.sim_engine.simulation_stats import OFF, SimulationStats
-from kernbench.sim_engine.wiring import network_of, wiring_of
+from kernbench.sim_engine.wiring import PacketLegs, network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
 from kernbench.topology.graph import TopologyGraph
 from kernbench.triton_emu.registry import Kernel
@@ -191,10 +190,7 @@ class Machine(MachineMemories):
     def send(self, packet: Packet) -> None:
         """Send a packet to the next block on its path that accepts packets, and deliver it there."""
         path, place = packet.path, packet.place
-        leg = self._legs.get((path, place))
-        if leg is None:
-            leg = self._legs[path, place] = self._leg(path, place)
-        stop, route = leg
+        stop, route = self._legs_of(path)[place]
         is_whole_path = stop - place == len(path) - 1
         # An address matters where there are channels: at the end of a write, at the start of a read's reply.
         read_from = write_to = None
@@ -218,13 +214,19 @@ class Machine(MachineMemories):
             trace=trace, tag=packet, slot=slot, granules=packet.granules, is_control=is_control,
         )  # fmt: skip
 
-    def _leg(self, path: tuple[str, ...], place: int) -> tuple[int, Route]:
-        """Up to which block on a path a packet travels from `place`, and how."""
-        stops = self._wiring.stops
-        stop = place + 1
-        while stop < len(path) - 1 and path[stop] not in stops:
-            stop += 1
-        return stop, self.fabric.network.route(path[place : stop + 1])
+    def _legs_of(self, path: tuple[str, ...]) -> PacketLegs:
+        """From each block on a path that accepts packets: up to which one they travel, and how."""
+        legs = self._legs.get(path)
+        if legs is None:
+            stops, end = self._wiring.stops, len(path) - 1
+            places = [0, *(place for place in range(1, end) if path[place] in stops), end]
+            route = self.fabric.network.route
+            legs = self._legs[path] = {at: (stop, route(path[at : stop + 1])) for at, stop in pairwise(places)}
+        return legs
+
+    def forwarded_ns(self, path: tuple[str, ...]) -> float:
+        """How long a control message takes along a path on which blocks forward it at once."""
+        return sum(route.control_ns for _, route in self._legs_of(path).values())
 
     def _arrived(self, transfer: Transfer) -> None:
         packet = transfer.tag
@@ -239,7 +241,7 @@ class Machine(MachineMemories):
         if at_end and packet.on_arrival is not None:
             packet.on_arrival()
         if packet.nbytes and at_end and packet.address is not None:
-            if packet.node in self._wiring.counted and self._legs[packet.path, 0][0] < len(packet.path) - 1:
+            if packet.node in self._wiring.counted and len(self._legs_of(packet.path)) > 1:
                 self._traffic.count_leg(packet)
             if packet.on_arrival is None:
                 self.listeners.notify(packet.node, packet.address, packet.nbytes, packet.payload)

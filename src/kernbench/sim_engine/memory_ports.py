@@ -37,6 +37,9 @@ class PortOwner(Context, Protocol):
     def sequence_of(self, node: str) -> Iterator[int]:
         """Places in the order of injections, for one who asks for transfers."""
 
+    def forwarded_ns(self, path: tuple[str, ...]) -> float:
+        """How long a control message takes along a path on which blocks forward it at once."""
+
 
 def make_port(
     machine: PortOwner, wiring: Wiring, path: tuple[str, ...], interleaving: Interleaving | None
@@ -274,7 +277,7 @@ class PacketPort:
         arrived = partial(self._machine.listeners.notify, self.path[-1], address, nbytes)
         if self._forwards_control:
             if self._control_ns is None:
-                self._control_ns = self._machine.fabric.network.control_ns(self.path)
+                self._control_ns = self._machine.forwarded_ns(self.path)
             _arrive(self._machine, at_ns + self._control_ns, arrived, payload, then)
             return
         is_packet = self._machine.graph.spec.fabric.control_bytes > 0

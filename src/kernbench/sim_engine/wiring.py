@@ -28,7 +28,7 @@ CONNECTION_KINDS = frozenset({"ucie_conn", "io_ucie_conn"})
 PORT_KINDS = frozenset({"ucie", "io_ucie"})
 SERIES_KINDS = CONNECTION_KINDS | PORT_KINDS | {"channel_router", "sip_port"}
 
-LegTable = dict[tuple[tuple[str, ...], int], tuple[int, Route]]  # by path and place: up to which stop, and how
+PacketLegs = dict[int, tuple[int, Route]]  # of a path, by place: up to which stop, and how
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class Wiring:
     eager: tuple[str, ...]  # nodes whose block is created before time 0
     ranks: dict[str, int]  # of nodes that inject transfers, from 1 up
     network: Network | None = None
-    legs: LegTable = field(default_factory=dict)  # of packets on that network
+    legs: dict[tuple[str, ...], PacketLegs] = field(default_factory=dict)  # of packets on that network, by path
     command_endpoints: dict[tuple[int, Targets], str] = field(default_factory=dict)  # by SIP and target cubes
 
 
