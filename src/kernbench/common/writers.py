@@ -120,12 +120,14 @@ class MachineWriters(Writers):
         self._window(window).note_all(segments, op)
 
     def of(self, address: int, nbytes: int) -> tuple[int, ...]:
-        if nbytes and self.access_observers:
+        if nbytes == 0:
+            return ()
+        if self.access_observers:
             self.access_observers.notify(address)
-        windows = self._windows
+        windows, window = self._windows, address >> WINDOW_BITS
+        if address + nbytes - 1 >> WINDOW_BITS == window:
+            return windows[window].of(address, nbytes) if window in windows else ()
         found = [windows[at].of(start, size) for at, start, size in _by_window(address, nbytes) if at in windows]
-        if len(found) == 1:
-            return found[0]
         return tuple(sorted({op for ops in found for op in ops}))
 
     def _window(self, number: int) -> Writers:

@@ -6,7 +6,7 @@ plans that reach beyond the present are turned into flits before a read (`Fabric
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
@@ -102,14 +102,9 @@ class Counters:
         has touched `parts` of the network, or with all.
         """
         self.before_reading()
-        busy_ns: dict[int, float] = {}
-        for last_flit, flits, transfers in self._tally.since(before, parts):
-            route = last_flit.route
-            for link, crossing, last_crossing in zip(route.links, route.crossings, last_flit.crossings, strict=True):
-                spent = flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
-                busy_ns[link] = busy_ns.get(link, 0.0) + spent
+        links, busy_ns = _busy_links(self._tally.since(before, parts))
         names, ends = self.network.names, self.network.link_ends
-        return {(names[ends[link][0]], names[ends[link][1]]): busy_ns[link] for link in sorted(busy_ns)}
+        return {(names[ends[link][0]], names[ends[link][1]]): ns for link, ns in zip(links, busy_ns, strict=True)}
 
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
         """Every link that has carried bytes, in order of index."""
@@ -215,6 +210,25 @@ class Counters:
     def _counters_of(self, link: int, nbytes: int, busy_ns: float) -> LinkCounters:
         wait, bw_gbs = self._links.worst[link], self.network.bw_gbs[link] or 0.0
         return LinkCounters(nbytes, busy_ns, round(wait * bw_gbs), wait, self._links.worst_at[link])
+
+
+def _busy_links(done: Iterable[Done]) -> tuple[list[int], list[float]]:
+    """The links that transfers went over, in order of index, and how long each was busy with them."""
+    import numpy as np  # the fabric itself does without
+
+    links, whole_ns, last_ns = list[int](), list[float](), list[float]()
+    hops, flits, transfers = list[int](), list[int](), list[int]()
+    for last_flit, whole, last in done:
+        links += last_flit.route.links
+        own_whole_ns, own_last_ns = last_flit.occupancy
+        whole_ns += own_whole_ns
+        last_ns += own_last_ns
+        hops.append(last_flit.route.hops)
+        flits.append(whole)
+        transfers.append(last)
+    spent_ns = np.repeat(flits, hops) * np.array(whole_ns) + np.repeat(transfers, hops) * np.array(last_ns)
+    used, place = np.unique(np.array(links, np.int64), return_inverse=True)
+    return used.tolist(), np.bincount(place, spent_ns, len(used)).tolist()
 
 
 def _nothing() -> None:

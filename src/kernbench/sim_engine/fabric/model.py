@@ -111,8 +111,8 @@ class Network:
 
     def part_of(self, route: Route) -> Hashable:
         """The part of the network that a route stays in; BETWEEN for one that does not."""
-        first = self.part[route.nodes[0]]
-        return first if all(self.part[node] == first for node in route.nodes) else BETWEEN
+        parts = set(map(self.part.__getitem__, route.nodes))
+        return parts.pop() if len(parts) == 1 else BETWEEN
 
     def add_link(self, src: Hashable, dst: Hashable, bw_gbs: float | None, propagation_ns: float = 0.0) -> int:
         """One direction of a link. Without bandwidth it carries control messages only."""
@@ -324,10 +324,6 @@ class Network:
             for a, b in pairwise(path):
                 self.link_index(a, b)  # says what there is not
             raise
-
-    def control_ns(self, path: Sequence[Hashable]) -> float:
-        """How long a control message takes along a path; for paths of which no route is kept."""
-        return sum(self.tail_ns[link] for link in self.along(path)[1])
 
     def route(self, path: Sequence[Hashable]) -> Route:
         """The path's links and times; found once, then looked up."""

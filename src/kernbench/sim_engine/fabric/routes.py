@@ -6,7 +6,7 @@ ready behind it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from kernbench.common.errors import FabricError
@@ -59,7 +59,7 @@ class LastFlit:
     identity: what is done is tallied by it.
     """
 
-    __slots__ = ("crossings", "kind_bytes", "nbytes", "route", "spare", "templates")
+    __slots__ = ("_occupancy", "crossings", "kind_bytes", "nbytes", "route", "spare", "templates")
 
     def __init__(self, route: Route, nbytes: int, kind_bytes: int, spare: int, crossings: tuple[Crossing, ...]) -> None:
         self.route = route
@@ -69,6 +69,21 @@ class LastFlit:
         self.crossings = crossings
         # Kept here for trains, by flits, whether it is a read and, with finite buffers, whether it is a write.
         self.templates: dict[tuple[int, ...], object] = {}
+        self._occupancy: tuple[list[float], list[float]] | None = None
+
+    @property
+    def occupancy(self) -> tuple[list[float], list[float]]:
+        """How long each link is occupied: by a whole flit, and by the last one. Asked again for every launch."""
+        if self._occupancy is None:
+            whole_ns = [crossing.occupy_ns for crossing in self.route.crossings]
+            self._occupancy = whole_ns, [crossing.occupy_ns for crossing in self.crossings]
+        return self._occupancy
+
+    def counterpart(self, route: Route) -> LastFlit:
+        """The same on a route of equal links, which takes as long."""
+        found = LastFlit(route, self.nbytes, self.kind_bytes, self.spare, self.crossings)
+        found._occupancy = self.occupancy
+        return found
 
 
 class Route:
@@ -165,14 +180,32 @@ class WholeNetwork(Links, Protocol):
 class _Counterpart(Route):
     """A route, with nodes and links of its own."""
 
-    __slots__ = ()
+    __slots__ = ("_names",)
 
     def __init__(
-        self, here: Route, path: tuple[str, ...], nodes: tuple[int, ...], links: tuple[int, ...], origin: int
+        self, here: Route, names: list[Hashable], nodes: tuple[int, ...], links: tuple[int, ...], origin: int
     ) -> None:
-        for name in Route.__slots__:
-            setattr(self, name, getattr(here, name))
-        self.path, self.nodes, self.links, self.origin, self._last_flits = path, nodes, links, origin, {}
+        self._names = names
+        self.nodes, self.links, self.origin, self._last_flits = nodes, links, origin, {}
+        self.hops, self.loops, self.heads, self.crossings = here.hops, here.loops, here.heads, here.crossings
+        self.has_delay_rule, self.has_framing = here.has_delay_rule, here.has_framing
+        self.control_ns, self.control_only_link = here.control_ns, here.control_only_link
+
+    @property
+    def path(self) -> tuple[Hashable, ...]:  # type: ignore[override]  # seldom asked for, and thousands are made
+        return tuple([self._names[node] for node in self.nodes])
+
+
+class _There(dict[int, int]):
+    """From indices in the first part to those in the other one, found as they are asked for."""
+
+    def __init__(self, find: Callable[[int], int]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, here: int) -> int:
+        self[here] = there = self._find(here)
+        return there
 
 
 class Counterparts:
@@ -187,45 +220,37 @@ class Counterparts:
 
     def __init__(self, network: WholeNetwork, here: str, there: str) -> None:
         self._network, self._cut, self._there = network, len(here), there
-        self._nodes: dict[int, int] = {}
-        self._links: dict[int, int] = {}
+        self._nodes = _There(self._node)
+        self._links = _There(self._link)
         self._routes: dict[Route, Route] = {}
 
-    def last_flit(self, path: Sequence[Hashable], kind_bytes: int, spare: int) -> LastFlit:
-        """What `Route.last_flit` answers for a path of the first part, there."""
-        here = self._network.route(path)
+    def last_flit(self, last: LastFlit) -> LastFlit:
+        """What `Route.last_flit` answers there, where it answers `last` in the first part."""
+        here = last.route
         there = self._routes.get(here)
         if there is None:
             there = self._routes[here] = self._route(here)
         if there is here:
-            return here.last_flit(self._network, kind_bytes, spare)
-        found = there._last_flits.get((kind_bytes, spare))
+            return last
+        kind = last.kind_bytes, last.spare
+        found = there._last_flits.get(kind)
         if found is None:
-            last = here.last_flit(self._network, kind_bytes, spare)
-            there.crossings = here.crossings
-            found = LastFlit(there, last.nbytes, kind_bytes, spare, last.crossings)
-            there._last_flits[kind_bytes, spare] = found
+            found = there._last_flits[kind] = last.counterpart(there)
         return found
 
     def _route(self, here: Route) -> Route:
-        path = tuple([self._name_of(node) for node in here.path])
-        if path == here.path:
+        nodes = tuple(map(self._nodes.__getitem__, here.nodes))
+        if nodes == here.nodes:
             return here
-        nodes, links = tuple(map(self._node, here.nodes)), tuple(map(self._link, here.links))
-        return _Counterpart(here, path, nodes, links, self._node(here.origin))
+        links = tuple(map(self._links.__getitem__, here.links))
+        return _Counterpart(here, self._network.names, nodes, links, self._nodes[here.origin])
 
     def _node(self, node: int) -> int:
-        found = self._nodes.get(node)
-        if found is None:
-            found = self._nodes[node] = self._network.node_index(self._name_of(self._network.names[node]))
-        return found
+        return self._network.node_index(self._name_of(node))
 
     def _link(self, link: int) -> int:
-        found = self._links.get(link)
-        if found is None:
-            src, dst = (self._name_of(self._network.names[end]) for end in self._network.link_ends[link])
-            found = self._links[link] = self._network.link_index(src, dst)
-        return found
+        src, dst = self._network.link_ends[link]
+        return self._network.link_index(self._name_of(src), self._name_of(dst))
 
-    def _name_of(self, node: Hashable) -> str:
-        return self._there + str(node)[self._cut :]
+    def _name_of(self, node: int) -> str:
+        return self._there + str(self._network.names[node])[self._cut :]

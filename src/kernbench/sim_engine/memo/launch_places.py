@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from kernbench.common.address_layout import RECORD_LAYOUT, AddressLayout
@@ -76,10 +77,11 @@ class LaunchPlaces:
 
     def part_at(self, pa: int) -> TensorPart | None:
         """The part that a physical address is in; None for one that is not in the region."""
-        at = bisect_right(self._by_pa, pa, key=_pa) - 1
-        if at < 0 or pa >= self._by_pa[at].pa + self._by_pa[at].nbytes:
+        at = bisect_right(self._pas, pa) - 1
+        if at < 0:
             return None
-        return self._by_pa[at]
+        part = self._by_pa[at]
+        return part if pa < part.pa + part.end - part.start else None
 
     def part_of(self, key: PartKey) -> TensorPart:
         return self._by_key[key]
@@ -101,11 +103,11 @@ class LaunchPlaces:
 
     @cached_property
     def _by_pa(self) -> list[TensorPart]:
-        return sorted(self.parts, key=_pa)
+        return sorted(self.parts, key=attrgetter("pa"))
 
-
-def _pa(part: TensorPart) -> int:
-    return part.pa
+    @cached_property
+    def _pas(self) -> list[int]:
+        return [part.pa for part in self._by_pa]
 
 
 def _part(tensor: TensorArg, shard: TensorShard, at: int, number: int) -> TensorPart:

@@ -79,6 +79,7 @@ class LaunchRecording:
     late: list[LateCredit]
     contents: ValueProgram | None = None  # what kernels did with them, where the run keeps some
     placed: dict[AnyRegion, Traffic] = field(default_factory=dict)  # by region where it was taken
+    moved_here: list[Done] | None = None  # as the network has it where it was found
 
     @property
     def nbytes(self) -> int:
@@ -96,10 +97,7 @@ class LaunchRecording:
         if found is None:
             last_flit = network.counterparts(self.region.name, shift.region.name).last_flit
             found = self.placed[shift.region] = Traffic(
-                [
-                    Done(last_flit(path, kind_bytes, spare), flits, transfers)
-                    for path, kind_bytes, spare, flits, transfers in self.moved
-                ],
+                [Done(last_flit(here), flits, transfers) for here, flits, transfers in self._moved_here(network)],
                 [
                     (network.link_index(shift.name(src), shift.name(dst)), wait, at)
                     for (src, dst), wait, at in self.waits
@@ -107,6 +105,15 @@ class LaunchRecording:
                 [(network.node_index(shift.name(node)), rows, directions) for node, rows, directions in self.channels],
             )
         return found
+
+    def _moved_here(self, network: Network) -> list[Done]:
+        """What it moves in its own region."""
+        if self.moved_here is None:
+            self.moved_here = [
+                Done(network.route(path).last_flit(network, kind_bytes, spare), flits, transfers)
+                for path, kind_bytes, spare, flits, transfers in self.moved
+            ]
+        return self.moved_here
 
     def can_be_at(self, offsets: Sequence[Offsets]) -> bool:
         """Whether kernels that are elsewhere in their parts, by so much each, replay the recording: each is within its

@@ -14,6 +14,7 @@ from kernbench.common.errors import AllocationError
 from kernbench.common.ids import PeId
 from kernbench.common.message_traffic import MessageTraffic
 from kernbench.common.messages import KernelLaunchMsg, PeResult
+from kernbench.common.writers import Writers
 from kernbench.components.builtin.launch_job import LaunchJob
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
@@ -188,8 +189,7 @@ class ReplayedLaunch:
         memory = recording.memory
         assert memory is not None
         replayed = [
-            tuple(sorted({op for pa, nbytes in ranges for op in writers.of(shift.pa(pe, pa), nbytes)}))
-            for pe, ranges in memory.asked
+            _written_by(writers, [(shift.pa(pe, pa), nbytes) for pa, nbytes in ranges]) for pe, ranges in memory.asked
         ]
         later_ns = self._begin_ns - recording.began_ns
         first = log.record_copy(
@@ -219,6 +219,13 @@ class ReplayedLaunch:
     def _start_late(self) -> None:
         for cpu, job in self._jobs:
             cpu.start_job(job)
+
+
+def _written_by(writers: Writers, ranges: list[tuple[int, int]]) -> tuple[int, ...]:
+    """The ops that wrote some bytes, each once, in order of id."""
+    if len(ranges) == 1:
+        return writers.of(*ranges[0])
+    return tuple(sorted({op for pa, nbytes in ranges for op in writers.of(pa, nbytes)}))
 
 
 def _moved_use(use: CompositeUse, shift: Shift) -> CompositeUse:

@@ -35,7 +35,9 @@ def counted(kinds: list[tuple[LastFlit, int, int]], network: Network) -> tuple[d
 @pytest.mark.parametrize("last_bytes", [256, 100])
 def test_what_is_counted_there_is_what_a_route_of_its_own_would_count(last_bytes: int) -> None:
     network = two_parts()
-    there = network.counterparts("a", "b").last_flit(("a.0", "a.1", "a.2"), last_bytes, 0)
+    there = network.counterparts("a", "b").last_flit(
+        network.route(("a.0", "a.1", "a.2")).last_flit(network, last_bytes)
+    )
     own = network.route(("b.0", "b.1", "b.2")).last_flit(network, last_bytes)
     assert counted([(there, 3, 1)], network) == counted([(own, 3, 1)], network)
     links, in_b, in_a = counted([(there, 3, 1)], network)
@@ -47,12 +49,14 @@ def test_what_is_counted_there_is_what_a_route_of_its_own_would_count(last_bytes
 def test_each_kind_is_made_once() -> None:
     network = two_parts()
     parts = network.counterparts("a", "b")
-    path = ("a.0", "a.1")
-    assert parts.last_flit(path, 256, 0) is network.counterparts("a", "b").last_flit(path, 256, 0)
-    assert parts.last_flit(path, 256, 0) is not parts.last_flit(path, 64, 0)
+    route = network.route(("a.0", "a.1"))
+    whole, part = route.last_flit(network, 256), route.last_flit(network, 64)
+    assert parts.last_flit(whole) is network.counterparts("a", "b").last_flit(whole)
+    assert parts.last_flit(whole) is not parts.last_flit(part)
+    assert parts.last_flit(whole).route.path == ("b.0", "b.1")
 
 
 def test_a_part_is_its_own_counterpart() -> None:
     network = two_parts()
-    path = ("a.0", "a.1")
-    assert network.counterparts("a", "a").last_flit(path, 64, 0) is network.route(path).last_flit(network, 64)
+    last_flit = network.route(("a.0", "a.1")).last_flit(network, 64)
+    assert network.counterparts("a", "a").last_flit(last_flit) is last_flit
