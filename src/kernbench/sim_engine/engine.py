@@ -92,7 +92,7 @@ class GraphEngine(Machine):
         fast: bool | FastPaths | None = None,
         activity: Activity | None = None,
     ) -> None:
-        another_machine()
+        another_machine(graph.spec.n_pes)
         super().__init__(graph, op_log, data, check_races, fast_paths_of(fast, mode), activity)
         self._replay_set = False  # whether launches may be replayed
         self._why_simulated = ""  # why none may

@@ -16,7 +16,9 @@ from itertools import count
 
 YOUNG_OBJECTS = 150_000  # a small run makes fewer
 ONE_RUNS_OBJECTS = 3_000_000
+PES_OBJECTS = 4_000  # at least so many for each PE of its machine: an all-reduce of 1 MiB keeps 1,500 to 2,200
 _machines = count()  # so far, of a process that collects seldom
+_thresholds = {ONE_RUNS_OBJECTS}  # of such a process
 
 
 @contextmanager
@@ -40,10 +42,18 @@ def collect_seldom() -> None:
     gc.set_threshold(ONE_RUNS_OBJECTS)
 
 
-def another_machine() -> None:
-    """A machine is built: one that was before it may be garbage, and a large piece of it."""
-    if gc.get_threshold()[0] == ONE_RUNS_OBJECTS and next(_machines):
+def another_machine(pes: int) -> None:
+    """A machine of so many PEs is built. The first one of a process that collects seldom may keep more, if it is
+    large; when there is another one, that before it may be garbage, and a large piece of it.
+    """
+    if gc.get_threshold()[0] not in _thresholds:
+        return
+    if next(_machines):
         gc.set_threshold(YOUNG_OBJECTS)
+    else:
+        most = max(ONE_RUNS_OBJECTS, pes * PES_OBJECTS)
+        _thresholds.add(most)
+        gc.set_threshold(most)
 
 
 @contextmanager
@@ -63,6 +73,19 @@ def paused_gc() -> Iterator[None]:
         gc.freeze()  # all objects out of the young generations, and with them the count that sets a collection off
         gc.unfreeze()
         gc.enable()
+
+
+@contextmanager
+def only_new_objects() -> Iterator[None]:
+    """Collections look through nothing that is there already. May be nested, and used where objects are frozen."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @cache

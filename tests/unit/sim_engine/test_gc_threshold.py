@@ -14,10 +14,12 @@ import pytest
 from kernbench.sim_engine import gc_threshold
 from kernbench.sim_engine.gc_threshold import (
     ONE_RUNS_OBJECTS,
+    PES_OBJECTS,
     YOUNG_OBJECTS,
     another_machine,
     collect_after_compiling,
     collect_seldom,
+    only_new_objects,
     paused_gc,
     raised_gc_threshold,
 )
@@ -57,15 +59,19 @@ def test_whoever_turned_it_off_or_made_it_more_patient_is_left_alone(young: int)
         assert gc.get_threshold() == (young, 10, 10)
 
 
-def test_a_process_of_one_run_collects_seldom_as_long_as_it_has_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("pes", "objects"), [(128, ONE_RUNS_OBJECTS), (4096, 4096 * PES_OBJECTS)])
+def test_a_process_of_one_run_collects_seldom_as_long_as_it_has_one_machine(
+    monkeypatch: pytest.MonkeyPatch, pes: int, objects: int
+) -> None:
     monkeypatch.setattr(gc_threshold, "_machines", count())
-    another_machine()
+    monkeypatch.setattr(gc_threshold, "_thresholds", {ONE_RUNS_OBJECTS})
+    another_machine(pes)
     assert gc.get_threshold() == (700, 10, 10)  # as no run has changed it
     collect_seldom()
-    another_machine()
+    another_machine(pes)
     with raised_gc_threshold():
-        assert gc.get_threshold() == (ONE_RUNS_OBJECTS, 10, 10)
-    another_machine()
+        assert gc.get_threshold() == (objects, 10, 10)
+    another_machine(pes)
     assert gc.get_threshold() == (YOUNG_OBJECTS, 10, 10)
 
 
@@ -86,6 +92,20 @@ class Thing:
     pass
 
 
+def test_a_collection_of_new_objects_leaves_older_ones_alone_and_does_not_keep_them() -> None:
+    gc.collect()
+    old = Thing()
+    old.itself = old  # type: ignore[attr-defined]  # a circle
+    is_there = weakref.ref(old)
+    del old
+    with only_new_objects(), only_new_objects():
+        gc.collect()
+        assert is_there() is not None
+    assert gc.get_freeze_count() == 0
+    gc.collect()
+    assert is_there() is None
+
+
 def compiles() -> None:
     """Leaves a cycle, as a compiler that catches exceptions does: a frame of it, and by that those of all callers."""
     try:
@@ -96,9 +116,10 @@ def compiles() -> None:
 
 
 def uses(thing: Thing, name: str | None) -> None:
-    compiles()
-    if name is not None:
-        collect_after_compiling(name)
+    with only_new_objects():
+        compiles()
+        if name is not None:
+            collect_after_compiling(name)
 
 
 @pytest.mark.parametrize("name", [None, "a function of this test"])

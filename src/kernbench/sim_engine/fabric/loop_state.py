@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernbench.common import compiled_code
-from kernbench.sim_engine.gc_threshold import collect_after_compiling
+from kernbench.sim_engine.gc_threshold import collect_after_compiling, only_new_objects
 
 FREE_NODE, FREE_NODES, FREE_QUEUE, FREE_QUEUES, NEAR, FAR, QUICK, ENDS, WRITES, EVENTS = range(10)  # of `counts`
 TRANSFER, FLIT, HOP, NEXT = range(4)  # of `node_ints`
@@ -86,8 +86,9 @@ def called_from_python(function: Callable[..., Any]) -> Any:
     dispatcher = compiled(function)
 
     def first_call(*arguments: Any) -> Any:
-        outcome = dispatcher(*arguments)
-        collect_after_compiling(function.__name__)
+        with only_new_objects():  # such as the compiler leaves
+            outcome = dispatcher(*arguments)
+            collect_after_compiling(function.__name__)
         function.__globals__[function.__name__] = dispatcher
         return outcome
 
