@@ -15,5 +15,5 @@ def test_the_figure_has_its_bar_and_its_unit() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     (row,) = json.loads(done.stdout)["rows"]
     assert list(row) == ["name", "value", "unit", "bar", "ok"]
-    assert (row["name"], row["unit"], row["bar"]) == ("sweep of 20 points on 2 workers, over its runs", "x", 1.15)
+    assert (row["name"], row["unit"], row["bar"]) == ("sweep of 8 points on 2 workers, over its runs", "x", 1.15)
     assert row["value"] > 0

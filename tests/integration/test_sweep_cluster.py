@@ -51,6 +51,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stack = ExitStack()
+        self._workers: list[subprocess.Popen[bytes]] = []
         file = folder / "scheduler.json"
         self.scheduler = self.start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
         end = time.monotonic() + 60
@@ -68,25 +69,51 @@ class Cluster:
         self._stack.callback(process.kill)
         return process
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
-        return self.start("worker", self.address, "--no-nanny", "--nthreads", "1", "--host", "127.0.0.1")
+    def add_worker(self) -> None:
+        options = ("--no-nanny", "--nthreads", "1", "--host", "127.0.0.1")
+        self._workers.append(self.start("worker", self.address, *options))
+
+    def have_workers(self, count: int) -> None:
+        """So many that are alive and known to the scheduler: of those of the test before, and new ones."""
+        alive = sum(worker.poll() is None for worker in self._workers)
+        for _ in range(count - alive):
+            self.add_worker()
+        from distributed import Client  # half a second, which collecting tests need not pay
+
+        with Client(self.address) as client:
+            client.wait_for_workers(count, timeout=60)
 
     def close(self) -> None:
         self._stack.close()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[list[Cluster]]:
+    made: list[Cluster] = []
     yield made
-    made.close()
+    for each in made:
+        each.close()
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def cluster(clusters: list[Cluster], tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """That of the test before, as long as its scheduler is alive: to start one takes seconds."""
+    if not clusters or clusters[-1].scheduler.poll() is not None:
+        clusters.append(Cluster(tmp_path_factory.mktemp("cluster")))
+    return clusters[-1]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("bench") / "swept.py"
+    file.write_text(BENCH)
+    return file
+
+
+@pytest.fixture
+def run(bench: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "path", [*sys.path])  # a bench's folder is put on it
-    (tmp_path / "swept.py").write_text(BENCH)
-    return load_user_module(str(tmp_path / "swept.py")).run
+    return load_user_module(str(bench)).run
 
 
 def test_rows_of_a_cluster_are_those_of_one_process_though_a_worker_is_killed(cluster, run, tmp_path: Path) -> None:
@@ -94,8 +121,7 @@ def test_rows_of_a_cluster_are_those_of_one_process_though_a_worker_is_killed(cl
     params = {"folder": str(tmp_path), "wait_s": 0.1}
     expected = sweep(run, over, params=params, overrides=SMALL, workers=0)
     (tmp_path / "pids").unlink()
-    cluster.add_worker()
-    cluster.add_worker()
+    cluster.have_workers(2)
     killed: list[int] = []
 
     def kill_one(progress: Progress) -> None:
@@ -118,8 +144,7 @@ def test_rows_of_a_cluster_are_those_of_one_process_though_a_worker_is_killed(cl
 
 
 def test_a_point_that_kills_worker_after_worker_is_a_row_with_its_error(cluster, run, tmp_path: Path) -> None:
-    for _ in range(4):
-        cluster.add_worker()
+    cluster.have_workers(4)
     params = {"folder": str(tmp_path), "kills": 2}
     rows = sweep(run, {"n": [1, 2, 3]}, params=params, overrides=SMALL, cluster=cluster.address)
     assert [row.ok for row in rows] == [True, False, True]
@@ -127,7 +152,7 @@ def test_a_point_that_kills_worker_after_worker_is_a_row_with_its_error(cluster,
 
 
 def test_a_scheduler_that_ends_leaves_a_sweep_that_can_go_on(cluster, run, tmp_path: Path) -> None:
-    cluster.add_worker()
+    cluster.have_workers(1)
 
     def end_it(progress: Progress) -> None:
         if progress.done == 2:

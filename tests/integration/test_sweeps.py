@@ -93,7 +93,7 @@ def ran(folder: Path) -> list[int]:
 
 def test_rows_come_in_order_of_their_points_with_what_was_set_and_what_came_of_it(bench: Path) -> None:
     over = {"n": [3, 1], "machine:cube.pe_template.components.pe_cpu.attrs.clock_ghz": [1, 2]}
-    rows = sweep(function(bench), over, overrides=SMALL, workers=2)
+    rows = sweep(function(bench), over, overrides=SMALL, workers=0)
     assert [(row.point, row.params["n"], list(row.machine.values())) for row in rows] == [
         (0, 3, [1]), (1, 3, [2]), (2, 1, [1]), (3, 1, [2]),
     ]  # fmt: skip
@@ -171,7 +171,7 @@ def test_wrong_data_is_found_where_it_is_looked_for(bench: Path) -> None:
 
 
 def test_a_bad_point_is_a_row_with_its_error(bench: Path) -> None:
-    rows = sweep(function(bench, "fails"), {"n": [1, 2, 3, 4]}, overrides=SMALL, workers=2)
+    rows = sweep(function(bench, "fails"), {"n": [1, 2, 3, 4]}, overrides=SMALL, workers=0)
     assert [row.ok for row in rows] == [True, False, False, False]
     assert "ValueError: two is bad" in str(rows[1].error)
     assert "swept.py:" in str(rows[1].error)
@@ -182,7 +182,7 @@ def test_a_bad_point_is_a_row_with_its_error(bench: Path) -> None:
 
 
 def test_a_machine_that_cannot_be_is_a_row_too(bench: Path) -> None:
-    rows = sweep(function(bench), {"machine:system.sips.count": [1, -1]}, overrides=SMALL, workers=1)
+    rows = sweep(function(bench), {"machine:system.sips.count": [1, -1]}, overrides=SMALL, workers=0)
     assert [row.ok for row in rows] == [True, False]
     assert "out of range" in str(rows[1].error)
 
@@ -228,8 +228,8 @@ def test_what_is_wrong_with_every_point_is_said_at_once(bench: Path, tmp_path: P
 
 
 def test_a_worker_that_dies_is_replaced_and_its_point_tried_again(bench: Path) -> None:
-    rows = sweep(function(bench, "dies"), {"n": [1, 2, 3, 4, 5]}, overrides=SMALL, workers=2)
-    assert [row.ok for row in rows] == [True] * 5
+    rows = sweep(function(bench, "dies"), {"n": [1, 2, 3]}, overrides=SMALL, workers=1)
+    assert [row.ok for row in rows] == [True] * 3
 
 
 def test_a_point_that_kills_every_worker_is_a_row_with_its_error(bench: Path) -> None:
@@ -341,14 +341,14 @@ def as_in_a_terminal() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def command(count: int, wait_s: float) -> list[str]:
+def command(count: int, wait_s: float, workers: int = 2) -> list[str]:
     over = ["--over", f"n=1..{count}", "--param", f"wait_s={wait_s}", "--out", "out"]
-    return ["sweep", "--bench", "swept.py", "--workers", "2", *over, *SMALL_OPTIONS]
+    return ["sweep", "--bench", "swept.py", "--workers", str(workers), *over, *SMALL_OPTIONS]
 
 
-def start(folder: Path, count: int, wait_s: float, *more: str) -> subprocess.Popen[str]:
+def start(folder: Path, command: list[str], *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *PROGRAM, *command(count, wait_s)],
+        [sys.executable, *PROGRAM, *command],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([*more, SOURCE])},
         stdout=subprocess.PIPE,
@@ -394,21 +394,22 @@ if "--multiprocessing-fork" in sys.orig_argv:  # a worker, before it runs any co
 def test_an_interrupt_while_workers_start_is_one_line(bench: Path, tmp_path: Path) -> None:
     (tmp_path / "early").mkdir()
     (tmp_path / "early" / "sitecustomize.py").write_text(INTERRUPTS)
-    stopped = start(tmp_path, 8, 0.0, str(tmp_path / "early"))
+    stopped = start(tmp_path, command(8, 0.0), str(tmp_path / "early"))
     out, err = stopped.communicate(timeout=60)
     assert (stopped.returncode, out) == (130, "")
     assert err == "stopped; rows are in out, the same command goes on\n"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(("how", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGKILL, 1)])
 def test_a_sweep_that_is_stopped_goes_on_where_it_was(
     bench: Path,
     tmp_path: Path,
     how: signal.Signals,
+    workers: int,
     points_in_this_process: None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    stopped = start(tmp_path, 8, 0.3)
+    stopped = start(tmp_path, command(8, 0.3, workers))
     wait_until(lambda: rows_written(tmp_path) >= 2)
     stopped.send_signal(how)
     out, err = stopped.communicate(timeout=30)
@@ -416,13 +417,13 @@ def test_a_sweep_that_is_stopped_goes_on_where_it_was(
     if how == signal.SIGINT:
         assert stopped.returncode == 130
         assert "the same command goes on" in err
-    workers = {int(line.split()[0]) for line in (tmp_path / "pids").read_text().splitlines()}
-    wait_until(lambda: not any(is_alive(pid) for pid in sorted(workers)))
+    pids = {int(line.split()[0]) for line in (tmp_path / "pids").read_text().splitlines()}
+    wait_until(lambda: not any(is_alive(pid) for pid in sorted(pids)))
     done = rows_written(tmp_path)
     assert 2 <= done < 8
     (tmp_path / "pids").unlink()
     with pytest.raises(SystemExit) as again:  # the same command, in this process
-        main(command(8, 0.3))
+        main(command(8, 0.3, workers))
     assert again.value.code == 0
     assert f"8 points, {8 - done} run now, {done} kept" in capsys.readouterr().out
     assert len(ran(tmp_path)) == 8 - done
