@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,8 @@ def test_a_fast_path_that_is_wrong_is_found_and_the_program_is_made_smaller(
     """Composites that begin as one event end a nanosecond late."""
     begin = OneEventComposite.begin
 
-    def late(self, claim, course) -> None:
-        monkeypatch.setattr(course, "end_ns", course.end_ns + 1.0)
-        begin(self, claim, course)
+    def late(self, recording) -> None:
+        begin(self, replace(recording, end_ns=recording.end_ns + 1.0))
 
     monkeypatch.setattr(OneEventComposite, "begin", late)
     gemm = "tl.wait(tl.composite('gemm', tl.ref(x.local, (64, 64)), tl.ref(x.local, (64, 64)), y.local))"
