@@ -60,7 +60,7 @@ def time_ns(kernel: Callable[..., None], m: int, k: int, n: int, dtype: str) -> 
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.tuples(*[st.integers(1, 150)] * 3), dtypes)
 def test_no_product_is_faster_than_bytes_over_bandwidth_or_macs_over_peak(kernel, size, dtype):
     took, nbytes, compute_ns = time_ns(kernel, *size, dtype)
@@ -75,7 +75,7 @@ large = st.builds(in_tiles, st.integers(4, 7), st.integers(2, 4), st.integers(4,
 
 
 @pytest.mark.needs("n_to_one", reason="bounds on times with one link per HBM slice")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(large, dtypes)
 def test_a_large_streamed_product_pays_bandwidth_and_one_latency_a_tile(size, dtype):
     m, k, n = size
@@ -91,7 +91,7 @@ def test_a_large_streamed_product_pays_bandwidth_and_one_latency_a_tile(size, dt
 
 @pytest.mark.needs("n_to_one", reason="bounds on times with one link per HBM slice")
 @pytest.mark.parametrize("kernel", [pinned, by_hand])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(large, dtypes)
 def test_a_large_pinned_product_takes_loads_and_products_one_after_the_other(kernel, size, dtype):
     """So it comes within 2 of the roofline, and a tenth for latencies."""
@@ -99,7 +99,7 @@ def test_a_large_pinned_product_takes_loads_and_products_one_after_the_other(ker
     assert max(nbytes / HBM_GBS, compute_ns) <= took <= 1.1 * (nbytes / HBM_GBS + compute_ns)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(2, 8))
 def test_pes_that_share_a_slice_share_its_bandwidth(rows, depth, cols, pes):
     """Every PE multiplies its rows of A with all of B, and all of that lies in the first PE's slice."""
