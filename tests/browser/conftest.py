@@ -234,9 +234,9 @@ def page(browser: Any, served: Served) -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="session")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots go; $KERNBENCH_SHOTS keeps them."""
+def shots() -> Path | None:
+    """Where screenshots go: $KERNBENCH_SHOTS. They are for looking at, so without it there are none."""
     kept = os.environ.get("KERNBENCH_SHOTS")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("shots")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    if kept:
+        Path(kept).mkdir(parents=True, exist_ok=True)
+    return Path(kept) if kept else None

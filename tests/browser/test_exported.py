@@ -26,9 +26,9 @@ HOTTEST = """[...document.querySelectorAll('.hottest')].every(line => {
 })"""
 
 
-@pytest.mark.parametrize(("size", "theme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")])
+@pytest.mark.parametrize(("size", "theme"), [(WIDE, "dark"), (NARROW, "light")])
 def test_an_exported_run_opens_from_its_file(
-    browser: Any, saved: Path, tmp_path: Path, shots: Path, size: tuple[int, int], theme: str
+    browser: Any, saved: Path, tmp_path: Path, shots: Path | None, size: tuple[int, int], theme: str
 ) -> None:
     target = tmp_path / "run.html"
     with pytest.raises(SystemExit) as ended:
@@ -51,7 +51,8 @@ def test_an_exported_run_opens_from_its_file(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
     assert page.evaluate("document.querySelector('.picture svg').clientWidth") >= 640  # texts can be read: it scrolls
     assert page.evaluate(HOTTEST)  # the line with most of the time is in sight
-    page.screenshot(path=str(shots / f"exported-{size[0]}-{theme}.png"), full_page=True)
+    if shots:
+        page.screenshot(path=str(shots / f"exported-{size[0]}-{theme}.png"), full_page=True)
     assert faults == []
     context.close()
 

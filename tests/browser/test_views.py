@@ -337,8 +337,8 @@ def test_a_chosen_launch_shows_its_messages_as_flows_and_as_routes(page: Opened,
     page.until("!kb.tl.messages")
 
 
-@pytest.mark.parametrize(("size", "theme"), [(WIDE, "dark"), (MIDDLE, "light"), (NARROW, "light"), (NARROW, "dark")])
-def test_every_view_fits(browser: Any, served: Served, shots: Path, size: tuple[int, int], theme: str) -> None:
+@pytest.mark.parametrize(("size", "theme"), [(WIDE, "dark"), (MIDDLE, "light"), (NARROW, "dark")])
+def test_every_view_fits(browser: Any, served: Served, shots: Path | None, size: tuple[int, int], theme: str) -> None:
     """Nothing is wider than the page, and each view has something in it. Screenshots are for looking at."""
     a, b = served.ids["flash"], served.ids["flash-short"]
     places = {
@@ -353,7 +353,8 @@ def test_every_view_fits(browser: Any, served: Served, shots: Path, size: tuple[
             assert page.ask("document.documentElement.scrollWidth") <= size[0], name
             view = "run" if "/run" in hash_ else name
             assert len(page.page.inner_text(f"#view-{view}")) > 40, name
-            page.page.screenshot(path=shots / f"{name}-{size[0]}-{theme}.png")
+            if shots:
+                page.page.screenshot(path=shots / f"{name}-{size[0]}-{theme}.png")
 
 
 def test_tensors_say_where_they_are_who_reads_them_and_how_full_memories_are(page: Opened, served: Served) -> None:
