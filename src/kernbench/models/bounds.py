@@ -29,7 +29,6 @@ from kernbench.topology.spec_cube import CubeSpec
 BoundName = Literal["compute", "HBM", "SRAM", "link", "collective"]
 NORM_PASSES = 6  # MATH passes over a row: widen, square, sum, over the root, times the gain, narrow
 CENTRE_PASSES = 2  # sum, subtract: of a layernorm
-RESIDUAL_PASSES = 2  # add, narrow
 SOFTMAX_PASSES = 6  # over a score: scale, largest, subtract, exponential, sum, narrow
 F32_LANES = 0.5  # of the f16 rate
 

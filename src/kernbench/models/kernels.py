@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernbench.models.column_kernels import Steps, put
+from kernbench.models.column_kernels import put
 from kernbench.models.layouts import ByHead
+from kernbench.models.row_pieces import StoresInFlight, loaded_ahead
 from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import TensorHandle
+from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
@@ -30,30 +32,46 @@ def add_norm(
     out: TensorPtr,
     gain: TensorPtr,
     block_rows: int,
+    ahead: int,
     eps: float,
     shift: TensorPtr | None = None,
     residual: TensorPtr | None = None,
     *,
     tl: TLContext,
 ) -> None:
-    """y += residual, if there is one, and out = norm(y): RMSNorm, or with `shift` LayerNorm."""
+    """y += residual, if there is one, and out = norm(y): RMSNorm, or with `shift` LayerNorm. Each is read once."""
     if 0 in y.local_shape:
         return
-    if residual is not None:
-        _add(y, residual, tl)
     width = y.shape[1]
-    steps: Steps = [{"op": "mul", "other": tl.ref(gain.local, (width,))}]
-    if shift is not None:
-        steps.append({"op": "bias", "bias": tl.ref(shift.local, (width,))})
-    for first, count in rows_here(y, block_rows):
+    factors = [tl.load(each.local, (1, width)) for each in (gain, shift) if each is not None]
+    read = [each for each in (y, residual) if each is not None]
+
+    def ask(piece: tuple[int, int]) -> list[TransferHandle]:
+        at = piece[0] * width * y.itemsize
+        return [tl.load_async(each.across + at, (piece[1], width)) for each in read]
+
+    pieces = rows_here(y, block_rows)
+    stored = StoresInFlight(ahead, tl)
+    for (first, _), tensors in loaded_ahead(pieces, ask, ahead, tl):
         at = first * width * y.itemsize
-        rows = tl.cast(tl.load(y.across + at, (count, width)), "f32")
-        if shift is not None:
-            rows = rows - tl.mean(rows, axis=1)
-        scale = tl.rsqrt(tl.mean(rows * rows, axis=1) + eps)
-        place = out.across + at
-        tl.wait(tl.composite("math", rows, scale, math_op="mul", epilogue=steps, out_ptr=place, tile_shape="auto"))
+        written: list[TransferHandle] = []
+        if residual is not None:
+            tensors = [tensors[0] + tensors[1]]
+            written.append(tl.store_async(y.across + at, tensors[0]))
+        rows = tl.cast(_normal(tensors, factors, eps, tl), out.dtype)
+        stored.add([*written, tl.store_async(out.across + at, rows)])
         del rows
+    tl.wait()
+
+
+def _normal(tensors: list[TensorHandle], factors: Sequence[TensorHandle], eps: float, tl: TLContext) -> TensorHandle:
+    """The normalised rows of the only one of `tensors`, which is dropped, in f32."""
+    rows = tl.cast(tensors.pop(), "f32")
+    if len(factors) > 1:
+        rows = rows - tl.mean(rows, axis=1)
+    rows = rows * tl.rsqrt(tl.mean(rows * rows, axis=1) + eps)
+    rows = rows * factors[0]
+    return rows if len(factors) == 1 else rows + factors[1]
 
 
 @repeatable
@@ -71,17 +89,26 @@ def _add(y: TensorPtr, residual: TensorPtr, tl: TLContext) -> None:
 
 @repeatable
 def rope(
-    qkv: TensorPtr, angles: TensorPtr, width: int, heads: int, head_dim: int, block_rows: int, tl: TLContext
-) -> None:
+    qkv: TensorPtr, angles: TensorPtr, width: int, heads: int, head_dim: int, block_rows: int, ahead: int,
+    tl: TLContext,
+) -> None:  # fmt: skip
     """Rotary embedding: rotate the pairs (i, i + d / 2) of the first `heads` heads of every row, in place. Rows have
     `width` elements; a row of `angles`, on the PE that does this, has the cosines and then the sines of its position.
     """
-    for first, count in rows_here(angles, block_rows):
-        table = tl.load(angles.across + first * head_dim * angles.itemsize, (count, 1, head_dim))
-        place, strides = qkv + first * width * qkv.itemsize, (width, head_dim, 1)
-        x = tl.load(place, (count, heads, head_dim), strides=strides)
-        tl.store_async(place, rotate_heads(x, table, qkv.dtype, tl), strides=strides)
-        del x
+    strides = (width, head_dim, 1)
+
+    def ask(piece: tuple[int, int]) -> list[TransferHandle]:
+        first, count = piece
+        table = tl.load_async(angles.across + first * head_dim * angles.itemsize, (count, 1, head_dim))
+        place = qkv + first * width * qkv.itemsize
+        return [tl.load_async(place, (count, heads, head_dim), strides=strides), table]
+
+    pieces, stored = rows_here(angles, block_rows), StoresInFlight(ahead, tl)
+    for (first, _), tensors in loaded_ahead(pieces, ask, ahead, tl):
+        rotated = rotate_heads(tensors[0], tensors[1], qkv.dtype, tl)
+        del tensors
+        stored.add([tl.store_async(qkv + first * width * qkv.itemsize, rotated, strides=strides)])
+        del rotated
     tl.wait()
 
 

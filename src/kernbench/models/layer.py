@@ -21,7 +21,7 @@ import numpy as np
 
 from kernbench.models import attention, block_kernels, column_kernels, kernels, online_attention, prefill_attention
 from kernbench.models.block_plans import BlocksPlan, Chunks
-from kernbench.models.bounds import CENTRE_PASSES, F32_LANES, NORM_PASSES, RESIDUAL_PASSES, Need
+from kernbench.models.bounds import CENTRE_PASSES, F32_LANES, NORM_PASSES, Need
 from kernbench.models.expert_routing import Routing, routing_of
 from kernbench.models.fused_decode import LayerForm, decode_layer
 from kernbench.models.fused_plan import FusedPlan
@@ -31,6 +31,7 @@ from kernbench.models.mapping import SplitKPlan
 from kernbench.models.needs import attention_need, corner_rows, product_needs, spread_need
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job
 from kernbench.models.quantised import CACHE_SCALE_BYTES
+from kernbench.models.row_pieces import AHEAD, element_bytes, row_pieces
 from kernbench.models.split_k import product_split_k, relay_rows
 from kernbench.models.streamed_attention import attend_streamed
 from kernbench.models.tensors import LayerTensors
@@ -152,34 +153,40 @@ class DecoderLayer:
     def _at_once(self, width: int, copies: int = 8) -> int:
         return rows_at_once(self.torch, width, copies)
 
+    def _pieces(self, rows: int, width: int, tensors: int) -> tuple[int, int]:
+        sip = self.t.sip
+        return row_pieces(self.torch, -(-rows // (sip.cubes * sip.pes)), width, tensors, self.t.item)
+
     def _norm(self, name: str, added: Tensor | None) -> None:
         t, size = self.t, _size(self.t.x)
         tensors = 1 if added is None else 2  # read, and as many written
         gain, *shift = t.gains[name]
-        passes = NORM_PASSES + (CENTRE_PASSES if shift else 0) + (0 if added is None else RESIDUAL_PASSES)
+        residual = 0.0 if added is None else F32_LANES * t.item / 2  # a sum in the tensors' type
+        passes = NORM_PASSES + (CENTRE_PASSES if shift else 0) + residual
         nbytes = tensors * size * t.item
         self._begin(name, Need(lanes=passes * size, read_bytes=nbytes, written_bytes=nbytes))
         given: dict[str, object] = {"shift": shift[0]} if shift else {}
         if added is not None:
             given["residual"] = added
-        self._launch(kernels.add_norm, t.x, t.normal, gain, self._at_once(self.model.hidden, 3), EPS, **given)
+        pieces = self._pieces(t.x.shape[0], self.model.hidden, tensors)
+        self._launch(kernels.add_norm, t.x, t.normal, gain, *pieces, EPS, **given)
 
     def _rope(self, angles: Tensor) -> None:
         t, m = self.t, self.model
         heads = t.heads + t.kv_heads
         size = self.job.rows * heads * m.head_dim
         nbytes = size * t.item
-        self._begin("rope", Need(lanes=5 * size, read_bytes=nbytes + _size(angles) * F32_BYTES, written_bytes=nbytes))
+        heads_of_tables = t.heads * m.head_dim // t.head_layout.width + t.kv_heads if t.by_head else 1
+        once = Need(lanes=5 * size, read_bytes=nbytes + _size(angles) * F32_BYTES, written_bytes=nbytes)
+        mapped = replace(once, read_bytes=nbytes + heads_of_tables * self.job.rows * m.head_dim * F32_BYTES)
+        self._begin("rope", once, mapped)
         if t.by_head:
-            at_once = t.sip.tcm_bytes // (
-                3 * F32_BYTES + 2 * t.item
-            )  # angles and sums, the input and the rotated output
+            at_once = t.sip.tcm_bytes // (element_bytes(1, t.item) + 2 * (AHEAD + 1) * F32_BYTES)  # with angles
             rope = partial(prefill_attention.rope_blocks, plan=t.prefill)
             self._launch(rope, *t.by_head[:2], angles, t.head_layout.width, at_once)
         else:
-            at_once = self._at_once(heads * m.head_dim)
-            width = (t.heads + 2 * t.kv_heads) * m.head_dim
-            self._launch(kernels.rope, t.qkv, angles, width, heads, m.head_dim, at_once)
+            width, pieces = (heads + t.kv_heads) * m.head_dim, self._pieces(self.job.rows, heads * m.head_dim, 1)
+            self._launch(kernels.rope, t.qkv, angles, width, heads, m.head_dim, *pieces)
 
     def _run_fused(self, plan: FusedPlan) -> None:
         """All parts in one launch."""

@@ -19,6 +19,7 @@ from kernbench.models.kernels import rotate_heads
 from kernbench.models.layouts import KParts, Layout
 from kernbench.models.plans import F32_BYTES, exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
+from kernbench.models.row_pieces import AHEAD, StoresInFlight, loaded_ahead
 from kernbench.policy.placement.dp import parts_of
 from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import TensorHandle
@@ -29,6 +30,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 KEYS_AT_ONCE = 1024  # whose scores or exponentials are one composite: few different composites to simulate
 ONES_SHARE = 8  # the vector of ones, with which exponentials are summed, takes at most 1/8 of TCM
 PARTS_AT_ONCE = 8  # parts of the scores whose maximum is one composite
+RopePiece = tuple[int, int, tuple[int, int, int]]  # its address, its first token, and (tokens, heads, head_dim)
 
 
 # ---- keys and values
@@ -87,21 +89,26 @@ def rope_blocks(
 ) -> None:  # fmt: skip
     """As `kernels.rope`, for the queries of this PE's blocks, and for keys by head; every PE has all angles."""
     d = keys.shape[1]
-    stored: TransferHandle | None = None
-    for place, token, shape in _rope_pieces(queries, keys, width, block_elements, plan, tl):
-        table = tl.load(angles.local + token * d * angles.itemsize, (shape[0], 1, d))
-        x = tl.load(place, shape)
-        if stored is not None:
-            tl.wait(stored)  # frees TCM for the next piece
-        stored = tl.store_async(place, rotate_heads(x, table, keys.dtype, tl))
-        del x, table
+
+    def ask(piece: RopePiece) -> list[TransferHandle]:
+        place, token, shape = piece
+        table = tl.load_async(angles.local + token * d * angles.itemsize, (shape[0], 1, d))
+        return [tl.load_async(place, shape), table]
+
+    stored = StoresInFlight(AHEAD, tl)
+    pieces = _rope_pieces(queries, keys, width, block_elements, plan, tl)
+    for (place, _, _), tensors in loaded_ahead(pieces, ask, AHEAD, tl):
+        rotated = rotate_heads(tensors[0], tensors[1], keys.dtype, tl)
+        del tensors
+        stored.add([tl.store_async(place, rotated)])
+        del rotated
     tl.wait()
 
 
 def _rope_pieces(
     queries: TensorPtr, keys: TensorPtr, width: int, block_elements: int, plan: PrefillAttention, tl: TLContext
-) -> Iterator[tuple[int, int, tuple[int, int, int]]]:
-    """The pieces that this PE rotates: address, first token, and (tokens, heads, head_dim)."""
+) -> Iterator[RopePiece]:
+    """The pieces that this PE rotates."""
     d, item = keys.shape[1], keys.itemsize
     for block, at in plan.blocks_at(number_of(tl)):
         for first, end in cut(0, block.queries, block_elements // width):

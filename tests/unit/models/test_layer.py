@@ -151,6 +151,32 @@ def test_sums_that_one_of_two_pes_takes_fit_its_tcm(pes: dict[str, object], toke
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
+def test_norms_and_rope_overlap_memory_and_work(tmp_path: Path) -> None:
+    """On PEs whose memory answers late, rows are read once, and the next ones while some are computed.
+
+    1,024 rows of 1,024 in f16 are 2 MiB. norm1 reads and writes that and reads a gain, 2,048 bytes, on each of
+    four PEs; norm2 has two more of it, read and written. Before, norms waited for every load and every store, and
+    norm2 read the sum again: they reached 34 % and 44 % of their bounds here, and rope 42 %.
+    """
+    file = tmp_path / "wide.yaml"
+    file.write_text(PUBLIC.replace("hidden: 64", "hidden: 1024").replace("head_dim: 16", "head_dim: 128"))
+    late = {
+        "cube.components.hbm_ctrl.attrs.overhead_ns": 300,
+        "cube.pe_template.components.pe_dma.attrs.outstanding": 8,
+    }
+    changed = {"system.sips.count": 1, "sip.cube_mesh": {"w": 1, "h": 1}, **FOUR_PES, **late}
+    lanes = {"cube.pe_template.components.pe_math.attrs.lanes_per_ns": 4096}
+    params = {"model": f"{file}:mine", "tokens": 1024}
+    result = run(llm_layer, load_topology(None, changed | lanes), device="whole", params=params)
+    once = 1024 * 1024 * 2
+    moved = {launch.name: launch.bytes_hbm for launch in result.launches if launch.name.startswith("norm")}
+    assert moved == {"norm1": 2 * once + 4 * 2048, "norm2": 4 * once + 4 * 2048}
+    found = rows(result)
+    shares = {part: found[part]["mapping_bound_us"] / found[part]["time_us"] for part in ("norm1", "rope", "norm2")}
+    assert all(0.7 < share < 1 for share in shares.values()), shares
+
+
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("way", ["columns", "tokens"])
 def test_prefill_of_odd_sizes_keeps_to_its_tcm(way: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of queries, of rows and of sums are all cut by TCM here, and none of their sizes divides another."""
