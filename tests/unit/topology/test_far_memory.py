@@ -111,6 +111,8 @@ def test_pictures_show_it(place: str, view: str, boxes: list[str]) -> None:
     drawn = [node for node in views[view].nodes if node.kind == "far_memory"]
     assert [node.id for node in drawn] == boxes
     assert drawn[0].detail == "64 GB, 64 GB/s"
+    (sip, *_) = [node for node in views["system"].nodes if node.kind == "sip"]
+    assert sip.detail.endswith(", 64 GB of far memory") == (place == "sip")
     assert [edge.dst for edge in views[view].edges if edge.kind == "far_link"] == boxes
     left, right = drawn[0].x_mm - drawn[0].w_mm / 2, drawn[0].x_mm + drawn[0].w_mm / 2
     for other in views[view].nodes:

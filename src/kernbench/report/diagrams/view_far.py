@@ -39,6 +39,12 @@ def far_switch_edges(spec: MachineSpec) -> list[ViewEdge]:
     return [] if far is None else [_edge(far, switch, name) for name, switch in far_switches(spec.system)]
 
 
+def far_of_sip(spec: MachineSpec) -> str:
+    """How the box of a SIP names the far memory that is linked to one of its chiplets."""
+    far = spec.system.far_memory
+    return "" if far is None or far.at != AT_SIP else f", {far.gb} GB of far memory"
+
+
 def far_at_chiplet(spec: MachineSpec, chiplets: Sequence[Chiplet], boxes: Sequence[ViewNode]) -> list[ViewNode]:
     """The far memory of a SIP, outside its chiplet; nothing where it is at a switch."""
     far = spec.system.far_memory

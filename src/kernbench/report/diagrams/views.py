@@ -17,6 +17,7 @@ from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidt
 from kernbench.report.diagrams.view_far import (
     far_at_chiplet,
     far_chiplet_edges,
+    far_of_sip,
     far_switch_edges,
     with_far_at_switches,
 )
@@ -89,7 +90,7 @@ def system_view(spec: MachineSpec, sip_w_mm: float, sip_h_mm: float, n_chiplets:
     ]
     nodes = with_far_at_switches(spec, [*nodes, *_level_boxes(spec, left, middle, gap, pitch, box_h)])
     bottom = top + len(levels) * (box_h + gap) + box_h
-    common = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}"
+    common = f"{cubes.w} x {cubes.h} cubes, {counted(n_chiplets, 'IO chiplet')}{far_of_sip(spec)}"
     types = {number: name for name, sips in spec.system.sips.types.items() for number in sips}
     for sip in range(n):
         column = sip if sip < below else sip - below

@@ -82,6 +82,8 @@ function channelCells(node, unit) {
   return {cells, group: s('g', {class: 'channels'}, cells)};
 }
 
+const LONG_DETAIL = 28; // characters; longer ones have a line for each part, where the box is high enough
+
 // `room` is a hundredth of the drawing's longer side, which has the pane's width or height: text is not larger than 4.2 of it.
 function label(node, unit, room, short) {
   const [x, y, w, h] = node.box;
@@ -96,8 +98,9 @@ function label(node, unit, room, short) {
   const isHbm = node.kind === 'hbm_ctrl' && short;
   const main = s('text', {x: cx, y: cy + (detail ? -0.1 * size : isHbm ? 0.1 * size : 0.35 * size), 'font-size': size.toFixed(3), text: words});
   group.append(main);
-  const small = below ? size : Math.min(size * 0.72, along / (Math.max(detail.length, 4) * 0.58));
-  if (detail) group.append(s('text', {x: cx, y: cy + size * 0.95, 'font-size': small.toFixed(3), class: below ? '' : 'detail', text: detail}));
+  const lines = detail.length > LONG_DETAIL && 2 * across > along ? detail.split(', ') : [detail];
+  const small = below ? size : Math.min(size * 0.72, along / (Math.max(...lines.map(line => line.length), 4) * 0.58));
+  lines.filter(Boolean).forEach((text, i) => group.append(s('text', {x: cx, y: cy + size * 0.95 + 1.2 * i * small, 'font-size': small.toFixed(3), class: below ? '' : 'detail', text})));
   if (node.kind === 'pe' && short) { main.setAttribute('y', cy - 0.08 * size); group.append(s('text', {class: 'doing', x: cx, y: cy + size * 0.85, 'font-size': (size * 0.85).toFixed(3)})); }
   return group;
 }
