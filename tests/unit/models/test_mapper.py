@@ -97,6 +97,40 @@ def test_products_of_prefill_are_estimated_near_the_machines_bound(file: str, pe
         assert choice.mapping.is_online
 
 
+def test_where_products_of_a_wafer_like_machine_lose_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the guide *Time a layer* states: a PE's block of out_proj, 64 rows by 512 columns, loads 2 x (64 + 512) bytes
+    for each step of K, 0.56 ns at 2,048 GB/s, and 64 x 512 MACs of 65,536 per ns take 0.5 ns.
+    """
+    reported: list[dict[str, object]] = []
+
+    def stop(*_: object) -> None:
+        raise UsageError("the choice is all that is asked for")
+
+    monkeypatch.setattr("kernbench.benches.llm_layer.choice_rows", lambda found, _: reported.extend(report_rows(found)))
+    monkeypatch.setattr("kernbench.benches.llm_layer.run_layer", stop)
+    graph, params = graph_of("wafer-like.yaml"), {"model": "llama3-8b", "mapping_report": "-"}
+    with pytest.raises(UsageError, match="all that is asked for"):
+        run(llm_layer, graph, device="whole", params=params)
+    chosen = {row["choice of"]: row for row in reported if row["chosen"] == "yes"}
+    assert "block_rows=64 block_columns=512" in str(chosen["out_proj"]["blocking"])
+    bound_us = {each.name: each.rows * each.k * each.n * each.weights / 256 / 65536e3 for each in LLAMA_8B.products}
+    assert {
+        name: (round(us, 2), round(float(str(chosen[name]["estimate_us"])), 1)) for name, us in bound_us.items()
+    } == {
+        "qkv": (3.07, 5.5),
+        "out_proj": (2.05, 4.0),
+        "mlp_up": (14.34, 16.6),
+        "mlp_down": (7.17, 15.9),
+    }
+    assert (chosen["mlp_down"]["kind"], chosen["mlp_down"]["copies_us"], chosen["mlp_down"]["results_us"]) == (
+        "columns",
+        pytest.approx(4.5, abs=0.1),
+        pytest.approx(2.0, abs=0.1),
+    )
+    others = [row["estimate_us"] for row in reported if row["choice of"] == "mlp_down" and row["kind"] == "blocks"]
+    assert others[0] == pytest.approx(12.4, abs=0.1)
+
+
 def test_products_by_blocks_take_what_the_engine_takes_for_their_dots() -> None:
     """Cores with arrays of 128 x 128 fill for 254 cycles at each dot. A block of 256 x 768 with chunks of 512, in two
     strips of 128 rows: 6 tiles of one fold each on two cores, three rounds of 766 cycles at 1.41 GHz, twice per chunk.
