@@ -26,11 +26,11 @@ from kernbench.sim_engine.fabric import Transfer
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.snapshot import is_even, state_of
 from kernbench.sim_engine.memo.composite_recording import (
+    BusyTimes,
     CompositeRecording,
     MovedKind,
     Stretch,
     TileRow,
-    Use,
     WorkByPart,
 )
 from kernbench.sim_engine.memo.private_pe import MachineParts, PeBlocks, PrivatePe
@@ -275,7 +275,7 @@ class CompositeRecorder:
     def _totals(self) -> Totals:
         pe, private = self._pe, self._private
         tcm, groups = pe.tcm, private.fabric.engine.groups
-        use = Use(
+        use = BusyTimes(
             pe.dma.busy_ns,
             pe.scheduler.compute_slots[0].busy_ns,
             tcm.read_port.busy_ns,
@@ -297,7 +297,7 @@ class CompositeRecorder:
         use, moved, bursts, work, records = self._totals()
         for segment, times in self._passed.values():
             before, after = segment.before, segment.after
-            use = Use(*(now + times * (b - a) for now, a, b in zip(use, before.use, after.use, strict=True)))
+            use = BusyTimes(*(now + times * (b - a) for now, a, b in zip(use, before.use, after.use, strict=True)))
             for kind, (flits, transfers) in after.moved.items():
                 (old_flits, old), (had_flits, had) = before.moved.get(kind, (0, 0)), moved.get(kind, (0, 0))
                 moved[kind] = (had_flits + times * (flits - old_flits), had + times * (transfers - old))

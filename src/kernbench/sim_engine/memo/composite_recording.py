@@ -18,7 +18,7 @@ TileRow = tuple[int, list[float], list[float]]  # which tile, as fed; its times;
 Row = tuple[TilePlan, list[float], list[float], int]  # tile; times; causes; token
 
 
-class Use(NamedTuple):
+class BusyTimes(NamedTuple):
     """For how long blocks were busy."""
 
     dma_ns: float
@@ -71,7 +71,7 @@ class CompositeRecording:
         self.nbytes = 0  # about how much memory it takes
         self.records = 0
         self.work: WorkByPart = {}
-        self.use = Use(0.0, 0.0, 0.0, 0.0, 0.0)
+        self.use = BusyTimes(0.0, 0.0, 0.0, 0.0, 0.0)
         self.moved: dict[MovedKind, tuple[int, int]] = {}
         self.waits: list[tuple[int, float, float]] = []  # by link of the ways: the longest, and when it began
         self.channels: list[list[tuple[int, float, float]]] = []  # of each memory: bursts, longest wait, when it began

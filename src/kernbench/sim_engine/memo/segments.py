@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from kernbench.sim_engine.memo.composite_recording import MovedKind, Repeat, Stretch, TileRow, Use, WorkByPart
+from kernbench.sim_engine.memo.composite_recording import BusyTimes, MovedKind, Repeat, Stretch, TileRow, WorkByPart
 from kernbench.sim_engine.memo.tile_steps import Steps
 
 
 class Totals(NamedTuple):
     """What was done up to an instant."""
 
-    use: Use
+    use: BusyTimes
     moved: dict[MovedKind, tuple[int, int]]  # whole flits, transfers
     bursts: list[list[int]]  # by memory and channel
     work: WorkByPart
