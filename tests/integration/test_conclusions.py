@@ -495,7 +495,7 @@ def test_two_connections_are_as_good_as_four() -> None:
 @concludes("design-space/02-question-tcm")
 def test_half_of_the_tcm_that_kernels_have_costs_prefill_a_tenth_and_decode_nothing() -> None:
     assert 0.88 < speed("prefill", tcm=1.5) < 0.93
-    assert speed("prefill", tcm=1.75) > speed("prefill", tcm=1.5)
+    assert speed("prefill", tcm=1.75) == pytest.approx(speed("prefill", tcm=1.5), rel=0.001)
     energy = [number(built("prefill", tcm=tcm), "energy_per_token_mj") for tcm in (1.5, 2.0)]
     assert energy[0] / energy[1] == pytest.approx(1.3, abs=0.05)
     assert speed("decode", tcm=1.5) > 0.98
@@ -547,7 +547,7 @@ def test_macs_are_cheap_in_area_and_hbm_bandwidth_is_not() -> None:
     assert number(prefill, "layer_us") / number(macs, "layer_us") == pytest.approx(1.42, abs=0.01)
     most = built("prefill", macs=16384.0)
     assert number(most, "area_mm2") / number(prefill, "area_mm2") == pytest.approx(1.21, abs=0.005)
-    assert number(macs, "layer_us") / number(most, "layer_us") == pytest.approx(1.01, abs=0.005)
+    assert number(macs, "layer_us") / number(most, "layer_us") == pytest.approx(1.03, abs=0.005)
     assert number(hbm, "area_mm2") / number(decode, "area_mm2") == pytest.approx(1.60, abs=0.01)
     assert number(decode, "layer_us") / number(hbm, "layer_us") == pytest.approx(1.44, abs=0.01)
 

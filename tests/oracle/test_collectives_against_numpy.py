@@ -36,17 +36,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:all_reduce of:kernbench.common.e
 MACHINES = (
     Machine(2),
     Machine(3, 3, 1, 2),
-    Machine(5, 1, 1, 3),
+    Machine(5, 1, 1, 2),
     Machine(6, 1, 1, 2, "torus_2d", (2, 3)),
     Machine(6, 1, 1, 1, "mesh_2d_no_wrap", (2, 3)),
-    Machine(4, 1, 1, 8),
+    Machine(2, 1, 1, 8),
     Machine(2, 2, 2, 2, address_model="pa"),
-    Machine(3, 2, 1, 4, address_model="la"),
+    Machine(3, 2, 1, 3, address_model="la"),
     Machine(1, 2, 1, 2, address_model="va"),
 )
 T = TypeVar("T")
 SHAPES = ((7,), (333,), (1,), (1500,), (8,), (2,), (3, 7), (20, 31), (7, 3), (2, 3, 4))
-SPACES: tuple[Space, ...] = ("hbm", "tcm", "hbm", "sram")
+SPACES: tuple[Space, ...] = ("sram", "hbm", "tcm")
+PE_SPACES: tuple[Space, ...] = ("hbm", "tcm")  # PEs of a cube share one SRAM
 RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
     (),
     (("n_slots", 1), ("slot_size", 256), ("chunk_bytes", 256)),
@@ -57,35 +58,43 @@ RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
 
 
 def cases(machine: Machine, collective: str) -> Iterator[Case]:
-    """Every algorithm with every other placement, the rest of them on the next machine. All else goes round, from
+    """Every algorithm with every second or third placement, the others on the next machines. All else goes round, from
     another start for each machine and collective.
     """
     index = MACHINES.index(machine)
-    start = 7 * index + 2 * list(ALGORITHMS).index(collective)
+    start = 7 * index + 6 * list(ALGORITHMS).index(collective)
 
     def turning(values: tuple[T, ...]) -> Iterator[T]:
         return islice(cycle(values), start % len(values), None)
 
     shapes, dtypes, ops, rings = turning(SHAPES), turning(DTYPES), turning(OPS), turning(RINGS)
-    others, spaces, roots = turning((None, *PLACEMENTS)), turning(SPACES), turning((0, 1, 2))
+    others, spaces, pe_spaces, roots = (
+        turning((None, *PLACEMENTS)),
+        turning(SPACES),
+        turning(PE_SPACES),
+        turning((0, 1, 2)),
+    )
     placements = list(PLACEMENTS) if machine.cubes * machine.pes > 1 else ["one PE", "columns per PE"]
+    step = (
+        2 if collective in BY_BLOCKS + REDUCING else 3
+    )  # of blocks most cases are refused; of reductions there are more
     for number, algorithm in enumerate(ALGORITHMS[collective], index):
-        for placement in placements[number % 2 :: 2]:
-            case = Case(
+        for placement in placements[number % step :: step]:
+            other = next(others) if collective in BY_BLOCKS else None
+            splits_pes = any(PLACEMENTS[each].pe != "replicate" for each in (placement, other) if each)
+            yield Case(
                 collective,
                 algorithm,
                 next(shapes),
                 next(dtypes),
                 next(ops) if collective in REDUCING else "sum",
                 placement,
-                next(others) if collective in BY_BLOCKS else None,
-                next(spaces),
+                other,
+                next(pe_spaces if splits_pes else spaces),
                 next(roots) % machine.sips,
                 start,
                 next(rings),
             )
-            splits_pes = any(PLACEMENTS[each].pe != "replicate" for each in (placement, case.other_placement) if each)
-            yield replace(case, space="hbm") if case.space == "sram" and splits_pes else case
 
 
 # ---------------------------------------------------------------------------------------------- what cannot be done
