@@ -26,7 +26,8 @@ from kernbench.sweep.results import results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = "/usr/bin/chromium"
+BROWSERS = ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium")  # the first takes less time, and shows the same
+CHROMIUM = next((path for path in BROWSERS if Path(path).exists()), BROWSERS[-1])
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
