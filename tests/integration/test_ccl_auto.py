@@ -216,7 +216,7 @@ def test_algorithms_take_the_same_time_with_logical_addresses_and_auto_takes_the
     mesh = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
     mesh |= {"cube.memory_map.hbm_mapping_mode": "n_to_one"}
     virtual, logical = (load_topology(None, {**mesh, "system.address_model": model}) for model in ("va", "la"))
-    wanted = Wanted(collective, 8192, "f16")  # type: ignore[arg-type]
+    wanted = Wanted(collective, 8192, "f16")  # type: ignore[arg-type]  # a parameter is any string
     for algorithm in ALGORITHMS[collective]:
         times = [measure_alone(graph, wanted, algorithm=algorithm, check=False).time_ns for graph in (virtual, logical)]
         assert times[0] == times[1], algorithm
