@@ -28,14 +28,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import none
 
 if TYPE_CHECKING:
     from kernbench.sweep.context import SweepContext
     from kernbench.sweep.pool import Pool
 
 # The same examples in every run: a failure is then a fact about the change that was tested.
-settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -148,6 +151,17 @@ def points_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_pool, "LocalPool", pool)
 
 
+@given(nothing=none())
+def _first_example(nothing: None) -> None:
+    """With its first example hypothesis collects all garbage of a process: better before there is any."""
+
+
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    _first_example()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    gc.freeze()  # pytest looks for garbage once more, in all that the tests have left: five seconds of each worker

@@ -67,7 +67,7 @@ def busy_times(steps: tuple[Step, ...], graph: TopologyGraph, *, fast: bool) -> 
 STEPS = st.tuples(st.sampled_from(["loads", "store", "cycles", "composite"]), st.sampled_from([1, 7, 16, 33, 64]))
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=4).map(tuple), st.sampled_from([256.0, 100.0, 37.3]))
 def test_the_busy_time_of_two_engines_per_direction_is_that_of_their_ops(steps: tuple[Step, ...], gbs: float) -> None:
     usual, exact = (busy_times(steps, machine(gbs), fast=fast) for fast in (True, False))

@@ -357,7 +357,7 @@ layouts_of_both = st.tuples(*[st.sampled_from(["tiled", "row_major"])] * 2)
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
-@settings(max_examples=8, deadline=None)  # `make fuzz-exact` has more
+@settings(max_examples=5, deadline=None)  # `make fuzz-exact` has more
 @given(
     machines,
     st.lists(st.lists(steps, min_size=1, max_size=3), min_size=1, max_size=4),

@@ -115,7 +115,7 @@ ownership = st.sampled_from([{}, {"ownership": "packet"}, {"ownership": "packet"
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
-@settings(max_examples=8, deadline=None)  # `make fuzz-exact` has more
+@settings(max_examples=5, deadline=None)  # `make fuzz-exact` has more
 @given(
     machines,
     some_buffers,

@@ -60,8 +60,9 @@ def another_machine(pes: int) -> None:
 def paused_gc() -> Iterator[None]:
     """No collections while modules are imported: they make much and drop nothing, and collections are a tenth of it.
 
-    What there is counts as old afterwards, so that only a full collection looks through it. For imports only: who does
-    this again and again puts full collections off for ever.
+    What there is counts as old afterwards, so that only a full collection looks through it; where the process has
+    frozen objects they stay frozen, and the modules stay young. For imports only: who does this again and again puts
+    full collections off for ever.
     """
     if not gc.isenabled():
         yield
@@ -70,8 +71,9 @@ def paused_gc() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # all objects out of the young generations, and with them the count that sets a collection off
-        gc.unfreeze()
+        if not gc.get_freeze_count():
+            gc.freeze()  # all objects out of the young generations, and with them the count that sets a collection off
+            gc.unfreeze()
         gc.enable()
 
 

@@ -237,7 +237,7 @@ def test_the_model_follows_the_machine(machine):
         assert worst_error(gemm_times(shape, TILES, machine, in_tcm=in_tcm)) < MARGINS[machine]
 
 
-@pytest.mark.parametrize(("machine", "shapes"), [("default", SHAPES), ("granules", SHAPES[1:])])
+@pytest.mark.parametrize(("machine", "shapes"), [("default", SHAPES), ("granules", SHAPES[1:2])])
 def test_the_model_knows_rows_that_are_runs_of_their_own(machine, shapes):
     times = [found for shape in shapes for found in gemm_times(shape, TILES, machine, layout="row_major")[::2]]
     assert worst_error(times) < bar(0.26)

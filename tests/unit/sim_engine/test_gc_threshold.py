@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from itertools import count
@@ -20,7 +22,6 @@ from kernbench.sim_engine.gc_threshold import (
     collect_after_compiling,
     collect_seldom,
     only_new_objects,
-    paused_gc,
     raised_gc_threshold,
 )
 
@@ -75,35 +76,61 @@ def test_a_process_of_one_run_collects_seldom_as_long_as_it_has_one_machine(
     assert gc.get_threshold() == (YOUNG_OBJECTS, 10, 10)
 
 
-def test_what_was_imported_counts_as_old_and_can_still_be_collected() -> None:
-    gc.collect()
+def in_a_process(program: str) -> None:
+    """Run a program where nothing is frozen; pytest's process has frozen what collection has made."""
+    subprocess.run([sys.executable, "-c", PREAMBLE + program], check=True)
+
+
+PREAMBLE = """
+import gc, weakref
+from kernbench.sim_engine.gc_threshold import only_new_objects, paused_gc
+
+class Thing:
+    pass
+"""
+IMPORTS = """
+def imports():
     with paused_gc():
         assert not gc.isenabled()
         made = [[] for _ in range(5000)]
         made[0].append(made)  # a circle
     assert gc.isenabled()
-    assert gc.get_count()[0] < 700
-    assert gc.get_freeze_count() == 0
-    del made
-    assert gc.collect() >= 5000
+
+gc.collect()
+imports()
+assert gc.get_count()[0] < 700
+assert gc.get_freeze_count() == 0
+assert gc.collect() >= 5000
+gc.freeze()
+frozen = gc.get_freeze_count()
+imports()
+assert gc.get_freeze_count() == frozen
+assert gc.collect() >= 5000
+"""
+NEW_OBJECTS = """
+old = Thing()
+old.itself = old  # a circle
+is_there = weakref.ref(old)
+del old
+with only_new_objects(), only_new_objects():
+    gc.collect()
+    assert is_there() is not None
+assert gc.get_freeze_count() == 0
+gc.collect()
+assert is_there() is None
+"""
+
+
+def test_what_was_imported_counts_as_old_and_can_still_be_collected_and_what_was_frozen_stays_so() -> None:
+    in_a_process(IMPORTS)
+
+
+def test_a_collection_of_new_objects_leaves_older_ones_alone_and_does_not_keep_them() -> None:
+    in_a_process(NEW_OBJECTS)
 
 
 class Thing:
     pass
-
-
-def test_a_collection_of_new_objects_leaves_older_ones_alone_and_does_not_keep_them() -> None:
-    gc.collect()
-    old = Thing()
-    old.itself = old  # type: ignore[attr-defined]  # a circle
-    is_there = weakref.ref(old)
-    del old
-    with only_new_objects(), only_new_objects():
-        gc.collect()
-        assert is_there() is not None
-    assert gc.get_freeze_count() == 0
-    gc.collect()
-    assert is_there() is None
 
 
 def compiles() -> None:
