@@ -36,7 +36,7 @@ class MachineModel:
     hbm: float  # bytes of a slice, reads and writes together; without HBM, of its part of the SRAM's port
     port: float  # bytes of the DMA, each way
     cube_link: float  # bytes that a cube receives from its neighbours
-    far_link: float  # bytes that a cube receives from all others alike
+    link: float  # bytes of one link between cubes
     router: float  # bytes of a link between routers of a cube
     latency_ns: float  # of a read within the cube
     places: int  # transfers under way per direction
@@ -48,6 +48,18 @@ class MachineModel:
     message_ns: float  # for a message within the cube, and its credit, besides their bytes
     ring_bytes: int = 0  # of TCM, for messages
     sram: float = 0.0  # bytes of a cube's SRAM beside HBM; 0: none
+
+    @property
+    def far_link(self) -> float:
+        """Bytes that a cube receives from all others alike."""
+        return self.team_link(self.sip.cubes)
+
+    def team_link(self, cubes: int) -> float:
+        """Bytes that each of so many cubes, one row of the mesh after the other, receives from all of them alike."""
+        w, h = min(cubes, self.sip.mesh_w), -(-cubes // self.sip.mesh_w)
+        wires = max(1, 2 * (w * (h - 1) + h * (w - 1)))  # in both directions
+        share = 1.0 if cubes == 2 else FAR_SHARE
+        return share * wires * self.link / (cubes * (w + h) / 3)
 
     def load_ns(self, requests: int, nbytes: float) -> float:
         """Loads by one PE, as many at a time as its DMA has places."""
@@ -92,7 +104,6 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
     ucie, mesh = cube.ucie, spec.sip.cube_mesh
     neighbours = min(mesh.w - 1, 1) + min(mesh.h - 1, 1)
     link = min(spec.sip.links.cube_to_cube.bw_gbs, ucie.n_connections * ucie.per_connection_bw_gbs)
-    wires = max(1, 2 * (mesh.w * (mesh.h - 1) + mesh.h * (mesh.w - 1)))  # in both directions
     engines = rates_of(graph, first)
     router = cube.components.router.number_attr("overhead_ns")
     memory = (cube.components.hbm_ctrl if cube.has_hbm else cube.components.sram).number_attr("overhead_ns")
@@ -110,7 +121,7 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
         hbm=cube.home_way_gbs,
         port=cube.links.pe_dma_to_router_bw_gbs,
         cube_link=max(neighbours, 1) * link,
-        far_link=FAR_SHARE * wires * link / (sip.cubes * (mesh.w + mesh.h) / 3),
+        link=link,
         router=cube.links.router_bw_gbs,
         latency_ns=near + 2 * hops * (router + flit_ns),
         places=engines.dma_places,

@@ -375,8 +375,8 @@ def _attention_ns(
     machine: MachineModel, batch: int, tokens: int, heads: int, kv_heads: int, head_dim: int
 ) -> dict[str, float]:
     """Scores in HBM, `stored`, take a write and three reads of f32, and every PE has copies of its team's keys and
-    values; in TCM, `online`, each block of queries reads them, and its results fade with every block of keys: if such
-    blocks fit TCM.
+    values; in TCM, `online`, each block of queries reads them, most of them from other cubes where a team has several,
+    and its results fade with every block of keys: if such blocks fit TCM.
     """
     scores = batch * heads * tokens * (tokens + 1) / 2 / machine.sip.size
     score_ns = 2 * head_dim / machine.macs + SOFTMAX_PASSES / machine.lanes
@@ -389,5 +389,8 @@ def _attention_ns(
     except UsageError:
         return {"stored": stored}
     shared, costs = heads // kv_heads, plan.costs
-    keys = scores / (plan.most_queries * shared) * 4 * head_dim / machine.hbm / EVEN_SHARE
-    return {"online": max(score_ns * shared * sum(costs) / len(costs), keys), "stored": stored}
+    keys = scores / (plan.most_queries * shared) * 4 * head_dim  # bytes that a PE reads
+    away = 1 - 1 / plan.cubes_per_team
+    link = machine.sip.pes * keys * away / machine.team_link(plan.cubes_per_team)
+    online = max(score_ns * shared * max(costs), keys / machine.hbm / EVEN_SHARE, link)
+    return {"online": online, "stored": stored}
