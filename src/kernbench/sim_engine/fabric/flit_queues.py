@@ -80,6 +80,19 @@ class FlitQueues:
 
     # ---- flits come
 
+    def begin(self, transfer: Transfer, now: float) -> None:
+        """A transfer of several hops sets out: all its flits are ready now."""
+        assert transfer.last_flit is not None
+        place = self._places[transfer.seq] = self.place_for(transfer)
+        first = self.first_crossing(transfer.last_flit)
+        self.make_room(0, transfer.flits)
+        state = self._state
+        self.next_ns = loop_queues.begin(
+            now, place, first, transfer.hops, transfer.last, transfer.sink is not None, state.node_ns, state.node_ints,
+            state.queues, state.head_ns, state.near, state.far, state.quick_ns, state.transfers, state.crossing_ints,
+            state.crossing_ns, state.link_ns, state.users, state.counts, state.clock, state.read_ints,
+        )  # fmt: skip
+
     def add(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
         """Flits `index` to `stop` of a transfer are ready for `hop` as `source` says."""
         if stop - index > FEW:

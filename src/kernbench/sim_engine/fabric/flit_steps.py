@@ -75,11 +75,14 @@ class FlitSteps:
     def begin(self, transfer: Transfer, now: float) -> None:
         """Move a transfer flit by flit, from its first link on."""
         links, flits = self.links, transfer.flits
+        if transfer.sink is not None:
+            transfer.sink.users += 1
+        if self.queues is not None and transfer.hops > 1 and flits <= MOST_QUEUED and _is_ready_at_once(transfer):
+            self.queues.begin(transfer, now)
+            return
         users = links.users
         for link in transfer.links:
             users[link] += 1
-        if transfer.sink is not None:
-            transfer.sink.users += 1
         if self.buffered is not None:
             self.buffered.begin(transfer, now, is_watched=self.counters.sees_flits)
             return
@@ -215,3 +218,10 @@ class FlitSteps:
     def finish(self, transfer: Transfer, at: float) -> None:
         """A transfer will be done at `at`, as long as its epoch does not change."""
         self.agenda.push((at, INJECTED + transfer.seq, transfer.epoch, transfer, AT_DONE))
+
+
+def _is_ready_at_once(transfer: Transfer) -> bool:
+    """Whether the flits of a plain transfer are all ready for its first link when it sets out."""
+    if transfer.slow or transfer.pace is not None or transfer.slot is not None or transfer.fed_by is not None:
+        return False
+    return not transfer.crossings[0].special & IN_SERIES

@@ -14,23 +14,33 @@ from kernbench.sim_engine.fabric.loop_state import (
     FAR_NS,
     FIRST,
     FLIT,
+    FREE,
     FREE_NODE,
     FREE_NODES,
     FREE_QUEUE,
     FREE_QUEUES,
     HEAD,
     HOP,
+    HOPS,
+    IS_WRITE,
     LAST,
     LEAST_LAST,
+    LINK,
     NEAR,
     NEAR_NS,
     NEXT,
     NEXT_NS,
+    OCCUPY,
+    OCCUPY_LAST,
     ORDER,
     QUICK,
     TAIL,
+    TAIL_NS,
+    TOGETHER,
     TRANSFER,
     WINDOW,
+    WORST,
+    WORST_AT,
     Array,
     State,
     called_from_python,
@@ -211,6 +221,42 @@ def add(
     least_last = crossing_ns[transfers[transfer, FIRST] + hop, LEAST_LAST]
     if flit + len(times) > transfers[transfer, LAST] and least_last < clock[WINDOW]:
         note_quick(quick_ns, counts, times[-1] + least_last)
+
+
+@called_from_python
+def begin(
+    now: float, transfer: int, first: int, hops: int, last: int, is_write: bool, node_ns: Array, node_ints: Array,
+    queues: Array, head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, crossing_ints: Array,
+    crossing_ns: Array, link_ns: Array, users: Array, counts: Array, clock: Array, read_ints: Array,
+) -> float:  # fmt: skip
+    """A transfer gets its row. Its flits, all ready now, follow one another on the first link, whatever else comes, and
+    wait for the second one (`fifo.leave_together`). Returns when the next flit of all is ready.
+    """
+    transfers[transfer, FIRST], transfers[transfer, HOPS] = first, hops
+    transfers[transfer, LAST], transfers[transfer, IS_WRITE] = last, is_write
+    read_ints[transfer, TOGETHER] = -1
+    for crossing in range(first + 1, first + hops):
+        users[crossing_ints[crossing, LINK]] += 1
+    link, occupy_ns, tail_ns = crossing_ints[first, LINK], crossing_ns[first, OCCUPY], crossing_ns[first, TAIL_NS]
+    start = max(link_ns[FREE, link], now)
+    link_ns[FREE, link] = leave = start + last * occupy_ns + crossing_ns[first, OCCUPY_LAST]
+    wait = start + last * occupy_ns - now
+    if wait > link_ns[WORST, link] or (wait == link_ns[WORST, link] and now < link_ns[WORST_AT, link]):
+        link_ns[WORST, link], link_ns[WORST_AT, link] = wait, now
+    queue = take_queue(queues, counts)
+    queues[queue, ORDER] = link
+    for flit in range(last):
+        ready = start + (flit + 1) * occupy_ns + tail_ns
+        append(queue, transfer, flit, 1, ready, node_ns, node_ints, queues, counts)
+    append(queue, transfer, last, 1, leave + tail_ns, node_ns, node_ints, queues, counts)
+    time = node_ns[queues[queue, HEAD]]
+    head_ns[queue] = time
+    put(queue, time, near, far, counts, clock)
+    clock[NEXT_NS] = min(clock[NEXT_NS], time)
+    least_last = crossing_ns[first + 1, LEAST_LAST]
+    if least_last < clock[WINDOW]:
+        note_quick(quick_ns, counts, leave + tail_ns + least_last)
+    return clock[NEXT_NS]  # type: ignore[no-any-return]  # an array of numba has no types
 
 
 @called_from_python

@@ -106,12 +106,14 @@ class TrainPlanner:
         return True
 
     def _may_plan(self, transfer: Transfer) -> bool:
-        """Whether a plan is worth trying. A small transfer needs a link where trains run through. A transfer that
-        alternates with others on its first link is never alone.
+        """Whether a plan is worth trying. A small transfer needs a link where trains run through; a compiled loop moves
+        it for less than a plan costs. A transfer that alternates with others on its first link is never alone.
         """
         if transfer.slot is not None:
             return False
         if transfer.flits <= LARGE:
+            if self._engine.queues is not None:
+                return False
             first_link = transfer.links[0]
             if self._pause[first_link]:
                 self._pause[first_link] -= 1
