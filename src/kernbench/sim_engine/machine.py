@@ -219,7 +219,7 @@ class Machine(MachineMemories):
         legs = self._legs.get(path)
         if legs is None:
             stops, end = self._wiring.stops, len(path) - 1
-            places = [0, *(place for place in range(1, end) if path[place] in stops), end]
+            places = [0, *[place for place in range(1, end) if path[place] in stops], end]
             route = self.fabric.network.route
             legs = self._legs[path] = {at: (stop, route(path[at : stop + 1])) for at, stop in pairwise(places)}
         return legs

@@ -66,12 +66,14 @@ def _is_plain_memory(kind: type[Component]) -> bool:
     return kind.accept is MemoryComponent.accept and kind.handle is MemoryComponent.handle
 
 
-def _forwards_control(wiring: Wiring, path: tuple[str, ...]) -> bool:
-    """Whether every block between the ends of a path forwards control messages at once, and a memory is at its end."""
-    stops = (wiring.classes[node] for node in path[1:-1] if node in wiring.stops)
+def _forwards_control(wiring: Wiring, path: tuple[str, ...], stops: Sequence[str]) -> bool:
+    """Whether every block on a path that stores and forwards does so at once with control messages, and a memory is at
+    its end.
+    """
     forwards = (ActiveComponent.handle, SipPortComponent.handle)
+    kinds = map(wiring.classes.__getitem__, stops)
     return _is_plain_memory(wiring.classes[path[-1]]) and all(
-        issubclass(kind, ActiveComponent) and kind.handle in forwards for kind in stops
+        issubclass(kind, ActiveComponent) and kind.handle in forwards for kind in kinds
     )
 
 
@@ -81,17 +83,18 @@ def _access_bytes(network: Network, node: str) -> tuple[int, int]:
     return (0, 0) if spec is None else (spec.burst_bytes, spec.granule_bytes)
 
 
-def _exit_node(machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> str:
-    """The block from which packets leave the SIP that they come from; their sender, where they stay on it."""
+def _exit_node(machine: PortOwner, path: tuple[str, ...], stops: Sequence[str]) -> str:
+    """The block from which packets leave the SIP that they come from: the last one there that stores and forwards them;
+    their sender, where they stay on it.
+    """
     node_of, found = machine.graph.node, path[0]
     sip = node_of(path[0]).place.sip
     if node_of(path[-1]).place.sip != sip:
-        for node in path:
+        for node in stops:
             if node_of(node).place.sip != sip:
-                return found
-            if node in wiring.stops:
-                found = node
-    return path[0]
+                break
+            found = node
+    return found
 
 
 class DirectPort:
@@ -251,8 +254,9 @@ class PacketPort:
 
     def __init__(self, machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> None:
         self.path = path
-        self.exit_node = _exit_node(machine, wiring, path)
-        self._forwards_control = not machine.graph.spec.fabric.control_bytes and _forwards_control(wiring, path)
+        stops = [node for node in path[1:-1] if node in wiring.stops]
+        self.exit_node = _exit_node(machine, path, stops)
+        self._forwards_control = not machine.graph.spec.fabric.control_bytes and _forwards_control(wiring, path, stops)
         self._control_ns: float | None = None
         self.burst_bytes, self.granule_bytes = _access_bytes(machine.fabric.network, path[-1])
         self._machine = machine

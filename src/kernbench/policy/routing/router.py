@@ -49,6 +49,7 @@ class PathRouter:
         self._paths: dict[tuple[int, int, Traffic], list[list[int]]] = {}  # those that shifted ones are made of
         self._halves: dict[tuple[int, int], _Route | None] = {}  # of paths between SIPs, to and from a switch
         self._dma: _Routes = {}
+        self._dma_engines: dict[str, str] = {}  # by PE
         self._host: _Routes = {}
         self._control: _Routes = {}
 
@@ -85,11 +86,14 @@ class PathRouter:
         return [self._graph.edge(src, dst) for src, dst in pairwise(path)]
 
     def _dma_route(self, src_pe: str, dst: str) -> _Route:
-        place = Place.of(src_pe)
-        pe = PeId(place.sip, place.cube, place.pe)
-        if place.pe < 0 or str(pe) != src_pe:
-            raise RoutingError(f"'{src_pe}' is not a PE", hint="name a PE, say 'sip0.cube0.pe0'")
-        route = self._dma[src_pe, dst] = self._data_route(pe.part("pe_dma"), dst)
+        engine = self._dma_engines.get(src_pe)
+        if engine is None:
+            place = Place.of(src_pe)
+            pe = PeId(place.sip, place.cube, place.pe)
+            if place.pe < 0 or str(pe) != src_pe:
+                raise RoutingError(f"'{src_pe}' is not a PE", hint="name a PE, say 'sip0.cube0.pe0'")
+            engine = self._dma_engines[src_pe] = pe.part("pe_dma")
+        route = self._dma[src_pe, dst] = self._data_route(engine, dst)
         return route
 
     def _data_route(self, src: str, dst: str) -> _Route:
