@@ -119,11 +119,6 @@ def _machine() -> set[str]:
     return {model, mode, f"{model} {mode}"}
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: some tests wait for programs and browsers that they have started."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     machine: set[str] = set()
     for item in items:
