@@ -58,11 +58,11 @@ RINGS: tuple[tuple[tuple[str, object], ...], ...] = (
 
 
 def cases(machine: Machine, collective: str) -> Iterator[Case]:
-    """Every algorithm with every second or third placement, the others on the next machines. All else goes round, from
+    """Every algorithm with every second to fourth placement, the others on the next machines. All else goes round, from
     another start for each machine and collective.
     """
     index = MACHINES.index(machine)
-    start = 7 * index + 6 * list(ALGORITHMS).index(collective)
+    start = 4 * index + 4 * list(ALGORITHMS).index(collective)
 
     def turning(values: tuple[T, ...]) -> Iterator[T]:
         return islice(cycle(values), start % len(values), None)
@@ -75,9 +75,7 @@ def cases(machine: Machine, collective: str) -> Iterator[Case]:
         turning((0, 1, 2)),
     )
     placements = list(PLACEMENTS) if machine.cubes * machine.pes > 1 else ["one PE", "columns per PE"]
-    step = (
-        2 if collective in BY_BLOCKS + REDUCING else 3
-    )  # of blocks most cases are refused; of reductions there are more
+    step = 2 if collective in REDUCING else 3 if collective in BY_BLOCKS else 4
     for number, algorithm in enumerate(ALGORITHMS[collective], index):
         for placement in placements[number % step :: step]:
             other = next(others) if collective in BY_BLOCKS else None

@@ -157,7 +157,7 @@ def test_scalars_stand_on_either_side(op, shape, dtype, scalar, seed, left):
 
 
 @pytest.mark.parametrize("op", REDUCE)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(shapes, dtypes, st.data(), st.booleans(), seeds)
 def test_reductions(op, shape, dtype, data, keep_dims, seed):
     axis = data.draw(st.one_of(st.none(), st.integers(-len(shape), len(shape) - 1)))
@@ -166,7 +166,7 @@ def test_reductions(op, shape, dtype, data, keep_dims, seed):
     agree(got, REDUCE[op](wide(array), axis=axis, keepdims=keep_dims), result)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(shapes, dtypes, st.data(), seeds)
 def test_softmax(shape, dtype, data, seed):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -180,7 +180,7 @@ sizes = st.integers(1, 33)
 OUTER = [((), ()), ((2,), (2,)), ((3, 1), (2,))]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     sizes, st.integers(1, 70), sizes, dtypes, dtypes, st.sampled_from([((), ()), ((2,), (2,)), ((3, 1), (2,))]), seeds
 )

@@ -228,7 +228,7 @@ def run_program(program):
     return taken
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(ops, grid_ops), max_size=30))
 def test_a_random_program_leaves_the_bytes_a_plain_interpreter_leaves(program):
     taken = run_program(program)
