@@ -50,9 +50,6 @@ FURTHER = (
     "llm-plan --param context=4 --set cube.pe_layout.pe_per_corner=1",
     "tp-transformer-block --param seq=8 --param hidden=128 --param ffn=128 --param heads=4",
 )  # fmt: skip
-LONG = (  # only the largest forecast is measured, by a run of half a second or more
-    "ccl-bench", "gelu-mlp", "gpt3-qkv", "llm-layer", "llm-plan", "pe2pe", "qkv-gemm-multi-pe", "tp-transformer-block",
-)  # fmt: skip
 TWO_CUBES = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"]  # for each SIP of a tray
 MORE = {
     "columns": ["hbm"],  # bursts

@@ -61,7 +61,7 @@ def assert_all(got: Sequence[Array], expected: Array) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 8])
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
 def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np.random.Generator) -> None:
     world = World(Machine(sips=n), ccl=TINY)
     arrays = [whole(rng, 701) for _ in range(n)]
@@ -69,7 +69,7 @@ def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize(("w", "h"), [(1, 1), (2, 1), (1, 3), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("w", "h"), [(1, 1), (1, 3), (3, 3)])
 def test_all_reduce_per_cube_adds_over_all_cubes_of_all_ranks(
     algorithm: str, w: int, h: int, rng: np.random.Generator
 ) -> None:
