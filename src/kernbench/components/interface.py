@@ -14,9 +14,15 @@ class Interface(Generic[P]):
         self.name = f"{protocol.__module__}.{protocol.__qualname__}"
         self.lacks = lacks
         self.members = tuple(dict.fromkeys(_members(protocol)))
+        self._complete: dict[type, None] = {}  # classes that have them all, whatever their objects have
 
     def missing(self, found: object) -> list[str]:
         """The members that an object does not have."""
+        cls = type(found)
+        if cls in self._complete:
+            return []
+        if all(hasattr(cls, name) for name in self.members):
+            self._complete[cls] = None
         return [name for name in self.members if not hasattr(found, name)]
 
 

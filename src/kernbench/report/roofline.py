@@ -19,11 +19,12 @@ traffic of other launches on the same links.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import chain
 from typing import Literal
+
+import numpy as np
 
 from kernbench.common.frozen import frozen
 from kernbench.common.launch import PeResult
@@ -210,16 +211,24 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
 
 def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
     """The link on which the launch's messages take longest; of equals, the first on the path."""
-    carried: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for path, nbytes in launch.messages.items():
-        for link in pairwise(path):
-            carried[link] += nbytes
-    longest: LinkLoad | None = None
-    for (src, dst), nbytes in carried.items():
+    carried = launch.messages
+    if not carried:
+        return None
+    numbers = {node: number for number, node in enumerate(dict.fromkeys(chain.from_iterable(carried)))}
+    nodes = np.fromiter(map(numbers.__getitem__, chain.from_iterable(carried)), np.int64)
+    lengths = np.fromiter(map(len, carried), np.int64)
+    at_end = np.zeros(len(nodes), bool)
+    at_end[np.cumsum(lengths) - 1] = True
+    links = (nodes[:-1] * len(numbers) + nodes[1:])[~at_end[:-1]]  # both ends in one number, path after path
+    used, first, place = np.unique(links, return_index=True, return_inverse=True)
+    nbytes = np.bincount(place, np.repeat(np.fromiter(carried.values(), np.int64), lengths - 1), len(used))
+    names, longest = list(numbers), None
+    for at in np.argsort(first).tolist():
+        src, dst = (names[end] for end in divmod(int(used[at]), len(numbers)))
         edge = graph.edge(src, dst)
-        gbs = graph.payload_gbs(edge)
-        if gbs is not None and (longest is None or nbytes / gbs > longest.ns):
-            longest = LinkLoad(link_family(edge.kind), src, dst, nbytes, nbytes / gbs)
+        gbs, moved = graph.payload_gbs(edge), int(nbytes[at])
+        if gbs is not None and (longest is None or moved / gbs > longest.ns):
+            longest = LinkLoad(link_family(edge.kind), src, dst, moved, moved / gbs)
     return longest
 
 

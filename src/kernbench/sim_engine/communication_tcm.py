@@ -92,7 +92,7 @@ class CommunicationTcm:
 
     def release(self, sips: Sequence[int]) -> None:
         """See `Machine.release_communication_tcm`."""
-        found = {sip: self._of(sip, f"sip {sip}") for sip in sips}
+        found = {sip: self._of(sip) for sip in sips}
         for sip, reservation in found.items():
             running = next((key for key, _ in self._running if key[0] == sip), None)
             if running is not None:
@@ -125,7 +125,7 @@ class CommunicationTcm:
     def rings(self, sip: int, cube: int, pe: int) -> TcmRingAllocator:
         """See `Machine.communication_rings`."""
         key = (sip, cube, pe)
-        reservation = self._of(sip, str(PeId(*key)))
+        reservation = self._of(sip, key)
         found = reservation.rings.get(key)
         if found is None:
             part = TcmLease(self._offset(reservation, key) + reservation.work_bytes, reservation.ring_bytes)
@@ -135,7 +135,7 @@ class CommunicationTcm:
     def lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
         """Lease a kernel its stream's share of the tensor part; raises AllocationError where nothing is reserved."""
         key = (sip, cube, pe)
-        reservation = self._of(sip, str(PeId(*key)))
+        reservation = self._of(sip, key)
         self._running[key, stream] = None
         offset = self._offset(reservation, key)
         lease = lease_of(reservation.work_bytes, stream)
@@ -153,11 +153,11 @@ class CommunicationTcm:
         assert block.sub_offset is not None
         return block.sub_offset
 
-    def _of(self, sip: int, who: str) -> Reservation:
+    def _of(self, sip: int, pe: PeKey | None = None) -> Reservation:
         found = self._reserved.get(sip)
         if found is None:
             raise AllocationError(
-                f"{who} has no TCM reserved for communication",
+                f"{f'sip {sip}' if pe is None else PeId(*pe)} has no TCM reserved for communication",
                 hint="call torch.distributed.init_process_group first, which reserves it",
             )
         return found

@@ -41,10 +41,8 @@ from kernbench.components.builtin.stages import DmaStage, RunsStage, StageType
 from kernbench.components.memory_port import Arrival, MemoryAccess, MemoryPort, Notice
 from kernbench.components.recording import LANE, NO_REF, STAGE_BITS
 from kernbench.policy.address.baaw import BaawTable
+from kernbench.policy.routing.resolver import IN_WINDOW, WINDOW_BITS
 from kernbench.topology.graph import Node
-
-_WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
-_IN_WINDOW = (1 << _WINDOW_BITS) - 1
 
 
 class PeDmaComponent(PeEngine):
@@ -385,16 +383,14 @@ class PeDmaComponent(PeEngine):
 
     def locate(self, pa: int) -> tuple[MemoryPort, int]:
         """The memory that a physical address is in, and the address there."""
-        window = pa >> _WINDOW_BITS
+        window = pa >> WINDOW_BITS
         found = self._memories.get(window)
         if found is None:
-            resolver = self.ctx.resolver
-            address = resolver.address(pa)
-            path = tuple(self.ctx.router.find_path(str(self.pe), resolver.resolve(address)))
-            base = resolver.local_address(address) - (pa & _IN_WINDOW)
-            found = self._memories[window] = (self.ctx.memory_port(path), base)
+            node, address = self.ctx.resolver.locate(pa)
+            path = tuple(self.ctx.router.find_path(str(self.pe), node))
+            found = self._memories[window] = (self.ctx.memory_port(path), address - (pa & IN_WINDOW))
         port, base = found
-        return port, base + (pa & _IN_WINDOW)
+        return port, base + (pa & IN_WINDOW)
 
     # ---- single requests
 

@@ -110,17 +110,19 @@ class TcmRingAllocator:
         self, sip_id: int, die_id: int, pe_id: int, part: TcmLease, layout: AddressLayout = RECORD_LAYOUT
     ) -> None:
         self._layout = layout
-        self.sip_id, self.die_id, self.pe_id = sip_id, die_id, pe_id
+        self._tcm_base = PhysAddr.pe_tcm_addr(sip_id, die_id, pe_id, 0, layout)
         self.tcm = FreeList(part.nbytes, base=part.offset, name=f"{PeId(sip_id, die_id, pe_id)} TCM for rings")
 
     def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
         """`nbytes` of that part; `align` counts from the start of the TCM."""
-        offset = self.tcm.alloc(nbytes, align)
-        return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, offset, self._layout)
+        return PhysAddr(self._tcm_base.raw + self.tcm.alloc(nbytes, align), self._layout)
 
     def free(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc` returned."""
-        self.tcm.free(_tcm_offset(addr, (self.sip_id, self.die_id, self.pe_id), self.tcm), nbytes)
+        offset = addr.raw - self._tcm_base.raw
+        if not 0 <= offset < self._layout.slot_bytes:
+            raise _foreign(addr, self.tcm)
+        self.tcm.free(offset, nbytes)
 
 
 class CubeSramAllocator:

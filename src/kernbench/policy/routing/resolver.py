@@ -13,6 +13,9 @@ from kernbench.policy.address.phyaddr import PhysAddr, UnitType
 from kernbench.topology.far_memory import far_base, far_node
 from kernbench.topology.graph import TopologyGraph
 
+WINDOW_BITS = 20  # addresses that differ below this bit lie in one memory
+IN_WINDOW = (1 << WINDOW_BITS) - 1
+
 
 class AddressResolver:
     """Names of the nodes of one machine."""
@@ -25,6 +28,7 @@ class AddressResolver:
         self._io_names = tuple(chiplet.id for chiplet in graph.spec.sip.io_chiplets)  # in the order of their dies
         self._graph = graph
         self._parts: dict[tuple[int, int, int, str], str] = {}  # cache: (sip, cube, pe, kind) -> node
+        self._windows: dict[int, tuple[str, int]] = {}  # cache, by number
 
     def address(self, raw: int) -> PhysAddr:
         """The address that a number encodes on this machine; raises AddressError when it encodes none."""
@@ -51,6 +55,16 @@ class AddressResolver:
         if io < len(self._io_names):
             return self.find_io_cpu(addr.sip_id, self._io_names[io])
         raise RoutingError(f"no node serves {addr}", hint="use an address in a memory, an M_CPU or an IO_CPU")
+
+    def locate(self, raw: int) -> tuple[str, int]:
+        """The node that serves the address that a number encodes, and the address local to that memory."""
+        window = raw >> WINDOW_BITS
+        found = self._windows.get(window)
+        if found is None:
+            address = self.address(raw)
+            found = self._windows[window] = self.resolve(address), self.local_address(address) - (raw & IN_WINDOW)
+        node, base = found
+        return node, base + (raw & IN_WINDOW)
 
     def local_address(self, addr: PhysAddr) -> int:
         """The address local to the memory that serves it: the offset in the HBM window, or in its unit; in the range of

@@ -76,9 +76,9 @@ class Counters:
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
         """What the link from `src` to `dst` has done for transfers that are done."""
-        nbytes, busy_ns = self._totals()
         link = self.network.link_index(src, dst)
-        return self._counters_of(link, nbytes[link], busy_ns[link])
+        found = next((amounts for used, *amounts in self._carried(self.done()) if used == link), (0, 0.0))
+        return self._counters_of(link, *found)
 
     def done(self) -> Iterator[Done]:
         """All transfers that are done, by kind."""
@@ -102,19 +102,12 @@ class Counters:
         has touched `parts` of the network, or with all.
         """
         self.before_reading()
-        links, busy_ns = _busy_links(self._tally.since(before, parts))
-        names, ends = self.network.names, self.network.link_ends
-        return {(names[ends[link][0]], names[ends[link][1]]): ns for link, ns in zip(links, busy_ns, strict=True)}
+        return {self._ends_of(link): ns for link, _, ns in self._carried(self._tally.since(before, parts))}
 
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
         """Every link that has carried bytes, in order of index."""
-        names, ends = self.network.names, self.network.link_ends
-        nbytes, busy_ns = self._totals()
-        used = (link for link, carried in enumerate(nbytes) if carried)
-        return {
-            (names[ends[link][0]], names[ends[link][1]]): self._counters_of(link, nbytes[link], busy_ns[link])
-            for link in used
-        }
+        carried = self._carried(self.done())
+        return {self._ends_of(link): self._counters_of(link, nbytes, ns) for link, nbytes, ns in carried if nbytes}
 
     def channel_counters(self, node: Hashable, now: float) -> list[LinkCounters]:
         """What each memory channel at `node` has done, or has been given to do."""
@@ -194,41 +187,33 @@ class Counters:
         rows.append(HopTimes(names[nodes[-1]], first, transfer.done_ns, last, transfer.done_ns))
         return rows
 
-    def _totals(self) -> tuple[list[int], list[float]]:
-        """Of every link: the bytes it has carried for transfers that are done, and how long that took."""
-        self.before_reading()
-        links = len(self.network.link_ends)
-        nbytes, busy_ns = [0] * links, [0.0] * links
-        for last_flit, flits, transfers in self._tally.all():
-            wire_bytes = flits * self.network.flit_bytes + transfers * last_flit.nbytes
-            route = last_flit.route
-            for link, crossing, last_crossing in zip(route.links, route.crossings, last_flit.crossings, strict=True):
-                nbytes[link] += wire_bytes
-                busy_ns[link] += flits * crossing.occupy_ns + transfers * last_crossing.occupy_ns
-        return nbytes, busy_ns
+    def _ends_of(self, link: int) -> tuple[Hashable, Hashable]:
+        names, (src, dst) = self.network.names, self.network.link_ends[link]
+        return names[src], names[dst]
 
     def _counters_of(self, link: int, nbytes: int, busy_ns: float) -> LinkCounters:
         wait, bw_gbs = self._links.worst[link], self.network.bw_gbs[link] or 0.0
         return LinkCounters(nbytes, busy_ns, round(wait * bw_gbs), wait, self._links.worst_at[link])
 
+    def _carried(self, done: Iterable[Done]) -> Iterator[tuple[int, int, float]]:
+        """The links that transfers went over, in order of index: each with its bytes, and how long it was busy."""
+        import numpy as np  # the fabric itself does without
 
-def _busy_links(done: Iterable[Done]) -> tuple[list[int], list[float]]:
-    """The links that transfers went over, in order of index, and how long each was busy with them."""
-    import numpy as np  # the fabric itself does without
-
-    links, whole_ns, last_ns = list[int](), list[float](), list[float]()
-    hops, flits, transfers = list[int](), list[int](), list[int]()
-    for last_flit, whole, last in done:
-        links += last_flit.route.links
-        own_whole_ns, own_last_ns = last_flit.occupancy
-        whole_ns += own_whole_ns
-        last_ns += own_last_ns
-        hops.append(last_flit.route.hops)
-        flits.append(whole)
-        transfers.append(last)
-    spent_ns = np.repeat(flits, hops) * np.array(whole_ns) + np.repeat(transfers, hops) * np.array(last_ns)
-    used, place = np.unique(np.array(links, np.int64), return_inverse=True)
-    return used.tolist(), np.bincount(place, spent_ns, len(used)).tolist()
+        links, whole_ns, last_ns = list[int](), list[float](), list[float]()
+        hops, amounts = list[int](), list[tuple[int, int, int]]()
+        for last_flit, whole, last in done:
+            links += last_flit.route.links
+            own_whole_ns, own_last_ns = last_flit.occupancy
+            whole_ns += own_whole_ns
+            last_ns += own_last_ns
+            hops.append(last_flit.route.hops)
+            amounts.append((whole, last, whole * self.network.flit_bytes + last * last_flit.nbytes))
+        rows = np.array(amounts, np.int64).reshape(-1, 3)
+        flits, transfers, wire_bytes = np.repeat(rows, np.array(hops, np.int64), axis=0).T
+        spent_ns = flits * np.array(whole_ns) + transfers * np.array(last_ns)
+        used, place = np.unique(np.array(links, np.int64), return_inverse=True)
+        nbytes = np.bincount(place, wire_bytes, len(used)).astype(np.int64)
+        return zip(used.tolist(), nbytes.tolist(), np.bincount(place, spent_ns, len(used)).tolist(), strict=True)
 
 
 def _nothing() -> None:
