@@ -62,8 +62,10 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        with paused_gc():
-            command = getattr(import_module(module), name)
+        if module not in sys.modules:
+            with paused_gc():
+                import_module(module)
+        command = getattr(sys.modules[module], name)
         assert isinstance(command, click.Command)
         return command
 

@@ -67,6 +67,7 @@ class Packet:
         "path",
         "request",
         "slot",
+        "way",
     )
 
     request: Request
@@ -85,6 +86,7 @@ class Packet:
     place: int = 0  # index in `path` of the node where it is now
     legs: Legs = field(default=None, repr=False)
     initiator: object = None  # the work that an engine sends it for; observers of the fabric read it
+    way: Any = field(default=None, repr=False)  # its path in legs, which the machine looks up when it is first sent
 
     @property
     def node(self) -> str:

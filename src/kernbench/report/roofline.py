@@ -223,12 +223,13 @@ def _longest_link(launch: Launch, graph: TopologyGraph) -> LinkLoad | None:
     used, first, place = np.unique(links, return_index=True, return_inverse=True)
     nbytes = np.bincount(place, np.repeat(np.fromiter(carried.values(), np.int64), lengths - 1), len(used))
     names, longest = list(numbers), None
-    for at in np.argsort(first).tolist():
-        src, dst = (names[end] for end in divmod(int(used[at]), len(numbers)))
-        edge = graph.edge(src, dst)
-        gbs, moved = graph.payload_gbs(edge), int(nbytes[at])
+    in_order = np.argsort(first)
+    ends = np.stack(np.divmod(used[in_order], len(numbers)), axis=1)
+    for (src, dst), moved in zip(ends.tolist(), nbytes[in_order].astype(np.int64).tolist(), strict=True):
+        edge = graph.edge(names[src], names[dst])
+        gbs = graph.payload_gbs(edge)
         if gbs is not None and (longest is None or moved / gbs > longest.ns):
-            longest = LinkLoad(link_family(edge.kind), src, dst, moved, moved / gbs)
+            longest = LinkLoad(link_family(edge.kind), edge.src, edge.dst, moved, moved / gbs)
     return longest
 
 

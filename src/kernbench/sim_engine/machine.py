@@ -190,7 +190,9 @@ class Machine(MachineMemories):
     def send(self, packet: Packet) -> None:
         """Send a packet to the next block on its path that accepts packets, and deliver it there."""
         path, place = packet.path, packet.place
-        stop, route = self._legs_of(path)[place]
+        if packet.way is None:
+            packet.way = self._legs_of(path)
+        stop, route = packet.way[place]
         is_whole_path = stop - place == len(path) - 1
         # An address matters where there are channels: at the end of a write, at the start of a read's reply.
         read_from = write_to = None
@@ -233,22 +235,23 @@ class Machine(MachineMemories):
         assert isinstance(packet, Packet)
         if packet.legs is not None:
             packet.legs.append(transfer)
-        at_end = packet.at_end
-        if packet.is_reply and at_end:
-            assert packet.answer is not None
-            packet.answer(packet)
-            return
-        if at_end and packet.on_arrival is not None:
-            packet.on_arrival()
-        if packet.nbytes and at_end and packet.address is not None:
-            if packet.node in self._wiring.counted and len(self._legs_of(packet.path)) > 1:
-                self._traffic.count_leg(packet)
-            if packet.on_arrival is None:
-                self.listeners.notify(packet.node, packet.address, packet.nbytes, packet.payload)
-        component = self.component(packet.node)
+        node = packet.node
+        if packet.at_end:
+            if packet.is_reply:
+                assert packet.answer is not None
+                packet.answer(packet)
+                return
+            if packet.on_arrival is not None:
+                packet.on_arrival()
+            if packet.nbytes and packet.address is not None:
+                if node in self._wiring.counted and len(packet.way) > 1:
+                    self._traffic.count_leg(packet)
+                if packet.on_arrival is None:
+                    self.listeners.notify(node, packet.address, packet.nbytes, packet.payload)
+        component = self._components.get(node) or self.component(node)
         if not isinstance(component, ActiveComponent):
             raise ComponentError(
-                f"{packet.node} is sent a {type(packet.request).__name__} and takes no packets",
+                f"{node} is sent a {type(packet.request).__name__} and takes no packets",
                 where=f"impl {component.node.impl}",
                 hint="derive its class from kernbench.components.base.ActiveComponent",
             )

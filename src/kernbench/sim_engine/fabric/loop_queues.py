@@ -262,9 +262,9 @@ def begin(
 @called_from_python
 def next_order(state: State) -> int:
     """The place of the next flit among what happens at its time."""
-    found = np.iinfo(np.int64).max
-    for queue in filled_queues(state):
-        if state.head_ns[queue] == state.clock[NEXT_NS]:
+    found, next_ns = np.iinfo(np.int64).max, state.clock[NEXT_NS]
+    for queue in state.near[: state.counts[NEAR]] if next_ns < state.clock[NEAR_NS] else filled_queues(state):
+        if state.head_ns[queue] == next_ns:
             order = queue if queue < len(state.users) else state.queues[queue, ORDER]
             found = min(found, state.node_order[state.queues[queue, HEAD]] if order == EACH_ITS_OWN else order)
     return found
