@@ -16,7 +16,7 @@ from kernbench.ccl import config_check
 from kernbench.cli import sweep_file
 from kernbench.common.engine_declaration import TIME_NS, Attribute
 from kernbench.topology import attrs as part_attrs
-from kernbench.topology.record import InvalidValue, Read, Record
+from kernbench.topology.record import InvalidValue, ReadBy, Record
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import ComponentSpec
 from kernbench.topology.spec_cube import CubeSpec
@@ -92,7 +92,7 @@ def accepted(annotation: Any) -> str:
     """What an annotation of a record accepts."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        marks = [mark for mark in arguments[1:] if isinstance(mark, Read)]
+        marks = [mark for mark in arguments[1:] if isinstance(mark, ReadBy)]
         return accepted_by(marks[0].read) if marks else ""
     if origin in (Union, types.UnionType):
         (inner,) = [each for each in arguments if each is not type(None)]

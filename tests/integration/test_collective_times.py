@@ -13,7 +13,7 @@ import pytest
 
 import kernbench
 from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collectives import EVERY_PE, CollectiveName, Wanted
+from kernbench.benches._collectives import EVERY_PE, CollectiveName, WantedCollective
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.work import LaunchedWork
@@ -39,7 +39,7 @@ def time_ns(
 ) -> float:
     """Of one collective of so many bytes, of which every PE of every rank has a part."""
     graph = load_topology(None, dict(machine))
-    wanted = Wanted(collective, nbytes, "f16")
+    wanted = WantedCollective(collective, nbytes, "f16")
     return measure_alone(graph, wanted, algorithm=algorithm, settings=settings, check=False).time_ns
 
 

@@ -17,7 +17,7 @@ import simpy
 from kernbench.common.flits import FlitArrival
 from kernbench.common.framing import Framing
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, LinkCounters, Network
-from kernbench.sim_engine.fabric.clock import Completion
+from kernbench.sim_engine.fabric.clock import TransferEnd
 
 GRID = 2.0**-20
 AFTER_ALL = 2 * 10**9  # a SimPy priority behind all that settles at one instant in the naive model
@@ -278,7 +278,7 @@ def run_readers(case: ReaderCase, mode: Any) -> Outcome:
     def send(leg: Leg, now: float) -> simpy.Event:
         if "read_from" not in leg.options:
             return env.transfer(leg.path, leg.nbytes, **leg.options)
-        done = Completion(env)
+        done = TransferEnd(env)
         fabric.inject(leg.path, leg.nbytes, now + case.lead_ns, on_done=done.complete, **leg.options)
         return done
 

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernbench.common.race import Access, AccessKind, Epoch
+from kernbench.common.race import AccessKind, Epoch, RacingAccess
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.races import RaceDetector
@@ -113,7 +113,7 @@ def detected(events: list[Event], lines: list[int]) -> RaceDetector:
         task = tasks[event.task]
         if event.is_access:
             kind: AccessKind = event.do  # type: ignore[assignment]  # is_access says so
-            access = Access(kind, kind, (0, 0, event.task), "k", "x", "k.py", lines[number], 0.0)
+            access = RacingAccess(kind, kind, (0, 0, event.task), "k", "x", "k.py", lines[number], 0.0)
             if event.is_branch:
                 branches[number] = task.branch()
             task.touch(access, [(event.start, event.end - event.start)], branches.get(number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from kernbench.benches._collectives import Measured, Wanted, duration_ns, measure, span_of
+from kernbench.benches._collectives import Measured, WantedCollective, duration_ns, measure, span_of
 from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config, with_algorithm
 from kernbench.ccl.config_spec import AUTO
 from kernbench.ccl.modules import load_algorithm
@@ -16,7 +16,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
 
-def check_algorithms(wanted: Wanted, algorithms: Sequence[str | None], ccl: CclSource = None) -> None:
+def check_algorithms(wanted: WantedCollective, algorithms: Sequence[str | None], ccl: CclSource = None) -> None:
     """Raise UsageError for an unknown algorithm, or one that does not implement the collective."""
     config = load_ccl_config(ccl)
     for name in algorithms:
@@ -27,7 +27,7 @@ def check_algorithms(wanted: Wanted, algorithms: Sequence[str | None], ccl: CclS
 
 def measure_alone(
     graph: TopologyGraph,
-    wanted: Wanted,
+    wanted: WantedCollective,
     *,
     algorithm: str | None = None,
     ccl: CclSource = None,
@@ -43,7 +43,9 @@ def measure_alone(
     return found[0]
 
 
-def _measure(torch: RuntimeContext, wanted: Wanted, config: CclSource, check: bool, found: list[Measured]) -> None:
+def _measure(
+    torch: RuntimeContext, wanted: WantedCollective, config: CclSource, check: bool, found: list[Measured]
+) -> None:
     torch.distributed.init_process_group("ahbm", ccl=config)
     found.append(measure(torch, wanted, check=check))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kernbench.benches._ccl_runs import measure_alone, per_cube_ns
-from kernbench.benches._collectives import Wanted
+from kernbench.benches._collectives import WantedCollective
 from kernbench.ccl.config import choose, resolve_algorithm_config
 from kernbench.ccl.config_spec import AUTO, PER_CUBE, AutoRow, CclConfig
 from kernbench.ccl.measured import machine_key
@@ -95,7 +95,7 @@ class _CollectiveRuns:
         if self._table == PER_CUBE:
             time_ns = per_cube_ns(self._graph, nbytes, DTYPE, algorithm=algorithm, ccl=self._config, settings=settings)
         else:
-            wanted = Wanted(self._collective, nbytes, DTYPE)  # type: ignore[arg-type]  # a name of TABLES
+            wanted = WantedCollective(self._collective, nbytes, DTYPE)  # type: ignore[arg-type]  # a name of TABLES
             time_ns = measure_alone(
                 self._graph, wanted, algorithm=algorithm, ccl=self._config, settings=settings, check=False
             ).time_ns

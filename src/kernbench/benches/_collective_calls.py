@@ -36,7 +36,7 @@ ONLY_IN_PLACE = ("all_reduce", "broadcast", "reduce")
 NEVER_IN_PLACE = ("all_to_all", "sendrecv", "barrier")
 
 
-class Wanted(NamedTuple):
+class WantedCollective(NamedTuple):
     """What is measured: a collective of so many bytes. `in_place` counts where both forms exist."""
 
     collective: CollectiveName
@@ -76,7 +76,7 @@ def bus_factor(collective: str, ranks: int) -> float:
     return (2.0 if collective == "all_reduce" else 1.0) * (ranks - 1) / ranks
 
 
-def inputs_of(wanted: Wanted, ranks: int, rank: int) -> Array:
+def inputs_of(wanted: WantedCollective, ranks: int, rank: int) -> Array:
     """What a rank puts in: small whole numbers, so that every type of element adds them exactly. Of fp8, whose sums are
     soon inexact, one rank has a number at each place, and the others 0.
     """
@@ -93,7 +93,7 @@ def inputs_of(wanted: Wanted, ranks: int, rank: int) -> Array:
     return values.astype(element.numpy)
 
 
-def expected(wanted: Wanted, ranks: int, rank: int) -> NDArray[np.float64]:
+def expected(wanted: WantedCollective, ranks: int, rank: int) -> NDArray[np.float64]:
     """What a rank must have afterwards that has a result."""
     name, root = wanted.collective, wanted.root
     if name in REDUCES:
@@ -115,7 +115,7 @@ def expected(wanted: Wanted, ranks: int, rank: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=1)  # all ranks ask for the same
-def _reduced(wanted: Wanted, ranks: int) -> NDArray[np.float64]:
+def _reduced(wanted: WantedCollective, ranks: int) -> NDArray[np.float64]:
     """The inputs of all ranks, reduced."""
     stacked = np.stack([inputs_of(wanted, ranks, each).astype(np.float64) for each in range(ranks)])
     op = str(wanted.op)

@@ -20,7 +20,7 @@ from kernbench.benches._collective_calls import (
     ROOTED,
     CollectiveName,
     OpName,
-    Wanted,
+    WantedCollective,
     bus_factor,
     count_wrong,
     expected,
@@ -35,13 +35,22 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.work import LaunchedWork, Work
 
-__all__ = ["EVERY_PE", "CollectiveName", "Measured", "MemoryUse", "OpName", "Wanted", "measure", "sizes_between"]
+__all__ = [
+    "EVERY_PE",
+    "CollectiveName",
+    "Measured",
+    "OpName",
+    "SipMemoryUse",
+    "WantedCollective",
+    "measure",
+    "sizes_between",
+]
 
 EVERY_PE = DPPolicy(cube="row_wise", pe="row_wise")
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryUse:
+class SipMemoryUse:
     """Bytes of a SIP that a collective takes, of the SIP that needs most: its tensors, the rings of its messages, and
     what its kernels had in TCM at their peaks.
     """
@@ -67,7 +76,7 @@ class Measured:
     busbw_gbs: float
     wrong: int | None
     launched_ns: float = 0.0  # the time with the launch
-    memory: MemoryUse = MemoryUse()
+    memory: SipMemoryUse = SipMemoryUse()
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -104,7 +113,7 @@ class _Call(NamedTuple):
 class _Rank:
     """A rank's tensors of a collective, and its call."""
 
-    def __init__(self, torch: RuntimeContext, wanted: Wanted, ranks: int, rank: int, dp: DPPolicy) -> None:
+    def __init__(self, torch: RuntimeContext, wanted: WantedCollective, ranks: int, rank: int, dp: DPPolicy) -> None:
         self._torch, self._wanted, self._dp = torch, wanted, dp
         self._ranks, self._rank, self._total = ranks, rank, wanted.total(ranks)
         self._given = inputs_of(wanted, ranks, rank)
@@ -218,7 +227,9 @@ def check_root(collective: str, root: int, ranks: int) -> None:
         raise UsageError(f"root {root} of {counted(ranks, 'rank')}", hint=f"give 0 to {ranks - 1}")
 
 
-def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, check: bool = True) -> Measured:
+def measure(
+    torch: RuntimeContext, wanted: WantedCollective, *, dp: DPPolicy = EVERY_PE, check: bool = True
+) -> Measured:
     """One collective by all ranks of a process group that is there; raises UsageError for a root that is not."""
     ranks = torch.distributed.get_world_size()
     check_root(wanted.collective, wanted.root, ranks)
@@ -266,7 +277,7 @@ def measure(torch: RuntimeContext, wanted: Wanted, *, dp: DPPolicy = EVERY_PE, c
     )
 
 
-def _part(wanted: Wanted, ranks: int, rank: int, at: int, parts: int) -> NDArray[np.float64]:
+def _part(wanted: WantedCollective, ranks: int, rank: int, at: int, parts: int) -> NDArray[np.float64]:
     """What one of a rank's `parts` results must hold; asked for only where it is compared."""
     part: NDArray[np.float64] = expected(wanted, ranks, rank).reshape(parts, -1)[at]
     return part
@@ -278,12 +289,12 @@ def _hbm_bytes(torch: RuntimeContext, sip: int) -> int:
     return sum(torch.used_bytes(sip, cube, pe) for cube in range(spec.sip.n_cubes) for pe in range(spec.cube.n_pes))
 
 
-def _memory(torch: RuntimeContext, tensors: int, launches: Sequence[Launch]) -> MemoryUse:
+def _memory(torch: RuntimeContext, tensors: int, launches: Sequence[Launch]) -> SipMemoryUse:
     kernels = [
         sum(pe.tcm_peak_bytes for each in launches for pe in each.pes if pe.sip == sip) for sip in _sips(launches)
     ]
     rings = torch.communicators.allocated_bytes()
-    return MemoryUse(tensors, max(rings[sip] for sip in _sips(launches)), max(kernels))
+    return SipMemoryUse(tensors, max(rings[sip] for sip in _sips(launches)), max(kernels))
 
 
 def _sips(launches: Sequence[Launch]) -> list[int]:

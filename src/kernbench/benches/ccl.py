@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from kernbench.benches._collectives import CollectiveName, OpName, Wanted, measure, sizes_between
+from kernbench.benches._collectives import CollectiveName, OpName, WantedCollective, measure, sizes_between
 from kernbench.benches._numbers import Array, Seed, Size
 from kernbench.benches.registry import bench
 from kernbench.common.dtypes import dtype_of
@@ -111,5 +111,7 @@ def ccl_bench(
     torch.distributed.init_process_group("ahbm", ccl=named if algorithm != "auto" else None)
     check = torch.checks.enabled
     sizes = sizes_between(min_bytes, max_bytes, factor)
-    found = [measure(torch, Wanted(collective, nbytes, dtype, op, root), check=check).as_json() for nbytes in sizes]
+    found = [
+        measure(torch, WantedCollective(collective, nbytes, dtype, op, root), check=check).as_json() for nbytes in sizes
+    ]
     return [{name: value for name, value in row.items() if name != "memory"} for row in found]  # a table has no tables

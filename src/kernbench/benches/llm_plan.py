@@ -25,7 +25,7 @@ from kernbench.models.figures import Row, memory_there
 from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
-from kernbench.models.parallel_plans import StageTimes, Workload, plan_rows, plans_of
+from kernbench.models.parallel_plans import ReplicaBatch, StageTimes, plan_rows, plans_of
 from kernbench.models.shapes import load_model
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
@@ -55,7 +55,7 @@ def llm_plan(
     with faults_of_param("model"):
         shape = load_model(model)
     now, before = sequence_lengths(shape, phase, tokens, context)
-    work = Workload(shape, phase, batch, now, before, dtype_of(dtype).itemsize, weight_type, cache_type)
+    work = ReplicaBatch(shape, phase, batch, now, before, dtype_of(dtype).itemsize, weight_type, cache_type)
     if not shape.validation and not torch.checks.enabled:
         torch.timing_only()
     simulated = list(_simulated(torch, work, mapping, dtype, seed))
@@ -63,7 +63,7 @@ def llm_plan(
     return plan_rows(plans_of(work, simulated, torch.spec.n_sips, memory_there(torch.spec), limit_ns))
 
 
-def _simulated(torch: RuntimeContext, work: Workload, mapping: str, dtype: str, seed: int) -> Iterator[StageTimes]:
+def _simulated(torch: RuntimeContext, work: ReplicaBatch, mapping: str, dtype: str, seed: int) -> Iterator[StageTimes]:
     stored = StoredTypes(work.weight_type, work.cache_type)
     world, rows = torch.ahbm.device_count(), work.batch * work.tokens
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]

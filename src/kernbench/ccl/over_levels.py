@@ -46,7 +46,7 @@ class Boundary(NamedTuple):
     gbs: float
 
 
-class Work(NamedTuple):
+class LevelCollective(NamedTuple):
     """A collective of `n` ranks on `nbytes`, at one boundary."""
 
     n: int
@@ -65,7 +65,7 @@ def better_over_levels(
     boundaries = list(_boundaries(spec, sips))
     if len(boundaries) == n:  # all ranks are below one switch
         return None
-    work = Work(n, nbytes, root, 2 if collective == "all_reduce" else 1)
+    work = LevelCollective(n, nbytes, root, 2 if collective == "all_reduce" else 1)
     hop_ns, farthest_ns = _hops_ns(spec, sips)
     family = _family_of(chosen, nbytes, n, spec)
     if family in ("direct", "long_messages_direct") and collective in ("broadcast", "reduce"):
@@ -94,40 +94,40 @@ def _family_of(chosen: AlgorithmConfig, nbytes: int, n: int, spec: MachineSpec) 
 # ---- bytes that leave some ranks
 
 
-def _all_with_all(work: Work, inside: frozenset[int]) -> float:
+def _all_with_all(work: LevelCollective, inside: frozenset[int]) -> float:
     return work.rounds * len(inside) * (work.n - len(inside)) * work.nbytes / work.n
 
 
-def _from_root(work: Work, inside: frozenset[int]) -> float:
+def _from_root(work: LevelCollective, inside: frozenset[int]) -> float:
     return (work.n - len(inside)) * work.nbytes if work.root in inside else 0.0
 
 
-def _two_rounds(work: Work, inside: frozenset[int]) -> float:
+def _two_rounds(work: LevelCollective, inside: frozenset[int]) -> float:
     scattered = (work.n - len(inside)) * work.nbytes / work.n if work.root in inside else 0.0
     return scattered + _all_with_all(work, inside)
 
 
-def _along(work: Work, inside: frozenset[int], edges: Iterator[Edge]) -> float:
+def _along(work: LevelCollective, inside: frozenset[int], edges: Iterator[Edge]) -> float:
     return sum((a in inside) and (b not in inside) for a, b in edges) * float(work.nbytes)
 
 
-def _ring(work: Work, inside: frozenset[int]) -> float:
+def _ring(work: LevelCollective, inside: frozenset[int]) -> float:
     edges = ((rank, (rank + 1) % work.n) for rank in range(work.n))
     return work.rounds * (work.n - 1) / work.n * _along(work, inside, edges)
 
 
-def _chain(work: Work, inside: frozenset[int]) -> float:
+def _chain(work: LevelCollective, inside: frozenset[int]) -> float:
     ranks = [(work.root + at) % work.n for at in range(work.n)]
     return _along(work, inside, pairwise(ranks))
 
 
-def _tree(work: Work, inside: frozenset[int]) -> float:
+def _tree(work: LevelCollective, inside: frozenset[int]) -> float:
     """Binomial: the parent of a rank, counted from the root, lacks its lowest bit."""
     edges = (((work.root + (at & at - 1)) % work.n, (work.root + at) % work.n) for at in range(1, work.n))
     return _along(work, inside, edges)
 
 
-_OUT: Final[Mapping[str, Callable[[Work, frozenset[int]], float]]] = MappingProxyType(
+_OUT: Final[Mapping[str, Callable[[LevelCollective, frozenset[int]], float]]] = MappingProxyType(
     {"ring": _ring, "chain": _chain, "tree": _tree, "two_rounds": _two_rounds, "from_root": _from_root}
 )
 

@@ -28,7 +28,7 @@ LISTS = {"gather": "outputs", "scatter": "inputs", "all_gather": "outputs", "red
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TensorPlacement:
     """Where a tensor lies on its SIP."""
 
     cubes: tuple[int, ...]
@@ -40,7 +40,7 @@ class Placement:
     columns: Columns | None  # set if columns are split: the elements of a part then depend on the shape
 
     @classmethod
-    def of(cls, tensor: TensorArg) -> Placement:
+    def of(cls, tensor: TensorArg) -> TensorPlacement:
         holders: dict[int, list[tuple[int, int]]] = {}
         for shard in tensor.shards:
             holders.setdefault(shard.offset_bytes, []).append((shard.cube, shard.pe))
@@ -98,7 +98,7 @@ class Assignment:
 
     @property
     def signature(self) -> PlacementSignature:
-        at = Placement.of(self.tensor) if self.tensor is not None else None
+        at = TensorPlacement.of(self.tensor) if self.tensor is not None else None
         own = tuple((cube, pe, nbytes) for cube, pe, _, nbytes in at.shards) if at and self.spread is None else ()
         columns = at.columns if at else None
         return PlacementSignature(
@@ -117,7 +117,7 @@ def work_of(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> As
     many = getattr(call, LISTS[call.name]) if call.name in LISTS else ()
     by_blocks = call.name == "all_to_all" or (call.name in ("all_gather", "reduce_scatter") and len(many) == 1)
     if len(many) == call.group.size == 1:  # a list of one, or one block
-        by_blocks = Placement.of(call.inputs[0]) != Placement.of(call.outputs[0])
+        by_blocks = TensorPlacement.of(call.inputs[0]) != TensorPlacement.of(call.outputs[0])
     if by_blocks and "spread" in takes:
         found = _by_shards(call, spec) if "shards" in takes else None
         return found if found is not None else _by_blocks(call, spec)
@@ -135,7 +135,7 @@ def _tensor(call: CollectiveCall) -> TensorArg:
 
 
 def _elementwise(tensor: TensorArg, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
-    at, n_pes = Placement.of(tensor), spec.cube.n_pes
+    at, n_pes = TensorPlacement.of(tensor), spec.cube.n_pes
     n_elem = _elements(tensor, tensor.shards[0].nbytes)
     everyone = tuple(range(n_pes))
     has_replicas = at.pe_replicas or at.cube_replicas
@@ -152,7 +152,7 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
     """Tensors that are the concatenated blocks of several ranks, found by address: their rows must be contiguous."""
     source, target = call.inputs[0], call.outputs[0]
     for tensor in (source, target):
-        at = Placement.of(tensor)
+        at = TensorPlacement.of(tensor)
         if any(tensor.split_axes):
             raise UsageError(
                 f"{call.name}: the columns of tensor '{tensor.name}' are split, so its rows do not lie end to end",
@@ -164,7 +164,7 @@ def _by_blocks(call: CollectiveCall, spec: MachineSpec) -> Assignment:
                 "of it",
                 hint="set system.address_model to va, do not split it, or give a list of tensors",
             )
-    at = Placement.of(source if _is_within(target, source) else target)
+    at = TensorPlacement.of(source if _is_within(target, source) else target)
     is_uneven = call.name == "all_to_all"  # sizes may differ between ranks: the assignment must not depend on them
     n_elem = 0 if is_uneven else prod((source if call.name == "all_gather" else target).shape)
     if target.va_base is None and (len(target.shards) > 1 or len(source.shards) > 1):
@@ -192,7 +192,7 @@ def _by_shards(call: CollectiveCall, spec: MachineSpec) -> Assignment | None:
     the others hold them.
     """
     source, target = call.inputs[0], call.outputs[0]
-    at, to = Placement.of(source), Placement.of(target)
+    at, to = TensorPlacement.of(source), TensorPlacement.of(target)
     if any(source.split_axes) or any(target.split_axes) or call.is_uneven:
         return None
     if len(source.shards) != at.distinct or len(target.shards) != to.distinct:
@@ -216,13 +216,13 @@ def _by_shards(call: CollectiveCall, spec: MachineSpec) -> Assignment | None:
     n_elem = prod((source if call.name == "all_gather" else target).shape)
     if call.name == "all_to_all":
         n_elem //= call.group.size
-    on = Placement.of(where)
+    on = TensorPlacement.of(where)
     return Assignment(where, on.cubes, on.pes, n_elem, shards=(shards[0], shards[1]))
 
 
-def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) -> None:
+def _check_covers(call: CollectiveCall, source: TensorArg, target: TensorPlacement) -> None:
     """With physical addresses, PEs that write a replica also hold one of the input, or the input has one shard."""
-    at = Placement.of(source)
+    at = TensorPlacement.of(source)
     if len(source.shards) > 1 and [shard[:2] for shard in at.shards] != [shard[:2] for shard in target.shards]:
         raise UsageError(
             f"{call.name}: with physical addresses the input must lie where the output does, or in one place",
@@ -231,9 +231,9 @@ def _check_covers(call: CollectiveCall, source: TensorArg, target: Placement) ->
 
 
 def _check_alike(call: CollectiveCall, tensor: TensorArg, many: Sequence[TensorArg]) -> None:
-    expected = Placement.of(tensor)
+    expected = TensorPlacement.of(tensor)
     for other in many:
-        if Placement.of(other) != expected or other.space != tensor.space:
+        if TensorPlacement.of(other) != expected or other.space != tensor.space:
             raise UsageError(
                 f"{call.name}: tensor '{other.name}' is not placed as '{tensor.name}' is",
                 hint="make all tensors of the list with the same shape, DPPolicy and space as the tensor",
@@ -243,7 +243,7 @@ def _check_alike(call: CollectiveCall, tensor: TensorArg, many: Sequence[TensorA
 def _per_cube(call: CollectiveCall, spec: MachineSpec, takes: Sequence[str]) -> Assignment:
     """Every cube's part is an addend: all must have one size, and lie on the same PE numbers."""
     tensor = call.inputs[0]
-    at = Placement.of(tensor)
+    at = TensorPlacement.of(tensor)
     of_cube = {cube: [(pe, nbytes) for c, pe, _, nbytes in at.shards if c == cube] for cube in at.cubes}
     first = of_cube[at.cubes[0]]
     if at.cube_replicas or any(part != first for part in of_cube.values()):

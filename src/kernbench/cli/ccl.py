@@ -8,7 +8,7 @@ from itertools import product
 import click
 
 from kernbench.benches._ccl_runs import check_algorithms, measure_alone
-from kernbench.benches._collective_calls import COLLECTIVE_NAMES, NEVER_IN_PLACE, ONLY_IN_PLACE, Wanted, forms
+from kernbench.benches._collective_calls import COLLECTIVE_NAMES, NEVER_IN_PLACE, ONLY_IN_PLACE, WantedCollective, forms
 from kernbench.benches._collectives import Measured, check_root
 from kernbench.ccl.config import load_ccl_config, resolve_algorithm_config
 from kernbench.ccl.modules import load_algorithm
@@ -130,7 +130,7 @@ def _print_table(measured: Iterator[Row], *, with_memory: bool) -> list[Row]:
 
 
 def _measure(
-    graph: TopologyGraph, wanted: list[Wanted], algorithms: tuple[str, ...], ccl_file: str | None, check: bool
+    graph: TopologyGraph, wanted: list[WantedCollective], algorithms: tuple[str, ...], ccl_file: str | None, check: bool
 ) -> Iterator[Row]:
     """Measure in order, with each algorithm or the configured one, in each form that there is."""
     runs = list(product(algorithms or (None,), wanted))
@@ -200,7 +200,7 @@ def _print_json(rows: Sequence[Row], graph: TopologyGraph, topology: str | None,
 
 def _print_list(ccl_file: str | None, as_json: bool) -> None:
     config = load_ccl_config(ccl_file)
-    names = [each for name in COLLECTIVE_NAMES for each in Wanted(name, 0, "f32").configured_as()]
+    names = [each for name in COLLECTIVE_NAMES for each in WantedCollective(name, 0, "f32").configured_as()]
     chosen: dict[str, str] = {name: config.collectives[name] for name in names}
     loaded = [load_algorithm(resolve_algorithm_config(config, name)) for name in config.algorithms]
     rows: list[dict[str, object]] = [

@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 
 import click
 
-from kernbench.benches._collective_calls import COLLECTIVE_NAMES, OPS, REDUCES, ROOTED, CollectiveName, OpName, Wanted
+from kernbench.benches._collective_calls import (
+    COLLECTIVE_NAMES,
+    OPS,
+    REDUCES,
+    ROOTED,
+    CollectiveName,
+    OpName,
+    WantedCollective,
+)
 from kernbench.benches._collectives import sizes_between
 from kernbench.common.dtypes import DTYPES as DEVICE_DTYPES
 from kernbench.common.dtypes import WIDE_DTYPES, dtype_of
@@ -60,7 +68,7 @@ def note_ignored(context: click.Context) -> None:
 
 def wanted_of(
     collective: str, sizes: list[int], datatype: str, ops: str, root: str, ranks: int, context: click.Context
-) -> list[Wanted]:
+) -> list[WantedCollective]:
     """Everything that is measured out of place, in order. Raises UsageError for what a collective does not have."""
     name = collective_named(collective)
     if name == "barrier":
@@ -70,7 +78,7 @@ def wanted_of(
             raise UsageError("a barrier has no elements", hint="leave sizes, -d, -o and -r out")
         sizes = [0]
     return [
-        Wanted(name, nbytes, dtype, op, chosen)
+        WantedCollective(name, nbytes, dtype, op, chosen)
         for dtype in _chosen(datatype, DTYPES, "-d")
         for op in _ops(name, ops, dtype)
         for chosen in _roots(name, root, ranks)

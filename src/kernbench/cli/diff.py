@@ -9,7 +9,7 @@ import click
 from kernbench.cli.options import print_json, refuse_two_scopes
 from kernbench.cli.terminal import painter
 from kernbench.common.units import counted, format_ns
-from kernbench.report.explain.diff import Difference, Row, diff_runs, differences
+from kernbench.report.explain.diff import Difference, DiffRow, diff_runs, differences
 from kernbench.report.explain.headline import wrapped
 from kernbench.report.runs.saved_run import open_run
 
@@ -63,7 +63,7 @@ def _text(found: Difference) -> Iterator[str]:
         yield from _table(rows)
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _table(rows: Sequence[DiffRow]) -> Iterator[str]:
     """The rows that changed most, the others as one, and their sum."""
     shown = [row for row in rows[:MOST_ROWS] if row.delta_ns or row.only]
     rest = rows[len(shown) :]

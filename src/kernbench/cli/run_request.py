@@ -102,7 +102,7 @@ class RunArguments:
         return [*words, "--verify-data"] if self.verify_data else words
 
 
-class Workload(NamedTuple):
+class RunWorkload(NamedTuple):
     """What is run, and the arguments as they apply to it: a program with Triton kernels is a bench on one device."""
 
     arguments: RunArguments
@@ -110,7 +110,7 @@ class Workload(NamedTuple):
     program: ProgramFile | None
 
 
-def workload_of(given: RunArguments) -> Workload:
+def workload_of(given: RunArguments) -> RunWorkload:
     """The bench or program that is asked for. Raises UsageError where there is none, or options contradict it."""
     if given.bins is not None and given.save is None:
         raise UsageError("--bins without --save", hint="give --save DIR: bins are for the link activity of a saved run")
@@ -121,14 +121,14 @@ def workload_of(given: RunArguments) -> Workload:
             given = replace(given, settings_of_bench=(*given.settings_of_bench, reported))
         if given.identifier is None:
             raise UsageError("nothing to run", hint="give --bench BENCH, or --triton FILE.py")
-        return Workload(given, resolve(given.identifier), None)
+        return RunWorkload(given, resolve(given.identifier), None)
     if given.identifier is not None:
         raise UsageError("--bench and --triton together", hint="give one of them")
     _refuse_options_of_benches(given)
     program, spec = triton_program(
         given.triton_file, given.program_args, given.schedule, given.placement, given.benchmarks
     )
-    return Workload(replace(given, identifier=given.triton_file, device=given.device or "sip:0"), spec, program)
+    return RunWorkload(replace(given, identifier=given.triton_file, device=given.device or "sip:0"), spec, program)
 
 
 def _refuse_options_of_programs(given: RunArguments) -> None:
@@ -170,7 +170,7 @@ class OneRun(NamedTuple):
     program: Mapping[str, object] | None  # how a program with Triton kernels was started
 
 
-def one_run(work: Workload) -> OneRun:
+def one_run(work: RunWorkload) -> OneRun:
     """The run that the arguments describe; raises a KernBenchError for a device, parameter or machine that is wrong."""
     given, spec, program = work
     options = RunOptions(

@@ -10,7 +10,7 @@ import click
 from kernbench.cli.options import print_json
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import UsageError
-from kernbench.validation.contract import Regime, ValidationSet, Verdict, judge
+from kernbench.validation.contract import Regime, SetVerdict, ValidationSet, judge
 from kernbench.validation.data import DataFolder
 from kernbench.validation.sets import SETS, chosen_sets
 
@@ -65,14 +65,14 @@ def _those_with_data(chosen: Sequence[ValidationSet], data: Path | None) -> list
     return found
 
 
-def _draw(verdicts: list[Verdict]) -> list[Path]:
+def _draw(verdicts: list[SetVerdict]) -> list[Path]:
     from kernbench.validation.figures import draw
 
     FIGURES.mkdir(parents=True, exist_ok=True)
     return [path for verdict in verdicts for path in draw(verdict, FIGURES)]
 
 
-def as_text(verdict: Verdict) -> str:
+def as_text(verdict: SetVerdict) -> str:
     """The table of a set: its cases, and the errors of its regimes."""
     width = max([len(row.case) for row in verdict.rows] + [4])
     lines = [f"{verdict.set.name}: {verdict.set.title} ({verdict.set.quantity})"]

@@ -18,7 +18,7 @@ Epoch = tuple[int, int]  # a timeline, and how far it has come: from such pairs 
 
 
 @dataclass(slots=True, eq=False)
-class Access:
+class RacingAccess:
     """One command's touch of memory. `end_ns` is filled in when the command is done."""
 
     kind: AccessKind
@@ -57,7 +57,7 @@ class RaceSide:
     program: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, access: Access) -> RaceSide:
+    def of(cls, access: RacingAccess) -> RaceSide:
         """An access, with its line of source."""
         source = linecache.getline(access.file, access.line).strip()
         sip, cube, pe = access.pe or (None, None, None)

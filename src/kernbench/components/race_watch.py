@@ -29,7 +29,7 @@ from kernbench.common.commands import (
 )
 from kernbench.common.ids import PeKey
 from kernbench.common.messages import LaunchStream, RequestId
-from kernbench.common.race import Access, AccessKind, Epoch
+from kernbench.common.race import AccessKind, Epoch, RacingAccess
 from kernbench.triton_emu.call_site import kernel_place
 from kernbench.triton_emu.kernel_env import TensorRange
 
@@ -37,7 +37,7 @@ from kernbench.triton_emu.kernel_env import TensorRange
 class ProgramTask(Protocol):
     """What runs in order on a PE, as the race detector tracks it: a kernel, or one of the programs that it runs."""
 
-    def touch(self, access: Access, segments: Sequence[Segment], branch: Epoch | None = None) -> None:
+    def touch(self, access: RacingAccess, segments: Sequence[Segment], branch: Epoch | None = None) -> None:
         """Memory is accessed now, or by a branch that begins now."""
 
     def branch(self) -> Epoch:
@@ -83,8 +83,8 @@ class KernelWatch:
         self._pe = pe
         self._kernel = kernel
         self._tensors = tensors
-        self._asked: list[Access] = []  # by the command that the kernel is in
-        self._issued: dict[int, list[Access]] = {}  # by number of a command under way
+        self._asked: list[RacingAccess] = []  # by the command that the kernel is in
+        self._issued: dict[int, list[RacingAccess]] = {}  # by number of a command under way
         self._branches: dict[int, tuple[ProgramTask, Epoch]] = {}  # of those that were not waited for, by number
         self._receives: dict[int, RecvCmd] = {}  # of those, by number
 
@@ -145,7 +145,7 @@ class KernelWatch:
 
     # ---- from commands to accesses
 
-    def _report(self, cmd: Command, branch: Epoch | None) -> list[Access]:
+    def _report(self, cmd: Command, branch: Epoch | None) -> list[RacingAccess]:
         if isinstance(cmd, DmaReadCmd):
             return [self._touch("read", "load", cmd.source, _segments(cmd), branch)]
         if isinstance(cmd, DmaWriteCmd):
@@ -174,18 +174,18 @@ class KernelWatch:
 
     def _touch(
         self, kind: AccessKind, op: str, operand: Operand, segments: Sequence[Segment], branch: Epoch | None
-    ) -> Access:
+    ) -> RacingAccess:
         access = self._access(kind, op, operand)
         self._task.touch(access, segments, branch)
         return access
 
-    def _access(self, kind: AccessKind, op: str, operand: Operand) -> Access:
+    def _access(self, kind: AccessKind, op: str, operand: Operand) -> RacingAccess:
         at = operand.address
         tensor = next((tensor.name for tensor in self._tensors if tensor.start <= at < tensor.end), None)
         place, now_ns = kernel_place(), self._clock.now
-        return Access(kind, op, self._pe, self._kernel, tensor, *place, now_ns, program=self._program)
+        return RacingAccess(kind, op, self._pe, self._kernel, tensor, *place, now_ns, program=self._program)
 
-    def _ended(self, accesses: Sequence[Access]) -> None:
+    def _ended(self, accesses: Sequence[RacingAccess]) -> None:
         for access in accesses:
             access.end_ns = self._clock.now
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kernbench.models.block_plans import Chunks
 from kernbench.models.column_kernels import arrived, put
-from kernbench.models.layouts import Layout
+from kernbench.models.layouts import ResultLayout
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.tp.kernels import rows_here
 from kernbench.triton_emu.handle import TensorHandle
@@ -33,7 +33,7 @@ def deal_rows(x: TensorPtr, chunks: TensorPtr, block_rows: int, *, layout: Chunk
     tl.wait()
 
 
-class _Step(NamedTuple):
+class _KChunk(NamedTuple):
     """A chunk of K of one block of the result."""
 
     row_block: int
@@ -53,7 +53,7 @@ def multiply_blocks(
     up: TensorPtr | None = None,
     *,
     source: Chunks,
-    layout: Layout,
+    layout: ResultLayout,
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
@@ -72,7 +72,7 @@ class _Product:
         weights: Sequence[TensorPtr],
         targets: Sequence[TensorPtr],
         source: Chunks,
-        layout: Layout,
+        layout: ResultLayout,
         activation: str | None,
         tl: TLContext,
     ) -> None:
@@ -109,16 +109,16 @@ class _Product:
                 self._finish(self._row_blocks[step.row_block], self._column_blocks[step.column_block])
         self._tl.wait()
 
-    def _steps(self) -> list[_Step]:
+    def _steps(self) -> list[_KChunk]:
         order = self._plan.order_of(self._row, self._column)
         return [
-            _Step(row_block, column_block, chunk, chunk == order[0], chunk == order[-1])
+            _KChunk(row_block, column_block, chunk, chunk == order[0], chunk == order[-1])
             for row_block in range(len(self._row_blocks))
             for column_block in range(len(self._column_blocks))
             for chunk in order
         ]
 
-    def _ask(self, step: _Step) -> list[TransferHandle]:
+    def _ask(self, step: _KChunk) -> list[TransferHandle]:
         """Begin to load, or to receive, a chunk of x and of each weight."""
         plan, (a, b) = self._plan, self._plan.chunks[step.chunk]
         first, end = self._row_blocks[step.row_block]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from kernbench.models.layouts import ByHead, KParts, Layout
+from kernbench.models.layouts import ByHead, KParts, ResultLayout
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape, exchange_rounds
 from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle
@@ -155,7 +155,7 @@ def deliver(
     factors: TensorPtr | None = None,
     *,
     plan: ColumnsPlan,
-    layout: Layout,
+    layout: ResultLayout,
     activation: str | None = None,
     tl: TLContext,
 ) -> None:
@@ -203,7 +203,7 @@ def add_up(
 @repeatable
 def hand_out(
     shares: TensorPtr, out: TensorPtr, keys: TensorPtr | None = None, values: TensorPtr | None = None, *,
-    plan: ColumnsPlan, layout: Layout, tl: TLContext,
+    plan: ColumnsPlan, layout: ResultLayout, tl: TLContext,
 ) -> None:  # fmt: skip
     """Store this PE's reduced rows where the layout says."""
     pe, cube, item = tl.program_id(0), tl.program_id(1), shares.itemsize
@@ -334,7 +334,7 @@ def _blocks_held(plan: ColumnsPlan, found: TensorPtr, tl: TLContext, held: int, 
 
 
 def put(
-    result: TensorHandle, rows: Range, columns: Range, targets: Sequence[TensorPtr], layout: Layout, tl: TLContext
+    result: TensorHandle, rows: Range, columns: Range, targets: Sequence[TensorPtr], layout: ResultLayout, tl: TLContext
 ) -> list[TransferHandle]:
     """Start storing a block of results where a layout says."""
     stored: list[TransferHandle] = []

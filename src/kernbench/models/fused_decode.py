@@ -17,7 +17,7 @@ from kernbench.models.attention import OnlineSoftmax, start_merging, units_here
 from kernbench.models.fused_plan import BARRIER_NS, LOAD_NS, MERGE_NS, MESSAGE_NS, FusedPlan, share_of
 from kernbench.models.kernels import rotate_heads
 from kernbench.models.mapping import SplitKPlan
-from kernbench.models.paced_loads import PacedLoads, Piece
+from kernbench.models.paced_loads import PacedLoads, WeightBlock
 from kernbench.models.split_k import reduce_in_cube
 from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle
@@ -132,7 +132,7 @@ class _Layer:
 
     # ---- weights and caches
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[WeightBlock]:
         """All that this PE streams, in the order of its use."""
         plan = self._plan
         yield from self._weight_pieces(plan.qkv, self._w_qkv)
@@ -142,13 +142,13 @@ class _Layer:
             yield from self._weight_pieces(plan.up, weight)
         yield from self._weight_pieces(plan.down, self._w_down)
 
-    def _weight_pieces(self, product: SplitKPlan, weight: TensorPtr) -> Iterator[Piece]:
+    def _weight_pieces(self, product: SplitKPlan, weight: TensorPtr) -> Iterator[WeightBlock]:
         ((first, end),) = product.columns_of(self._cube)
         columns = end - first
         for a, b in self._plan.chunks(product, self._pe, self._cube, self._item):
-            yield Piece(weight.local + a * columns * self._item, (b - a, columns), (b - a) * columns * self._item)
+            yield WeightBlock(weight.local + a * columns * self._item, (b - a, columns), (b - a) * columns * self._item)
 
-    def _cache_pieces(self) -> Iterator[Piece]:
+    def _cache_pieces(self) -> Iterator[WeightBlock]:
         """Keys and values of each unit, block by block."""
         plan, d = self._plan.attention, self._form.head_dim
         for at, unit in enumerate(self._units):
@@ -157,7 +157,7 @@ class _Layer:
                 count = min(plan.block_keys, keys - first)
                 for cache in self._caches:
                     place = cache.local + (at * plan.room + first) * d * self._item
-                    yield Piece(place, (count, d), count * d * self._item)
+                    yield WeightBlock(place, (count, d), count * d * self._item)
 
     # ---- products
 

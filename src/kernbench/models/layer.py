@@ -25,7 +25,7 @@ from kernbench.models.bounds import CENTRE_PASSES, F32_LANES, NORM_PASSES, Need
 from kernbench.models.expert_routing import Routing, routing_of
 from kernbench.models.fused_decode import LayerForm, decode_layer
 from kernbench.models.fused_plan import FusedPlan
-from kernbench.models.layer_job import Product
+from kernbench.models.layer_job import LayerProduct
 from kernbench.models.layouts import KParts, RowMajor
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.needs import attention_need, corner_rows, product_needs, spread_need
@@ -210,7 +210,7 @@ class DecoderLayer:
 
     # ---- products
 
-    def _product(self, product: Product, activation: str | None = None, jobs: Sequence[Job] | None = None) -> None:
+    def _product(self, product: LayerProduct, activation: str | None = None, jobs: Sequence[Job] | None = None) -> None:
         plan, item = product.plan, self.t.item
         work = tuple(jobs) if jobs is not None else (Job(0, 0, plan.rows),)
         need, mapped = product_needs(plan, work, len(product.weights), item, product.form)
@@ -234,7 +234,9 @@ class DecoderLayer:
         communicator = self.t.communicator("sums")
         self._launch(kernel, product.x, product.weights[0], product.outs[0], communicator=communicator, **given)
 
-    def _by_columns(self, product: Product, plan: ColumnsPlan, jobs: Sequence[Job], activation: str | None) -> None:
+    def _by_columns(
+        self, product: LayerProduct, plan: ColumnsPlan, jobs: Sequence[Job], activation: str | None
+    ) -> None:
         """Launch the product on every PE, and the kernels that move its results."""
         assert product.layout is not None
         multiply = partial(column_kernels.multiply, plan=plan, jobs=jobs, activation=activation)
@@ -255,7 +257,7 @@ class DecoderLayer:
         else:
             self._launch(partial(column_kernels.hand_out, plan=plan, layout=product.layout), product.shares, **outs)
 
-    def _deal(self, product: Product, plan: BlocksPlan) -> None:
+    def _deal(self, product: LayerProduct, plan: BlocksPlan) -> None:
         """Copy a product's input to the layout that its blocks read, unless the previous part has stored it so."""
         if product.x is None:
             return
@@ -265,7 +267,7 @@ class DecoderLayer:
         deal = partial(block_kernels.deal_rows, layout=Chunks(plan))
         self._launch(deal, product.x, product.copies, self._at_once(plan.k, 2))
 
-    def _by_blocks(self, product: Product, plan: BlocksPlan, activation: str | None) -> None:
+    def _by_blocks(self, product: LayerProduct, plan: BlocksPlan, activation: str | None) -> None:
         assert product.layout is not None
         source = Chunks(plan)
         kernel = partial(block_kernels.multiply_blocks, source=source, layout=product.layout, activation=activation)
@@ -275,7 +277,7 @@ class DecoderLayer:
             given["communicator"] = self.t.communicator("chunks")
         self._launch(kernel, product.copies, product.weights[0], **outs, **given)
 
-    def _relay(self, product: Product, plan: SplitKPlan) -> None:
+    def _relay(self, product: LayerProduct, plan: SplitKPlan) -> None:
         """Copy each PE's K part of a product's input to its own slice."""
         row_bytes = plan.k * self.t.item
         received = max(plan.rows - rows for rows in corner_rows(plan.sip, plan.rows)) * row_bytes
@@ -286,7 +288,7 @@ class DecoderLayer:
         relay = partial(relay_rows, plan=plan)
         self._launch(relay, product.x, product.copies, communicator=self.t.communicator("rows"))
 
-    def _spread(self, product: Product, plan: ColumnsPlan) -> None:
+    def _spread(self, product: LayerProduct, plan: ColumnsPlan) -> None:
         """Copy each PE's part of a product's input to its own slice."""
         others = plan.cubes_per_group - 1
         if product.x is None and not others:

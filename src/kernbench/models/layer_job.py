@@ -8,7 +8,7 @@ from typing import Literal
 
 from kernbench.models.block_plans import BlocksPlan, Chunks
 from kernbench.models.fused_plan import FusedPlan
-from kernbench.models.layouts import KParts, Layout
+from kernbench.models.layouts import KParts, ResultLayout
 from kernbench.models.mapper import MappedLayer
 from kernbench.models.mapping import Mapping as Strategy
 from kernbench.models.mapping import ProductPlan
@@ -50,7 +50,7 @@ class LayerJob:
 
 
 @dataclass
-class Product:
+class LayerProduct:
     """A product's plan and tensors on a rank: row-major x times weights, stored in `outs` with this layout."""
 
     name: str
@@ -59,7 +59,7 @@ class Product:
     weights: list[Tensor]  # the second one is that of a gated product
     x: Tensor | None = None  # None: the previous part writes to `copies`
     outs: list[Tensor] = field(default_factory=list)
-    layout: Layout | None = None
+    layout: ResultLayout | None = None
     copies: Tensor | None = None  # each PE's part of x, in its own slice
     room: list[Tensor] = field(default_factory=list)  # sums or results, in each PE's own slice
     shares: Tensor | None = None  # each PE's reduced rows, if results would be stored in short pieces

@@ -105,7 +105,7 @@ class ByHead:
                 yield Destination(rows, (left, right), tensor, (pair * tokens + token) * d + left - begin, d)
 
 
-class Layout(Protocol):
+class ResultLayout(Protocol):
     """Where results go."""
 
     def pieces(self, rows: Range, columns: Range) -> Iterator[Destination]:

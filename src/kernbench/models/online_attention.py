@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kernbench.models.attention import OnlineSoftmax
 from kernbench.models.column_kernels import arrived, put
-from kernbench.models.layouts import Layout
+from kernbench.models.layouts import ResultLayout
 from kernbench.models.prefill_attention import number_of
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.policy.placement.dp import Range
@@ -29,7 +29,7 @@ from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 @repeatable
 def attend_online(
     queries: TensorPtr, keys: TensorPtr, values: TensorPtr, width: int, out: TensorPtr | None = None, *,
-    plan: PrefillAttention, layout: Layout | None = None, tl: TLContext,
+    plan: PrefillAttention, layout: ResultLayout | None = None, tl: TLContext,
 ) -> None:  # fmt: skip
     """This PE's blocks. Results are stored in `out` with this layout; without one they overwrite the queries."""
     attention = _Attention(queries, keys, values, width, plan, tl)
@@ -46,7 +46,7 @@ def attend_online(
         tl.wait()  # TCM is empty before tensors have other sizes
 
 
-class _Step(NamedTuple):
+class _KeyStep(NamedTuple):
     """Keys of a block at a time; `at` is the block's offset in tokens."""
 
     block: QueryBlock
@@ -94,18 +94,18 @@ class _Attention:
                 yield step.block, step.at, tl.reshape(result, (step.block.queries, self._width))
                 del result
 
-    def _steps(self, block: QueryBlock, at: int) -> list[_Step]:
+    def _steps(self, block: QueryBlock, at: int) -> list[_KeyStep]:
         """Keys that all queries see, from another one on for every PE, and then the others."""
         spans, whole = self._plan.key_spans(block), self._plan.whole_spans(block)
         turn = number_of(self._tl) % whole if whole else 0
         order = [*spans[turn:whole], *spans[:turn], *spans[whole:]]
-        return [_Step(block, at, span, span == order[0], span == order[-1]) for span in order]
+        return [_KeyStep(block, at, span, span == order[0], span == order[-1]) for span in order]
 
     def _first_loaded(self, span: Range) -> int:
         """The first of the keys that are loaded: not beyond the sequence, so that some may be loaded again."""
         return span[0] - max(0, span[1] - self._plan.tokens)
 
-    def _ask(self, step: _Step) -> list[TransferHandle]:
+    def _ask(self, step: _KeyStep) -> list[TransferHandle]:
         """Loads of keys and values; before those, of the queries of a block that begins."""
         tl, d, count = self._tl, self._d, step.keys[1] - step.keys[0]
         first = self._plan.pair_of(step.block) * self._plan.tokens + self._first_loaded(step.keys)
@@ -115,7 +115,7 @@ class _Attention:
             wanted.insert(0, (place, step.block.queries * self._width // d))
         return [tl.load_async(place, (rows, d)) for place, rows in wanted]
 
-    def _seen(self, step: _Step) -> TensorHandle | None:
+    def _seen(self, step: _KeyStep) -> TensorHandle | None:
         """Which of the loaded keys each token sees, (tokens, 1, keys): none after itself, and none of earlier steps;
         None if it sees all.
         """

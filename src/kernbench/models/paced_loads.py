@@ -18,7 +18,7 @@ from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TLContext
 
 
-class Piece(NamedTuple):
+class WeightBlock(NamedTuple):
     """A contiguous block of a PE's own slice."""
 
     address: int
@@ -36,7 +36,9 @@ class _Asked(NamedTuple):
 class PacedLoads:
     """`pieces` in order, at `gbs`; those asked for and not yet released take at most `room_bytes` of TCM."""
 
-    def __init__(self, pieces: Iterable[Piece], room_bytes: int, gbs: float, ahead_ns: float, tl: TLContext) -> None:
+    def __init__(
+        self, pieces: Iterable[WeightBlock], room_bytes: int, gbs: float, ahead_ns: float, tl: TLContext
+    ) -> None:
         self._left, self._coming = deque(pieces), deque[_Asked]()
         self._room_bytes, self._gbs, self._ahead_ns, self._tl = room_bytes, gbs, ahead_ns, tl
         self._asked_ns = 0.0  # of the channel's work, by all loads so far

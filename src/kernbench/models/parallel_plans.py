@@ -35,7 +35,7 @@ class StageTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class ReplicaBatch:
     """A batch of one replica: `tokens` of each sequence are worked on, after `context` earlier ones."""
 
     model: ModelShape
@@ -80,7 +80,7 @@ class ParallelPlan:
         }
 
 
-def memory_needed(work: Workload, times: StageTimes, pp: int) -> int:
+def memory_needed(work: ReplicaBatch, times: StageTimes, pp: int) -> int:
     """Bytes of the fullest SIP: weights of its layers, the embedding or the last product, and the cache of all batches
     in flight.
     """
@@ -99,7 +99,11 @@ def stage_counts(model: ModelShape, sips: int) -> list[int]:
 
 
 def plans_of(
-    work: Workload, simulated: Iterable[StageTimes], sips: int, memory_bytes: int, latency_limit_ns: float | None = None
+    work: ReplicaBatch,
+    simulated: Iterable[StageTimes],
+    sips: int,
+    memory_bytes: int,
+    latency_limit_ns: float | None = None,
 ) -> list[ParallelPlan]:
     """All plans for a tray, the fastest that can be taken first; a plan that cannot be taken says why."""
     found = list(_plans(work, simulated, sips, memory_bytes, latency_limit_ns))
@@ -107,7 +111,7 @@ def plans_of(
 
 
 def _plans(
-    work: Workload, simulated: Iterable[StageTimes], sips: int, memory_bytes: int, limit_ns: float | None
+    work: ReplicaBatch, simulated: Iterable[StageTimes], sips: int, memory_bytes: int, limit_ns: float | None
 ) -> Iterator[ParallelPlan]:
     layers = work.model.layers
     for times in simulated:

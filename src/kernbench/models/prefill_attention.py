@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from kernbench.models.column_kernels import Mover, Steps, StridedBlock, cut, evenly, join_columns, put, rows_joined
 from kernbench.models.kernels import rotate_heads
-from kernbench.models.layouts import KParts, Layout
+from kernbench.models.layouts import KParts, ResultLayout
 from kernbench.models.plans import F32_BYTES, exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.models.row_pieces import AHEAD, StoresInFlight, loaded_ahead
@@ -135,7 +135,7 @@ def attend_blocks(
 
 @repeatable
 def hand_over(
-    results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: Layout, tl: TLContext
+    results: TensorPtr, out: TensorPtr, width: int, *, plan: PrefillAttention, layout: ResultLayout, tl: TLContext
 ) -> None:
     """Store the results of this PE's blocks where the next part reads them."""
     stored: list[TransferHandle] = []

@@ -111,7 +111,7 @@ def product_split_k(
         return
     weights = [weight for weight in (w, up) if weight is not None]
     found = [scale for scale in (scales, up_scales) if scale is not None]
-    _Product(x, weights, parts, out, plan, jobs, activation, form, found, tl).run()
+    _KShare(x, weights, parts, out, plan, jobs, activation, form, found, tl).run()
 
 
 class _Round(NamedTuple):
@@ -128,7 +128,7 @@ class _Round(NamedTuple):
         return self.block[1] - self.block[0]
 
 
-class _Product:
+class _KShare:
     """One PE's part of a product."""
 
     def __init__(

@@ -23,8 +23,8 @@ from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
 from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, Chunks
 from kernbench.models.dequantise import SHARE
-from kernbench.models.layer_job import LayerJob, Product
-from kernbench.models.layouts import ByHead, KParts, Layout, RowMajor
+from kernbench.models.layer_job import LayerJob, LayerProduct
+from kernbench.models.layouts import ByHead, KParts, ResultLayout, RowMajor
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blocks, stages_of
 from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
@@ -184,7 +184,7 @@ class LayerTensors:
         most = min(self.sip.size // rows, columns * self.item // PIECE_BYTES)
         return next(count for count in range(max(most, 1), 0, -1) if columns % count == 0)
 
-    def _input_of(self, product: Product, name: str) -> Tensor:
+    def _input_of(self, product: LayerProduct, name: str) -> Tensor:
         """The row-major input of a product; shared, if every PE reads it from where it is."""
         plan = product.plan
         make = self._shared_rows if isinstance(plan, SplitKPlan) and not plan.is_relayed else self._rows
@@ -246,7 +246,7 @@ class LayerTensors:
     def _product(
         self, name: str, sizes: tuple[int, int, int], weights: Mapping[str, Callable[[str], Value | None]],
         experts: int = 1, x_by: InputOrder = "columns",
-    ) -> Product:  # fmt: skip
+    ) -> LayerProduct:  # fmt: skip
         """A product of (rows, K) by (K, N), with its weights placed: by name, how a rank's part of one is found."""
         form = self.forms.get(next(iter(weights)))
         sip = self.sip if form is None else replace(self.sip, tcm_bytes=self.sip.tcm_bytes * (SHARE - 1) // SHARE)
@@ -258,7 +258,7 @@ class LayerTensors:
                 self._placed(f"{name}.weight{at}", plan, experts, of(each))
                 for at, (each, of) in enumerate(weights.items())
             ]
-            product = Product(name, plan, experts, placed)
+            product = LayerProduct(name, plan, experts, placed)
         else:
             product = self._quantised(name, plan, weights, experts, form)
         if isinstance(plan, ColumnsPlan):
@@ -279,7 +279,7 @@ class LayerTensors:
     def _quantised(
         self, name: str, plan: ProductPlan, weights: Mapping[str, Callable[[str], Value | None]], experts: int,
         form: QuantisedForm,
-    ) -> Product:  # fmt: skip
+    ) -> LayerProduct:  # fmt: skip
         """Elements and scales, placed as weights of fewer rows; raises UsageError for a plan that has no kernel."""
         if not isinstance(plan, SplitKPlan):
             raise UsageError(
@@ -288,14 +288,14 @@ class LayerTensors:
                 hint="use phase=decode with at most 64 rows, or weight_type=same",
             )
         bits, scales = (replace(plan, k=plan.k // rows) for rows in (form.per_byte, form.group))
-        product = Product(name, plan, experts, [], form=form)
+        product = LayerProduct(name, plan, experts, [], form=form)
         for at, (each, of) in enumerate(weights.items()):
             placed = f"{name}.weight{at}"
             product.weights.append(self._placed(placed, bits, experts, of(f"{each}:bits"), form.dtype))
             product.scales.append(self._placed(f"{placed}.scales", scales, experts, of(f"{each}:scales"), "f16"))
         return product
 
-    def _lead_to(self, product: Product, outs: list[Tensor], layout: Layout) -> None:
+    def _lead_to(self, product: LayerProduct, outs: list[Tensor], layout: ResultLayout) -> None:
         """Set the destination of a product's results, and allocate its intermediate buffers."""
         product.outs, product.layout = outs, layout
         plan = product.plan
@@ -334,7 +334,7 @@ class LayerTensors:
             self.qkv = make("qkv", job.rows, width)
         self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
 
-    def _result_of_heads(self) -> tuple[Tensor, Layout]:
+    def _result_of_heads(self) -> tuple[Tensor, ResultLayout]:
         """The destination of attention's results: the next product's input, or a row-major matrix."""
         product, parts = self.out_product, self.out_product.input_layout
         if parts is not None and self.job.phase == "prefill":

@@ -21,7 +21,7 @@ SIDE = 64  # of the matrices in the examples
 
 
 @frozen
-class Step:
+class PredictionStep:
     """A step of a prediction: its name, its arithmetic in numbers, and ns."""
 
     what: str
@@ -35,7 +35,7 @@ class Example:
 
     name: str
     source: str
-    steps: tuple[Step, ...]
+    steps: tuple[PredictionStep, ...]
     note: str = ""
 
     @property
@@ -84,13 +84,13 @@ def cycles_ns(amount: int, per_ns: float, scale: float = 1.0) -> float:
     return float(max(1, ceil(amount / (per_ns * scale))))
 
 
-def _issue(spec: MachineSpec) -> Step:
-    return Step("issue", f"{figure(issue_ns(spec))}", issue_ns(spec))
+def _issue(spec: MachineSpec) -> PredictionStep:
+    return PredictionStep("issue", f"{figure(issue_ns(spec))}", issue_ns(spec))
 
 
-def _moved(spec: MachineSpec, what: str, nbytes: int) -> Step:
+def _moved(spec: MachineSpec, what: str, nbytes: int) -> PredictionStep:
     latency, gbs = access(spec)
-    return Step(what, f"{figure(latency)} + {nbytes} / {figure(gbs)}", latency + nbytes / gbs)
+    return PredictionStep(what, f"{figure(latency)} + {nbytes} / {figure(gbs)}", latency + nbytes / gbs)
 
 
 def _load(spec: MachineSpec) -> Example:
@@ -102,7 +102,7 @@ def _load(spec: MachineSpec) -> Example:
 def _dot(spec: MachineSpec) -> Example:
     read = _load(spec)
     steps = (
-        Step("two loads, one after the other", f"2 x {figure(read.total_ns)}", 2 * read.total_ns),
+        PredictionStep("two loads, one after the other", f"2 x {figure(read.total_ns)}", 2 * read.total_ns),
         _issue(spec),
         _product(spec, SIDE, SIDE, SIDE),
     )
@@ -110,13 +110,13 @@ def _dot(spec: MachineSpec) -> Example:
     return Example("a dot", source, steps, "Simple commands take operands from TCM in the engine's own time.")
 
 
-def _product(spec: MachineSpec, m: int, k: int, n: int) -> Step:
+def _product(spec: MachineSpec, m: int, k: int, n: int) -> PredictionStep:
     """A product of f16, as the engine says."""
     gemm = spec.cube.pe_template.components.pe_gemm
     cost = product_cost(gemm)
     sum_of = f"{m * k * n} / {figure(cost.macs_per_ns)}, rounded up"
     text = sum_of if isinstance(cost, MacArray) else f"{m} x {k} x {n} on `{gemm.impl}`"
-    return Step("product", text, cost.product_ns(m, k, n, "f16"))
+    return PredictionStep("product", text, cost.product_ns(m, k, n, "f16"))
 
 
 def _strided(spec: MachineSpec) -> Example:
@@ -126,9 +126,9 @@ def _strided(spec: MachineSpec) -> Example:
     rounds = SIDE // used
     steps = (
         _issue(spec),
-        Step("bursts of a channel", f"{SIDE} / {used} x {figure(burst_ns(spec))}", rounds * burst_ns(spec)),
-        Step("the last burst of each passes the link", f"{used} x {flit} / {figure(gbs)}", used * flit / gbs),
-        Step("routers and the other link", f"{figure(latency - burst_ns(spec))}", latency - burst_ns(spec)),
+        PredictionStep("bursts of a channel", f"{SIDE} / {used} x {figure(burst_ns(spec))}", rounds * burst_ns(spec)),
+        PredictionStep("the last burst of each passes the link", f"{used} x {flit} / {figure(gbs)}", used * flit / gbs),
+        PredictionStep("routers and the other link", f"{figure(latency - burst_ns(spec))}", latency - burst_ns(spec)),
     )
     note = (
         f"{SIDE} rows of {flit} bytes, {2 * flit} apart: every row is one burst, and all of them lie on the channels "
@@ -148,11 +148,17 @@ def _composite(spec: MachineSpec) -> Example:
     fetched = sum(operands) * F16_BYTES
     steps = (
         _issue(spec),
-        Step(f"operands of {tiles} tiles, one request at a time", f"{tiles} x {figure(reads)}", tiles * reads),
-        Step("fetch of the last tile", f"{fetched} / {figure(ports.tcm_read_bw_gbs)}", fetched / ports.tcm_read_bw_gbs),
+        PredictionStep(
+            f"operands of {tiles} tiles, one request at a time", f"{tiles} x {figure(reads)}", tiles * reads
+        ),
+        PredictionStep(
+            "fetch of the last tile", f"{fetched} / {figure(ports.tcm_read_bw_gbs)}", fetched / ports.tcm_read_bw_gbs
+        ),
         _product(spec, m, k, n),
-        Step("relu, in f32: half of the lanes", f"{m * n} / {figure(lanes / 2)}", cycles_ns(m * n, lanes, 0.5)),
-        Step("store", f"{result} / {figure(ports.tcm_write_bw_gbs)}", result / ports.tcm_write_bw_gbs),
+        PredictionStep(
+            "relu, in f32: half of the lanes", f"{m * n} / {figure(lanes / 2)}", cycles_ns(m * n, lanes, 0.5)
+        ),
+        PredictionStep("store", f"{result} / {figure(ports.tcm_write_bw_gbs)}", result / ports.tcm_write_bw_gbs),
         _moved(spec, "write", result),
     )
     source = (
@@ -178,13 +184,13 @@ def _message(graph: TopologyGraph) -> Example:
     narrowest = min(port, link)
     others = [flit / gbs for gbs in sorted((port, link, port, tcm))[1:]]
     steps = (
-        Step("bytes leave the sender", f"{nbytes} / {figure(narrowest)}", nbytes / narrowest),
-        Step("two routers", f"{figure(routers)}", routers),
-        Step("wire between them", f"{figure(wire)}", on_grid(wire)),
-        Step("a flit on each other link", " + ".join(map(figure, others)), sum(others)),
-        Step("the slot is written", f"{nbytes} / {figure(ipcq.number_attr('tcm_gbs'))}", slot),
-        Step("the receiver wakes", figure(ipcq.number_attr("wake_ns")), ipcq.number_attr("wake_ns")),
-        Step("the slot is read", f"{nbytes} / {figure(ipcq.number_attr('tcm_gbs'))}", slot),
+        PredictionStep("bytes leave the sender", f"{nbytes} / {figure(narrowest)}", nbytes / narrowest),
+        PredictionStep("two routers", f"{figure(routers)}", routers),
+        PredictionStep("wire between them", f"{figure(wire)}", on_grid(wire)),
+        PredictionStep("a flit on each other link", " + ".join(map(figure, others)), sum(others)),
+        PredictionStep("the slot is written", f"{nbytes} / {figure(ipcq.number_attr('tcm_gbs'))}", slot),
+        PredictionStep("the receiver wakes", figure(ipcq.number_attr("wake_ns")), ipcq.number_attr("wake_ns")),
+        PredictionStep("the slot is read", f"{nbytes} / {figure(ipcq.number_attr('tcm_gbs'))}", slot),
     )
     note = (
         f"{nbytes} bytes, one slot, from PE 0 to PE 1 of a cube; time of the receiver. The sender is done after the "

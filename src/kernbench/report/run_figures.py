@@ -45,7 +45,7 @@ class LinkUse:
 
 
 @frozen
-class Totals:
+class RunTotals:
     """All launches of a run together."""
 
     flops: int
@@ -73,7 +73,7 @@ class RunFigures:
     params: Mapping[str, object]
     launches: tuple[tuple[Launch, Roofline], ...]
     kernels_ns: float
-    totals: Totals
+    totals: RunTotals
     peak: Peak  # of the whole machine, for reads
     n_pes: int
     links: tuple[LinkUse, ...]
@@ -103,8 +103,8 @@ def figures_of(result: BenchResult, params: Mapping[str, object] | None = None) 
     )
 
 
-def _totals(launches: Sequence[Launch]) -> Totals:
-    return Totals(
+def _totals(launches: Sequence[Launch]) -> RunTotals:
+    return RunTotals(
         sum(launch.flops for launch in launches),
         sum(launch.bytes_hbm for launch in launches),
         sum(launch.bytes_hbm_requested for launch in launches),

@@ -17,7 +17,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.machine_hash import machine_hash
-from kernbench.triton_emu.autotune import Autotuned, Config, Trial
+from kernbench.triton_emu.autotune import Autotuned, AutotuneTrial, Config
 from kernbench.triton_emu.binding import positional_names
 from kernbench.triton_emu.repeatable import is_repeatable, repeatable
 from kernbench.values.evaluate import evaluate
@@ -99,11 +99,11 @@ def _as_key(value: object) -> Hashable:
     return type(value).__name__, repr(value)
 
 
-def _trial(torch: TuningHost, call: LaunchCall, config: Config, new_host: NewHost) -> Trial:
+def _trial(torch: TuningHost, call: LaunchCall, config: Config, new_host: NewHost) -> AutotuneTrial:
     try:
-        return Trial(config, _time_ns(torch, _with(call, config), new_host))
+        return AutotuneTrial(config, _time_ns(torch, _with(call, config), new_host))
     except KernBenchError as error:
-        return Trial(config, None, error.what)
+        return AutotuneTrial(config, None, error.what)
 
 
 def _time_ns(torch: TuningHost, call: LaunchCall, new_host: NewHost) -> float:
@@ -160,7 +160,7 @@ def _copy(engine: GraphEngine, trial: TuningHost, tensor: Tensor) -> Tensor:
     return made
 
 
-def _check_some_ran(name: str, trials: tuple[Trial, ...]) -> None:
+def _check_some_ran(name: str, trials: tuple[AutotuneTrial, ...]) -> None:
     if all(trial.ns is None for trial in trials):
         raise UsageError(
             f"autotune of kernel '{name}': all of its {len(trials)} configs fail, the first with: {trials[0].error}",

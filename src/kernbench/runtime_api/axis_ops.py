@@ -9,7 +9,7 @@ from kernbench.common.errors import TensorError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api import op_kernels as kernels
 from kernbench.runtime_api.layout import Layout, Shape, axis_of, broadcast_shapes
-from kernbench.runtime_api.op_kernels import Box, Plan, Share, Site
+from kernbench.runtime_api.op_kernels import Box, OpPlan, Share, Site
 from kernbench.runtime_api.op_launcher import ONE_PE, WIDE_BYTES, OpLauncher, site_of
 from kernbench.runtime_api.op_table import REDUCTIONS, ROW_OPS, accumulator_of, sum_type
 from kernbench.runtime_api.tensor import Index, Tensor
@@ -93,7 +93,7 @@ class AxisOps(OpLauncher):
         dtype = accumulator_of(name, x.element)
         site = Site(x.layout.offset, x.layout.strides)
         block = self._block(x.allocation.sip, 6)
-        plan = Plan(name, shares, (target, site), 1, dtype, block, params=params, inner=x.shape[kept:])
+        plan = OpPlan(name, shares, (target, site), 1, dtype, block, params=params, inner=x.shape[kept:])
         self._launch(name, kernels.reduction, plan, [out], [x])
 
     def rows(
@@ -129,7 +129,7 @@ class AxisOps(OpLauncher):
             lengths = tuple((each.shape[-1],) for each in moved)
             block = max(1, budget // max(length, 1))
             every = (("lengths", lengths), *params.items())
-            plan = Plan(name, self._row_shares(outs[0], axis), sites, len(outs), x.element, block, params=every)
+            plan = OpPlan(name, self._row_shares(outs[0], axis), sites, len(outs), x.element, block, params=every)
             self._launch(name, kernels.row_op, plan, list(outs), moved)
         return tuple(outs) if keepdim else tuple(each.squeeze(axis) for each in outs)
 
@@ -175,7 +175,7 @@ class AxisOps(OpLauncher):
         tile = _tile(shares, k, self._tcm(sip) // WIDE_BYTES)
         sites = tuple(Site(each.layout.offset, each.layout.strides) for each in (out, left, right))
         params = (("tile", tile),)
-        plan = Plan(name, shares, sites, 1, out.element, 0, params=params, inner=(k,))
+        plan = OpPlan(name, shares, sites, 1, out.element, 0, params=params, inner=(k,))
         self._launch(name, kernels.product_of, plan, [out], [a, b])
 
     def _near(self, name: str, b: TensorViews, out: TensorViews, sip: int) -> TensorViews:
@@ -213,14 +213,14 @@ class AxisOps(OpLauncher):
             shares = self._shares(out)
             if any(box[1:] != tuple((0, n) for n in shape[1:]) for _, _, box in shares):
                 shares = self._writers(out)  # rows are taken whole
-            plan = Plan(name, shares, (site_of(out, shape),), 1, x.element, block)
+            plan = OpPlan(name, shares, (site_of(out, shape),), 1, x.element, block)
             self._launch(name, kernels.take_rows, plan, [out], [source, numbers], whole=False)
         return out
 
     def put_rows(self, name: str, out: TensorViews, index: TensorViews, source: TensorViews) -> None:
         """Rows of `source` are added to, or replace, the rows of out that a vector of integers names."""
         out.as_arg()  # a view that kernels cannot take is refused
-        plan = Plan(name, self._writers(out), (), 1, out.element, 0)
+        plan = OpPlan(name, self._writers(out), (), 1, out.element, 0)
         rows = source.contiguous()
         self._launch(name, kernels.add_rows, plan, [out], [index.contiguous(), rows], whole=False)
 

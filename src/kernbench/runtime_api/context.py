@@ -35,7 +35,7 @@ from kernbench.runtime_api.op_order import Where
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.script_errors import shorten_uncaught_errors
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.runtime_api.tensor_base import Ops, TensorBase
+from kernbench.runtime_api.tensor_base import DeviceOperations, TensorBase
 from kernbench.runtime_api.tensor_store import OnFree
 from kernbench.runtime_api.torch_functions import TorchFunctions
 from kernbench.runtime_api.torch_names import TorchNames
@@ -74,7 +74,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
         self.accelerator = AcceleratorNamespace(self.ahbm)
         self.cuda = self.ahbm  # the device has the names that programs use for it
         self.ops = DeviceOps(self)
-        self._store.ops = lambda: cast(Ops, self.ops)  # every tensor is a Tensor
+        self._store.ops = lambda: cast(DeviceOperations, self.ops)  # every tensor is a Tensor
         self.checks = checks if checks is not None else Checks(enabled=False)
         self._launcher = Launcher(self._queue)
         self.communicators = Communicators(engine)

@@ -23,7 +23,7 @@ from kernbench.runtime_api import op_kernels as kernels
 from kernbench.runtime_api.axis_ops import AxisOps
 from kernbench.runtime_api.device import sip_of
 from kernbench.runtime_api.layout import Shape, broadcast_shapes
-from kernbench.runtime_api.op_kernels import Plan
+from kernbench.runtime_api.op_kernels import OpPlan
 from kernbench.runtime_api.op_launcher import site_of
 from kernbench.runtime_api.op_table import POINTWISE
 from kernbench.runtime_api.random_state import Generator
@@ -53,7 +53,7 @@ class DeviceOps(AxisOps):
             self._check_out(name, out, shape, dtype, tensors)
             target, shape = out, out.shape
         sites = [None if not isinstance(each, TensorViews) else site_of(each, shape) for each in given]
-        plan = Plan(
+        plan = OpPlan(
             name,
             self._shares(target),
             (site_of(target, shape), *sites),
@@ -94,7 +94,7 @@ class DeviceOps(AxisOps):
             raise _repeated(name, out)
         block = self._block(out.allocation.sip, 10)
         site = site_of(out, out.shape)
-        plan = Plan(name, self._shares(out), (site,), 1, out.element, block, params=params, inner=inner)
+        plan = OpPlan(name, self._shares(out), (site,), 1, out.element, block, params=params, inner=inner)
         self._launch(name, kernel, plan, [out], numbers)
 
     def copy_into(self, out: TensorViews, source: TensorViews, name: str = "copy") -> None:
@@ -105,7 +105,7 @@ class DeviceOps(AxisOps):
         _check_overlap("copy", out, [source])
         alike = _placed_alike([out, source])
         sites = (site_of(out, shape), site_of(source, shape))
-        plan = Plan("copy", self._shares(out), sites, 1, out.element, self._block(out.allocation.sip, 5), alike)
+        plan = OpPlan("copy", self._shares(out), sites, 1, out.element, self._block(out.allocation.sip, 5), alike)
         self._launch(name, kernels.pointwise, plan, [out], [source])
 
     def dense_copy(self, x: TensorViews, name: str = "contiguous") -> Tensor:

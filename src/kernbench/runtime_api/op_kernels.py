@@ -43,7 +43,7 @@ class Site:
 
 
 @frozen
-class Plan:
+class OpPlan:
     """What every PE of a launch does. `params` are further arguments of the expression, by name."""
 
     op: str
@@ -66,7 +66,7 @@ class Plan:
 
 
 @lru_cache(maxsize=_KERNELS)
-def kernel_for(kernel: Kernel, plan: Plan) -> Kernel:
+def kernel_for(kernel: Kernel, plan: OpPlan) -> Kernel:
     """A kernel with its plan; the same object for the same plan."""
     return partial(kernel, plan=plan)
 
@@ -118,7 +118,7 @@ def _store(x: TensorPtr, site: Site, box: Box, value: TensorHandle, tl: TLContex
         tl.store_async(at, value, strides=strides)
 
 
-def _operands(args: Sequence[Any], plan: Plan, box: Box, tl: TLContext, extra: Box = ()) -> list[Any]:
+def _operands(args: Sequence[Any], plan: OpPlan, box: Box, tl: TLContext, extra: Box = ()) -> list[Any]:
     """The inputs of a block: their transfers are started together."""
     started = [
         x if site is None else _load(x, site, box, tl, extra)
@@ -136,7 +136,7 @@ def _in(dtype: DType, block: Any, tl: TLContext) -> Any:
     return tl.cast(block, dtype) if isinstance(block, TensorHandle) and block.dtype != dtype else block
 
 
-def _local(args: Sequence[Any], plan: Plan) -> tuple[Sequence[Any], Plan, Box]:
+def _local(args: Sequence[Any], plan: OpPlan) -> tuple[Sequence[Any], OpPlan, Box]:
     """Of operands that are placed alike: this PE's parts, and where their elements lie."""
     shape = args[0].local_shape
     parts = [x if site is None else x.local for x, site in zip(args, plan.sites, strict=True)]
@@ -146,15 +146,15 @@ def _local(args: Sequence[Any], plan: Plan) -> tuple[Sequence[Any], Plan, Box]:
 
 
 @lru_cache(maxsize=_KERNELS)
-def _with_sites(plan: Plan, sites: tuple[Site | None, ...]) -> Plan:
-    return Plan(plan.op, plan.shares, sites, plan.outputs, plan.dtype, plan.block, True, plan.params, plan.inner)
+def _with_sites(plan: OpPlan, sites: tuple[Site | None, ...]) -> OpPlan:
+    return OpPlan(plan.op, plan.shares, sites, plan.outputs, plan.dtype, plan.block, True, plan.params, plan.inner)
 
 
 # ---- kernels
 
 
 @repeatable
-def pointwise(*args: Any, plan: Plan, tl: TLContext) -> None:
+def pointwise(*args: Any, plan: OpPlan, tl: TLContext) -> None:
     """args[0] = expression(args[1], ...), element by element."""
     box = plan.share_of(tl)
     if box is None:
@@ -176,7 +176,7 @@ def pointwise(*args: Any, plan: Plan, tl: TLContext) -> None:
 
 
 @repeatable
-def fill(out: TensorPtr, value: Scalar, *, plan: Plan, tl: TLContext) -> None:
+def fill(out: TensorPtr, value: Scalar, *, plan: OpPlan, tl: TLContext) -> None:
     """Every element becomes one number."""
     box, site = plan.share_of(tl), plan.sites[0]
     if box is None:
@@ -189,7 +189,7 @@ def fill(out: TensorPtr, value: Scalar, *, plan: Plan, tl: TLContext) -> None:
 
 
 @repeatable
-def randoms(out: TensorPtr, seed: int, a: Scalar, b: Scalar, *, plan: Plan, tl: TLContext) -> None:
+def randoms(out: TensorPtr, seed: int, a: Scalar, b: Scalar, *, plan: OpPlan, tl: TLContext) -> None:
     """Pseudo-random numbers, a function of the seed and the element's position: uniform in [a, b), normal with mean a
     and standard deviation b, or whole numbers in [a, b).
     """
@@ -248,7 +248,7 @@ def _hash(count: TensorHandle, seed: int, tl: TLContext) -> TensorHandle:
 
 
 @repeatable
-def reduction(out: TensorPtr, x: TensorPtr, *, plan: Plan, tl: TLContext) -> None:
+def reduction(out: TensorPtr, x: TensorPtr, *, plan: OpPlan, tl: TLContext) -> None:
     """out = x reduced along its last axes, of sizes `inner`; blocks are joined in order."""
     site = plan.sites[0]
     assert site is not None
@@ -258,7 +258,7 @@ def reduction(out: TensorPtr, x: TensorPtr, *, plan: Plan, tl: TLContext) -> Non
     tl.wait()
 
 
-def _reduce_share(out: TensorPtr, out_site: Site, x: TensorPtr, box: Box, plan: Plan, tl: TLContext) -> None:
+def _reduce_share(out: TensorPtr, out_site: Site, x: TensorPtr, box: Box, plan: OpPlan, tl: TLContext) -> None:
     site = plan.sites[1]
     assert site is not None
     op, kept, params = REDUCTIONS[plan.op], len(box) - len(plan.inner), dict(plan.params)
@@ -284,7 +284,7 @@ def _reduce_share(out: TensorPtr, out_site: Site, x: TensorPtr, box: Box, plan: 
 
 
 @repeatable
-def row_op(*args: Any, plan: Plan, tl: TLContext) -> None:
+def row_op(*args: Any, plan: OpPlan, tl: TLContext) -> None:
     """Outputs = expression(inputs), rows of the last axis at a time."""
     box = plan.share_of(tl)
     if box is None:
@@ -308,7 +308,7 @@ def row_op(*args: Any, plan: Plan, tl: TLContext) -> None:
 
 
 @repeatable
-def product_of(out: TensorPtr, a: TensorPtr, b: TensorPtr, *, plan: Plan, tl: TLContext) -> None:
+def product_of(out: TensorPtr, a: TensorPtr, b: TensorPtr, *, plan: OpPlan, tl: TLContext) -> None:
     """out = a @ b: this PE's rows and columns of each matrix, in blocks. The next blocks are loaded while two are
     multiplied; PEs begin at different places along K, so that they read from different memories. Sums over blocks of K
     are kept in f32.
@@ -354,7 +354,7 @@ def _steps(bounds: tuple[int, int], step: int) -> Iterator[tuple[int, int]]:
         yield at, min(at + step, end)
 
 
-def take_rows(out: TensorPtr, x: TensorPtr, index: TensorPtr, *, plan: Plan, tl: TLContext) -> None:
+def take_rows(out: TensorPtr, x: TensorPtr, index: TensorPtr, *, plan: OpPlan, tl: TLContext) -> None:
     """Row i of out becomes the row of x that index i names."""
     box, site = plan.share_of(tl), plan.sites[0]
     if box is None:
@@ -368,7 +368,7 @@ def take_rows(out: TensorPtr, x: TensorPtr, index: TensorPtr, *, plan: Plan, tl:
     tl.wait()
 
 
-def add_rows(out: TensorPtr, index: TensorPtr, x: TensorPtr, *, plan: Plan, tl: TLContext) -> None:
+def add_rows(out: TensorPtr, index: TensorPtr, x: TensorPtr, *, plan: OpPlan, tl: TLContext) -> None:
     """Row i of x is added to, or with `op` "put_rows" replaces, the row of out that index i names, one by one."""
     box = plan.share_of(tl)
     if box is None:

@@ -13,7 +13,7 @@ from kernbench.runtime_api import op_kernels as kernels
 from kernbench.runtime_api.host_line import host_call
 from kernbench.runtime_api.layout import Shape
 from kernbench.runtime_api.op_host import OpHost
-from kernbench.runtime_api.op_kernels import Box, Plan, Share, Site
+from kernbench.runtime_api.op_kernels import Box, OpPlan, Share, Site
 from kernbench.runtime_api.op_order import OpOrder
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_base import TensorBase
@@ -39,7 +39,7 @@ class OpLauncher:
         self,
         name: str,
         kernel: Kernel,
-        plan: Plan,
+        plan: OpPlan,
         outputs: Sequence[TensorViews],
         inputs: Sequence[object],
         *,

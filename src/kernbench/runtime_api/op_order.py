@@ -14,7 +14,7 @@ from kernbench.runtime_api.tensor_base import TensorBase
 from kernbench.sim_engine.engine import GraphEngine
 
 
-class OpHost(Protocol):
+class OpWaiter(Protocol):
     """The part of the context that operations on tensors wait by."""
 
     engine: GraphEngine
@@ -43,7 +43,7 @@ class _Running:
 class OpOrder:
     """The operations of a context that may still be running."""
 
-    def __init__(self, torch: OpHost) -> None:
+    def __init__(self, torch: OpWaiter) -> None:
         self._torch = torch
         self._running: list[_Running] = []
 

@@ -26,7 +26,7 @@ Array: TypeAlias = NDArray[np.generic]
 T = TypeVar("T", bound="TensorBase")
 
 
-class Ops(Protocol):
+class DeviceOperations(Protocol):
     """What computes on the device: `device_ops.DeviceOps`. Results are tensors."""
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class Ops(Protocol):
 class Host(Protocol):
     """The part of the context that a tensor needs. Reads and writes are of whole storages, by shard."""
 
-    ops: Callable[[], Ops]  # what computes on the device
+    ops: Callable[[], DeviceOperations]  # what computes on the device
 
     def read_parts(
         self, tensor: TensorBase, parts: Sequence[int], *, timed: bool, wanted: Mapping[int, Mask] | None = None
@@ -235,7 +235,7 @@ class TensorBase:
         return self.over(self.storage.layout)
 
     @property
-    def _ops(self) -> Ops:
+    def _ops(self) -> DeviceOperations:
         return self.host.ops()
 
     @property

@@ -35,7 +35,7 @@ from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.layout import Layout
 from kernbench.runtime_api.storage import Storage
 from kernbench.runtime_api.tensor import Array, Tensor
-from kernbench.runtime_api.tensor_base import Ops, TensorBase
+from kernbench.runtime_api.tensor_base import DeviceOperations, TensorBase
 from kernbench.runtime_api.unwritten import Mask, unwritten_in
 from kernbench.sim_engine.engine import Handle
 from kernbench.values.evaluate import evaluate
@@ -68,7 +68,7 @@ class TensorStore:
         self._dropped: list[int] = []  # numbers of tensors without references
         self._count = 0
         self._closed = False
-        self.ops: Callable[[], Ops] = _no_ops
+        self.ops: Callable[[], DeviceOperations] = _no_ops
         self.on_free: OnFree | None = None  # called with the contents of every freed shard
 
     def create(
@@ -333,7 +333,7 @@ def _read_of(tensor: TensorBase, at: int, wanted: Mask | None) -> MemoryReadMsg:
     )
 
 
-def _no_ops() -> Ops:
+def _no_ops() -> DeviceOperations:
     raise UsageError("this context computes nothing", hint="use tensors of a RuntimeContext")
 
 

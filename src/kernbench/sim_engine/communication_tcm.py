@@ -31,7 +31,7 @@ def lease_of(work_bytes: int, stream: LaunchStream) -> TcmLease:
 
 
 @dataclass(slots=True)
-class Reservation:
+class TcmReservation:
     """What is reserved on the PEs of one SIP."""
 
     ring_bytes: int
@@ -52,7 +52,7 @@ class CommunicationTcm:
         self._pes = [(cube, pe) for cube in range(sizes.n_cubes) for pe in range(sizes.n_pes)]  # of a SIP
         self._layout = sizes.layout
         self._pe_memory = pe_memory
-        self._reserved: dict[int, Reservation] = {}  # by SIP
+        self._reserved: dict[int, TcmReservation] = {}  # by SIP
         self._running: dict[tuple[PeKey, LaunchStream], None] = {}  # PEs whose communication kernel runs
 
     def reserve(self, sips: Sequence[int], ring_bytes: int, work_bytes: int) -> None:
@@ -60,10 +60,10 @@ class CommunicationTcm:
         whole(_NAME, "ring_bytes", ring_bytes, 0)
         whole(_NAME, "work_bytes", work_bytes, 1)
         wanted = [sip for sip in dict.fromkeys(sips) if not self._has(sip, ring_bytes, work_bytes)]
-        made: dict[int, Reservation] = {}
+        made: dict[int, TcmReservation] = {}
         try:
             for sip in wanted:
-                made[sip] = Reservation(ring_bytes, work_bytes)
+                made[sip] = TcmReservation(ring_bytes, work_bytes)
                 for cube, pe in self._pes:
                     block = self._pe_memory(sip, cube, pe).alloc_tcm(made[sip].nbytes, LEASE_ALIGN_BYTES)
                     made[sip].blocks[sip, cube, pe] = block
@@ -109,7 +109,7 @@ class CommunicationTcm:
             self._free(reservation)
             del self._reserved[sip]
 
-    def _free(self, reservation: Reservation) -> None:
+    def _free(self, reservation: TcmReservation) -> None:
         for key, block in reservation.blocks.items():
             self._pe_memory(*key).free_tcm(block, reservation.nbytes)
 
@@ -145,7 +145,7 @@ class CommunicationTcm:
         """End the lease of a PE's kernel, if there is one."""
         self._running.pop(((sip, cube, pe), stream), None)
 
-    def _offset(self, reservation: Reservation, key: PeKey) -> int:
+    def _offset(self, reservation: TcmReservation, key: PeKey) -> int:
         """Where a PE's block begins in its TCM."""
         block = reservation.blocks.get(key)
         if block is None:
@@ -153,7 +153,7 @@ class CommunicationTcm:
         assert block.sub_offset is not None
         return block.sub_offset
 
-    def _of(self, sip: int, pe: PeKey | None = None) -> Reservation:
+    def _of(self, sip: int, pe: PeKey | None = None) -> TcmReservation:
         found = self._reserved.get(sip)
         if found is None:
             raise AllocationError(

@@ -39,7 +39,7 @@ from kernbench.common.messages import (
     MemoryWriteMsg,
     RequestId,
 )
-from kernbench.common.race import Access, AccessKind, Epoch
+from kernbench.common.race import AccessKind, Epoch, RacingAccess
 from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.races import RaceDetector, Task
 from kernbench.sim_engine.vector_clock import VectorClock
@@ -59,7 +59,7 @@ class LaunchOrder:
         self._starts = _Clocks[RequestId]()  # acquired by the kernels of a launch when they begin
         self._ends = _Clocks[RequestId]()  # released by the kernels of a launch that have ended
         self._answered = _Clocks[int]()  # by number of a finished launch or abort: released by its answer
-        self._writes: dict[int, tuple[Access, Epoch]] = {}  # by number of a request under way to memory
+        self._writes: dict[int, tuple[RacingAccess, Epoch]] = {}  # by number of a request under way to memory
         self._events: WeakKeyDictionary[simpy.Event, VectorClock] = WeakKeyDictionary()
         self._last_on: dict[tuple[PeKey, LaunchStream], list[Task]] = {}  # one for each program of a grid
 
@@ -212,9 +212,9 @@ class LaunchedKernel:
         self._ends.of(self._launch).join(first.clock)
 
 
-def _host_access(kind: AccessKind, tensor: str | None, now_ns: float) -> Access:
+def _host_access(kind: AccessKind, tensor: str | None, now_ns: float) -> RacingAccess:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OURS):
         frame = frame.f_back
     file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<host>", 0)
-    return Access(kind, f"host {kind}", None, "", tensor, file, line, now_ns)
+    return RacingAccess(kind, f"host {kind}", None, "", tensor, file, line, now_ns)

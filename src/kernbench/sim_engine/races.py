@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from kernbench.common.commands import Segment
-from kernbench.common.race import Access, Epoch, Race, RaceSide
+from kernbench.common.race import Epoch, Race, RaceSide, RacingAccess
 from kernbench.sim_engine.shadow_memory import Cell, ShadowMemory, Touch, Touches
 from kernbench.sim_engine.vector_clock import VectorClock
 
@@ -41,7 +41,7 @@ class Task:
         self._branches: dict[int, int] = {}  # timelines of its branches, and how far each has come
         self._spare: list[int] = []  # those of branches that were waited for
 
-    def touch(self, access: Access, segments: Sequence[Segment], branch: Epoch | None = None) -> None:
+    def touch(self, access: RacingAccess, segments: Sequence[Segment], branch: Epoch | None = None) -> None:
         """Memory is accessed now, or by a branch that begins now."""
         timeline, number = branch or (self.timeline, self.number)
         self._detector.touched(self, Touch(access, timeline, number, self), segments)
@@ -152,7 +152,7 @@ class RaceDetector:
         for _, _, cell in stretches:
             cell.sync = released  # and with it all that was released there before
 
-    def _note(self, first: Access, second: Access, start: int, end: int) -> None:
+    def _note(self, first: RacingAccess, second: RacingAccess, start: int, end: int) -> None:
         sites = sorted((first.site, second.site), key=str)
         found = self._found.get((sites[0], sites[1]))
         if found is None:
@@ -166,7 +166,7 @@ class _Found:
 
     __slots__ = ("_end", "_first", "_second", "_start", "count")
 
-    def __init__(self, first: Access, second: Access, start: int, end: int) -> None:
+    def __init__(self, first: RacingAccess, second: RacingAccess, start: int, end: int) -> None:
         self._first, self._second, self._start, self._end = first, second, start, end
         self.count = 1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple, Protocol
 
-from kernbench.common.race import Access
+from kernbench.common.race import RacingAccess
 from kernbench.sim_engine.vector_clock import VectorClock
 
 
@@ -23,7 +23,7 @@ class AccessingTask(Protocol):
 class Touch(NamedTuple):
     """An access, and when it was done: as `number` of `timeline`, and at the latest when its owner had ended."""
 
-    access: Access
+    access: RacingAccess
     timeline: int
     number: int
     owner: AccessingTask

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernbench.sim_engine.fabric import Fabric, Transfer
-from kernbench.sim_engine.fabric.activity import Piece, TransferGroup
+from kernbench.sim_engine.fabric.activity import SeenTransfer, TransferGroup
 from kernbench.sim_engine.fabric.model import Network
 
 
@@ -42,7 +42,7 @@ class Uncontended:
             total += piece.nbytes / min(rates)
         return total
 
-    def _uncontended_ns(self, batch: Sequence[Piece]) -> float:
+    def _uncontended_ns(self, batch: Sequence[SeenTransfer]) -> float:
         begin = batch[0].at_ns
         key = tuple(
             (
@@ -62,13 +62,13 @@ class Uncontended:
             cached = self._measured[key] = self._measured_ns(batch, begin)
         return cached
 
-    def _place_of(self, piece: Piece) -> int:
+    def _place_of(self, piece: SeenTransfer) -> int:
         """The channel that a piece begins on; 0 for one that uses none."""
         if not (piece.reads or piece.writes):
             return 0
         return self._fabric.engine.groups[_memory_of(piece)].channel_of(piece.block)
 
-    def _measured_ns(self, batch: Sequence[Piece], begin: float) -> float:
+    def _measured_ns(self, batch: Sequence[SeenTransfer], begin: float) -> float:
         fabric = self._fabric
         now = float(int(fabric.now) + 4096)  # after all earlier transfers
         done: list[Transfer] = []
@@ -94,14 +94,14 @@ class Uncontended:
         return max(transfer.done_ns for transfer in done) - now
 
 
-def _memory_of(piece: Piece) -> int:
+def _memory_of(piece: SeenTransfer) -> int:
     """The node whose channels a piece reads or writes."""
     return piece.route.nodes[0] if piece.reads else piece.route.nodes[-1]
 
 
-def _batches(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _batches(pieces: Sequence[SeenTransfer]) -> Iterator[list[SeenTransfer]]:
     """Pieces in order of setting out, cut where one sets out when all before have ended."""
-    batch: list[Piece] = []
+    batch: list[SeenTransfer] = []
     end = 0.0
     for piece in sorted(pieces, key=lambda piece: (piece.at_ns, piece.done_ns)):
         if batch and piece.at_ns >= end:
@@ -113,5 +113,5 @@ def _batches(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield batch
 
 
-def _lasted_ns(batch: Sequence[Piece]) -> float:
+def _lasted_ns(batch: Sequence[SeenTransfer]) -> float:
     return max(piece.done_ns for piece in batch) - batch[0].at_ns

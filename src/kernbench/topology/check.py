@@ -20,7 +20,7 @@ from kernbench.topology.check_stacks import check_stacks
 from kernbench.topology.cube_types import check_types, of_type, variants
 from kernbench.topology.declarations import check_ops, check_part, is_part_name
 from kernbench.topology.far_memory import check_far_memory
-from kernbench.topology.faults import Finding
+from kernbench.topology.faults import UnplacedFault
 from kernbench.topology.fit import check_fit
 from kernbench.topology.mesh import SIDES
 from kernbench.topology.ports import resolve_chiplets, shoreline, wrap_links
@@ -36,7 +36,7 @@ _MEMORY = "cube.memory_map"
 _LAYOUT = "cube.pe_layout"
 
 
-def check_machine(spec: MachineSpec) -> list[Finding]:
+def check_machine(spec: MachineSpec) -> list[UnplacedFault]:
     """All findings of a machine whose values are each of the right type and range."""
     found = _check_all(spec)
     for name, variant in variants(spec):
@@ -44,7 +44,7 @@ def check_machine(spec: MachineSpec) -> list[Finding]:
     return [*found, *check_types(spec)]
 
 
-def _check_all(spec: MachineSpec) -> list[Finding]:
+def _check_all(spec: MachineSpec) -> list[UnplacedFault]:
     """The findings of a machine whose cubes are all as `cube` says."""
     return [
         *_check_sips(spec),
@@ -70,12 +70,12 @@ def _check_all(spec: MachineSpec) -> list[Finding]:
     ]
 
 
-def _check_buffers(spec: MachineSpec) -> Iterator[Finding]:
+def _check_buffers(spec: MachineSpec) -> Iterator[UnplacedFault]:
     if spec.fabric.buffers is not None:
         yield from check_buffers(spec.fabric.buffers, spec.system.flit_bytes, "system.flit_bytes")
 
 
-def _check_coefficients(spec: MachineSpec) -> Iterator[Finding]:
+def _check_coefficients(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """Coefficients must name existing element types and kinds of block."""
     energy, dtypes, kinds = spec.energy, [t.name for t in DTYPES], [kind for _, kind, _ in spec.components()]
     powered = [*kinds, *(["far_memory"] if spec.system.far_memory is not None else [])]
@@ -89,10 +89,10 @@ def _check_coefficients(spec: MachineSpec) -> Iterator[Finding]:
         for name in given:
             if name not in known:
                 what = f"no {meaning} '{name}'{closest(name, known)}"
-                yield Finding(f"{path}.{name}", what, f"use one of {', '.join(known)}", (path,))
+                yield UnplacedFault(f"{path}.{name}", what, f"use one of {', '.join(known)}", (path,))
 
 
-def _check_sips(spec: MachineSpec) -> Iterator[Finding]:
+def _check_sips(spec: MachineSpec) -> Iterator[UnplacedFault]:
     sips = spec.system.sips
     w, h = sips.grid
     if w * h == sips.count:
@@ -100,48 +100,48 @@ def _check_sips(spec: MachineSpec) -> Iterator[Finding]:
     uses = ("system.sips",)
     if sips.w is None and sips.h is None:
         what = f"a {sips.topology} of {sips.count} SIPs is not a square, so it needs w and h"
-        yield Finding("system.sips.count", what, f"set w and h so that w x h = {sips.count}", uses)
+        yield UnplacedFault("system.sips.count", what, f"set w and h so that w x h = {sips.count}", uses)
         return
     key = "system.sips.w" if sips.w is not None else "system.sips.h"
     what = f"a grid of {w} x {h} does not hold {sips.count} SIPs"
-    yield Finding(key, what, f"set w and h so that w x h = {sips.count}, or count to {w * h}", uses)
+    yield UnplacedFault(key, what, f"set w and h so that w x h = {sips.count}, or count to {w * h}", uses)
 
 
-def _check_size(spec: MachineSpec) -> Iterator[Finding]:
+def _check_size(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """A machine is built node by node, so all counts together have a limit."""
     if spec.n_pes > MAX_PES:
         what = f"{spec.n_sips} SIPs of {spec.sip.n_cubes} cubes of {spec.cube.n_pes} PEs are {spec.n_pes:,} PEs"
         hint = f"keep the product at {MAX_PES:,} or less"
-        yield Finding("system.sips.count", what, hint, ("system.sips", "sip.cube_mesh", _LAYOUT))
+        yield UnplacedFault("system.sips.count", what, hint, ("system.sips", "sip.cube_mesh", _LAYOUT))
 
 
-def _check_cube_mesh(spec: MachineSpec) -> Iterator[Finding]:
+def _check_cube_mesh(spec: MachineSpec) -> Iterator[UnplacedFault]:
     mesh = spec.sip.cube_mesh
     if spec.sip.n_cubes > MAX_CUBES_PER_SIP:
         what = f"{mesh.w} x {mesh.h} = {spec.sip.n_cubes} cubes are too many for one SIP"
-        yield Finding("sip.cube_mesh", what, f"keep w x h at {MAX_CUBES_PER_SIP} or less")
+        yield UnplacedFault("sip.cube_mesh", what, f"keep w x h at {MAX_CUBES_PER_SIP} or less")
     if mesh.wrap == "none":
         if spec.sip.links.wrap is not None:
             what = "a link that closes rows or columns, and none is closed"
-            yield Finding("sip.links.wrap", what, "set sip.cube_mesh.wrap to x, y or xy", ("sip.cube_mesh",))
+            yield UnplacedFault("sip.links.wrap", what, "set sip.cube_mesh.wrap to x, y or xy", ("sip.cube_mesh",))
         return
     key, uses = "sip.cube_mesh.wrap", ("sip.cube_mesh", "sip.io_chiplets", "fabric.buffers")
     if not wrap_links(spec.sip, resolve_chiplets(spec.sip, 0.0)):
         what = f"no row or column can be closed by wrap: {mesh.wrap}"
         hint = "IO chiplets take the ports of their side, and a ring has two cubes or more: place them on other sides"
-        yield Finding(key, what, hint, uses)
+        yield UnplacedFault(key, what, hint, uses)
     if spec.fabric.buffers is not None:
         what = "rings of cubes with finite buffers can block each other for ever"
-        yield Finding(key, what, "set wrap to none, or fabric.buffers to null", uses)
+        yield UnplacedFault(key, what, "set wrap to none, or fabric.buffers to null", uses)
 
 
-def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:
+def _check_io_chiplets(spec: MachineSpec) -> Iterator[UnplacedFault]:
     sip, key = spec.sip, "sip.io_chiplets"
     uses = ("sip.cube_mesh", key)
     n = len(sip.io_chiplets)
     if not 1 <= n <= MAX_IO_CHIPLETS:
         what = f"{n} IO chiplets are too many" if n else "without an IO chiplet nothing reaches the cubes"
-        yield Finding(key, what, f"place 1 to {MAX_IO_CHIPLETS}, say [{{ id: io0, side: N }}]")
+        yield UnplacedFault(key, what, f"place 1 to {MAX_IO_CHIPLETS}, say [{{ id: io0, side: N }}]")
     ids: dict[str, int] = {}
     taken: dict[tuple[int, int, str], str] = {}
     for index, place in enumerate(sip.io_chiplets[:16]):
@@ -149,7 +149,7 @@ def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:
         if place.id in ids:
             what = f"the id '{place.id}' is taken by {key}[{ids[place.id]}]"
             hint = f"give another, say io{len(sip.io_chiplets)}"
-            yield Finding(f"{at}.id", what, hint, (f"{key}[{ids[place.id]}].id",))
+            yield UnplacedFault(f"{at}.id", what, hint, (f"{key}[{ids[place.id]}].id",))
         ids.setdefault(place.id, index)
         yield from _check_cube_ports(sip, place, at, taken)
     for index, chiplet in enumerate(resolve_chiplets(sip, 0.0)):
@@ -158,15 +158,15 @@ def _check_io_chiplets(spec: MachineSpec) -> Iterator[Finding]:
             what = f"IO chiplet '{chiplet.id}' is connected to no cube"
             if place.cube_ports is not None:
                 hint = "name a port, or delete this key for every cube of its side"
-                yield Finding(f"{key}[{index}].cube_ports", what, hint)
+                yield UnplacedFault(f"{key}[{index}].cube_ports", what, hint)
             else:
                 hint = f"side {place.side} has no port left for it: use another side, or fewer chiplets"
-                yield Finding(f"{key}[{index}]", what, hint, uses)
+                yield UnplacedFault(f"{key}[{index}]", what, hint, uses)
 
 
 def _check_cube_ports(
     sip: SipSpec, place: IoChipletPlace, at: str, taken: dict[tuple[int, int, str], str]
-) -> Iterator[Finding]:
+) -> Iterator[UnplacedFault]:
     w, h = sip.cube_mesh.w, sip.cube_mesh.h
     uses = ("sip.cube_mesh", f"{at}.side")
     phys: list[str] = []
@@ -175,40 +175,40 @@ def _check_cube_ports(
         (x, y), side = port.cube.xy, port.cube_side or place.side
         if x >= w or y >= h:
             hint = f"x is 0 to {w - 1}, y is 0 to {h - 1}"
-            yield Finding(f"{here}.cube.xy", f"there is no cube at ({x}, {y})", hint, ("sip.cube_mesh",))
+            yield UnplacedFault(f"{here}.cube.xy", f"there is no cube at ({x}, {y})", hint, ("sip.cube_mesh",))
             continue
         if (x, y) not in shoreline(sip, side):
             open_sides = [s for s in SIDES if (x, y) in shoreline(sip, s)]
             hint = f"use side {' or '.join(open_sides)}" if open_sides else "use a cube on the edge of the package"
             what = f"side {side} of the cube at ({x}, {y}) faces another cube"
-            yield Finding(f"{here}.cube_side" if port.cube_side else here, what, hint, uses)
+            yield UnplacedFault(f"{here}.cube_side" if port.cube_side else here, what, hint, uses)
         if (x, y, side) in taken:
             what = f"side {side} of the cube at ({x}, {y}) is taken by {taken[x, y, side]}"
             other = taken[x, y, side].rpartition(".")[0]
-            yield Finding(here, what, "a cube port holds one link", (*uses, f"{other}.side", taken[x, y, side]))
+            yield UnplacedFault(here, what, "a cube port holds one link", (*uses, f"{other}.side", taken[x, y, side]))
         taken.setdefault((x, y, side), here)
         phy = port.phy or f"P{n}"
         if phy in phys:
-            yield Finding(
+            yield UnplacedFault(
                 f"{here}.phy", f"the PHY '{phy}' appears twice on this chiplet", "give each a name of its own"
             )
         phys.append(phy)
 
 
-def _check_pe_layout(spec: MachineSpec) -> Iterator[Finding]:
+def _check_pe_layout(spec: MachineSpec) -> Iterator[UnplacedFault]:
     layout = spec.cube.pe_layout
     if not layout.corners:
-        yield Finding(f"{_LAYOUT}.corners", "a cube without a corner has no PE", "list some of NW, NE, SW, SE")
+        yield UnplacedFault(f"{_LAYOUT}.corners", "a cube without a corner has no PE", "list some of NW, NE, SW, SE")
     for corner in ("NW", "NE", "SW", "SE"):
         if layout.corners.count(corner) > 1:
-            yield Finding(f"{_LAYOUT}.corners", f"the corner {corner} appears twice", "list each corner once")
+            yield UnplacedFault(f"{_LAYOUT}.corners", f"the corner {corner} appears twice", "list each corner once")
     if layout.rows_per_corner > layout.pe_per_corner:
         what = f"{layout.pe_per_corner} PEs do not fill {layout.rows_per_corner} rows of a corner"
         hint = f"set it to {layout.pe_per_corner} or less"
-        yield Finding(f"{_LAYOUT}.rows_per_corner", what, hint, (_LAYOUT,))
+        yield UnplacedFault(f"{_LAYOUT}.rows_per_corner", what, hint, (_LAYOUT,))
     if layout.n_pes > MAX_PES_PER_CUBE:
         what = f"{layout.n_pes} PEs are too many for one cube"
-        yield Finding(
+        yield UnplacedFault(
             f"{_LAYOUT}.pe_per_corner", what, f"keep corners x pe_per_corner at {MAX_PES_PER_CUBE} or less", (_LAYOUT,)
         )
 
@@ -224,7 +224,7 @@ _NUMBERED = {  # key of system.address_map -> what has to fit its field, and the
 }
 
 
-def _check_address_map(spec: MachineSpec) -> Iterator[Finding]:
+def _check_address_map(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """Every count and size fits the field that is given for it, and all fields together fit an address."""
     key, memory = "system.address_map", spec.cube.memory_map
     sizes = {"n_sips": spec.n_sips, "n_cubes": spec.sip.n_cubes, "n_pes": spec.cube.n_pes}
@@ -236,15 +236,15 @@ def _check_address_map(spec: MachineSpec) -> Iterator[Finding]:
             what, uses = _NUMBERED[name]
             has = what.format(**sizes, **per_unit)
             hint = f"set it to {needed} or more, or to null to follow the machine"
-            yield Finding(f"{key}.{name}", f"{has} need {needed} bits, the field has {given}", hint, (key, *uses))
+            yield UnplacedFault(f"{key}.{name}", f"{has} need {needed} bits, the field has {given}", hint, (key, *uses))
     try:
         layout_of(spec.address_widths)
     except AddressError as error:
         decide = tuple(use for _, keys in _NUMBERED.values() for use in keys)
-        yield Finding(key, error.what, error.hint or "", (key, *decide))
+        yield UnplacedFault(key, error.what, error.hint or "", (key, *decide))
 
 
-def _check_hbm(spec: MachineSpec) -> Iterator[Finding]:
+def _check_hbm(spec: MachineSpec) -> Iterator[UnplacedFault]:
     cube, memory = spec.cube, spec.cube.memory_map
     slices_key, pseudo_key = f"{_MEMORY}.hbm_slices_per_cube", f"{_MEMORY}.hbm_pseudo_channels"
     channels_key = f"{_MEMORY}.hbm_channels_per_pe"
@@ -253,57 +253,57 @@ def _check_hbm(spec: MachineSpec) -> Iterator[Finding]:
         return
     if cube.hbm_slices != cube.n_pes:
         what = f"{cube.hbm_slices} HBM slices for {cube.n_pes} PEs: each PE has one"
-        yield Finding(slices_key, what, f"set it to {cube.n_pes}, or to null to follow the PEs", uses)
+        yield UnplacedFault(slices_key, what, f"set it to {cube.n_pes}, or to null to follow the PEs", uses)
         return
     pseudo, channels = memory.hbm_pseudo_channels, memory.hbm_channels_per_pe
     if pseudo is None and channels is None:
         what = "the number of HBM channels is not given"
-        yield Finding(channels_key, what, f"set {channels_key} or {pseudo_key}", uses)
+        yield UnplacedFault(channels_key, what, f"set {channels_key} or {pseudo_key}", uses)
     elif channels is None and pseudo is not None:
         if pseudo % cube.hbm_slices or not is_power_of_two(pseudo // cube.hbm_slices):
             what = f"{pseudo} pseudo channels over {cube.hbm_slices} slices is not a power of two for each"
-            yield Finding(pseudo_key, what, f"give {cube.hbm_slices} times a power of two", uses)
+            yield UnplacedFault(pseudo_key, what, f"give {cube.hbm_slices} times a power of two", uses)
     elif channels is not None and pseudo is not None and pseudo != cube.hbm_slices * channels:
         right = cube.hbm_slices * channels
         what = f"{pseudo} pseudo channels are not {cube.hbm_slices} slices x {channels} channels"
-        yield Finding(pseudo_key, what, f"set it to {right}, or one of the two to null", uses)
+        yield UnplacedFault(pseudo_key, what, f"set it to {right}, or one of the two to null", uses)
 
 
-def _check_tcm(spec: MachineSpec) -> Iterator[Finding]:
+def _check_tcm(spec: MachineSpec) -> Iterator[UnplacedFault]:
     key = f"{_MEMORY}.tcm_scheduler_reserved_mb"
     if spec.cube.tcm_allocatable_bytes <= 0:
         kept, size = spec.cube.memory_map.tcm_scheduler_reserved_mb, spec.cube.memory_map.tcm_mb_per_pe
         what = f"{kept:g} MB kept of a TCM of {size:g} MB leaves nothing"
-        yield Finding(key, what, "keep less, or make the TCM larger", (key, f"{_MEMORY}.tcm_mb_per_pe"))
+        yield UnplacedFault(key, what, "keep less, or make the TCM larger", (key, f"{_MEMORY}.tcm_mb_per_pe"))
 
 
-def _check_components(spec: MachineSpec) -> Iterator[Finding]:
+def _check_components(spec: MachineSpec) -> Iterator[UnplacedFault]:
     parts = spec.cube.pe_template.components
     for key, kind, component in spec.components():
         is_part = key == f"{PE_PARTS_KEY}.{kind}"
         if is_part and not is_part_name(kind):
             what = f"'{kind[:60]}' cannot be a part of a PE"
-            yield Finding(key, what, "name it pe_..., in small letters, digits and _")
+            yield UnplacedFault(key, what, "name it pe_..., in small letters, digits and _")
             continue
         if component.kind != kind:
             what = f"this place is for a {kind}, not for a '{component.kind}'"
-            yield Finding(f"{key}.kind", what, f"write `kind: {kind}`; change `impl` to model it otherwise")
+            yield UnplacedFault(f"{key}.kind", what, f"write `kind: {kind}`; change `impl` to model it otherwise")
         if misfit := impl_fault(kind, component.impl):
-            yield Finding(f"{key}.impl", misfit.what, misfit.hint)
+            yield UnplacedFault(f"{key}.impl", misfit.what, misfit.hint)
         elif is_part:
             yield from check_part(kind, component, parts)
         wrong: list[tuple[str, InvalidValue]] = []
         read_attrs(kind, component.impl, component.attrs, wrong)
         for name, fault in wrong:
-            yield Finding(f"{key}.attrs.{name}", fault.what, fault.hint, (f"{key}.impl", f"{key}.attrs"))
+            yield UnplacedFault(f"{key}.attrs.{name}", fault.what, fault.hint, (f"{key}.impl", f"{key}.attrs"))
 
 
-def _check_flit(spec: MachineSpec) -> Iterator[Finding]:
+def _check_flit(spec: MachineSpec) -> Iterator[UnplacedFault]:
     key = "cube.components.hbm_ctrl.attrs.burst_bytes"
     burst = spec.cube.components.hbm_ctrl.attrs.get("burst_bytes")
     if isinstance(burst, int) and burst != spec.system.flit_bytes:
         what = f"a burst of {burst} bytes is not a flit of {spec.system.flit_bytes}: a channel commits flit by flit"
-        yield Finding(key, what, "set burst_bytes and system.flit_bytes to the same", (key, "system.flit_bytes"))
+        yield UnplacedFault(key, what, "set burst_bytes and system.flit_bytes to the same", (key, "system.flit_bytes"))
 
 
 UNUSED_BY = {
@@ -312,52 +312,54 @@ UNUSED_BY = {
 }
 
 
-def _check_banks(spec: MachineSpec) -> Iterator[Finding]:
+def _check_banks(spec: MachineSpec) -> Iterator[UnplacedFault]:
     controller, mapping = spec.cube.components.hbm_ctrl, spec.cube.memory_map.hbm_mapping_mode
     if spec.hbm.preset not in BANKS:
         what = f"the banks of {spec.hbm.preset or 'no preset'} are not known"
-        yield Finding("hbm.preset", what, f"give one of {', '.join(BANKS)}", ("hbm.model",))
+        yield UnplacedFault("hbm.preset", what, f"give one of {', '.join(BANKS)}", ("hbm.model",))
     if controller.impl != "builtin.hbm_ctrl":
         what = f"the model 'banks' is a controller of its own, not {controller.impl[:60]}"
-        yield Finding("cube.components.hbm_ctrl.impl", what, "use builtin.hbm_ctrl", ("hbm.model",))
+        yield UnplacedFault("cube.components.hbm_ctrl.impl", what, "use builtin.hbm_ctrl", ("hbm.model",))
     if mapping != "n_to_one":
         what = "the model 'banks' takes accesses whole"
-        yield Finding("cube.memory_map.hbm_mapping_mode", what, "use n_to_one", ("hbm.model",))
+        yield UnplacedFault("cube.memory_map.hbm_mapping_mode", what, "use n_to_one", ("hbm.model",))
 
 
-def _check_memory_model(spec: MachineSpec) -> Iterator[Finding]:
+def _check_memory_model(spec: MachineSpec) -> Iterator[UnplacedFault]:
     cube, hbm = spec.cube, spec.hbm
     attrs = cube.components.hbm_ctrl.attrs
     granule, burst = hbm.timing.granule_bytes, attrs.get("burst_bytes")
     if isinstance(burst, int) and granule > burst:
         what = f"granules of {granule} bytes in bursts of {burst}"
-        yield Finding(
+        yield UnplacedFault(
             "hbm.granule_bytes", what, "give at most the bytes of a burst", ("hbm.preset", "hbm.granule_bytes")
         )
     for name in UNUSED_BY.get(hbm.model, ()):
         if getattr(hbm, name) is not None:
             what = f"the model '{hbm.model}' has no use for it"
-            yield Finding(f"hbm.{name}", what, "give `model: closed`", ("hbm.model",))
+            yield UnplacedFault(f"hbm.{name}", what, "give `model: closed`", ("hbm.model",))
     if hbm.model == "flat":
         return
     if hbm.model == "banks":
         yield from _check_banks(spec)
     if attrs.get("switch_penalty_ns"):
         key = "cube.components.hbm_ctrl.attrs.switch_penalty_ns"
-        yield Finding(key, "two costs of turning the bus", "give hbm.turnaround_ns, or `model: flat`", ("hbm.model",))
+        yield UnplacedFault(
+            key, "two costs of turning the bus", "give hbm.turnaround_ns, or `model: flat`", ("hbm.model",)
+        )
     timing, keys = hbm.timing, ("hbm.rfc_ns", "hbm.refi_ns", "hbm.preset")
     if timing.rfc_ns >= timing.refi_ns:
         what = f"a refresh of {timing.rfc_ns:g} ns is due every {timing.refi_ns:g} ns"
-        yield Finding("hbm.rfc_ns", what, "give refi_ns more", keys)
+        yield UnplacedFault("hbm.rfc_ns", what, "give refi_ns more", keys)
     elif isinstance(burst, int) and cube.memory_map.hbm_channel_bw_gbs and "efficiency" in attrs:
         burst_ns = burst / cube.hbm_channel_bw_gbs
         if timing.faw_ns / 4 > burst_ns:
             what = f"a full burst of {burst_ns:g} ns is shorter than a row takes to open, {timing.faw_ns / 4:g} ns"
-            yield Finding("hbm.faw_ns", what, "give longer bursts, or a shorter window",
+            yield UnplacedFault("hbm.faw_ns", what, "give longer bursts, or a shorter window",
                           ("hbm.preset", "cube.components.hbm_ctrl", "cube.memory_map"))  # fmt: skip
 
 
-def _check_arrays(spec: MachineSpec) -> Iterator[Finding]:
+def _check_arrays(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """The peak of systolic arrays is given by their geometry: what a description says must agree."""
     gemm = spec.cube.pe_template.components.pe_gemm
     names = (*ARRAY_FACTORS.get(gemm.impl, ()), "macs_per_ns")
@@ -367,4 +369,4 @@ def _check_arrays(spec: MachineSpec) -> Iterator[Finding]:
         macs = " x ".join(f"{number:g}" for number in numbers[:-2])
         what = f"{macs} MACs at {numbers[-2]:g} GHz are not {numbers[-1]:g} MACs per ns"
         uses = tuple(f"{key}.{name}" for name in names)
-        yield Finding(f"{key}.macs_per_ns", what, f"give macs_per_ns: {peak:.12g}", uses)
+        yield UnplacedFault(f"{key}.macs_per_ns", what, f"give macs_per_ns: {peak:.12g}", uses)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kernbench.topology.faults import Finding
+from kernbench.topology.faults import UnplacedFault
 from kernbench.topology.readers import closest
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_cube import CubeSpec
@@ -40,21 +40,25 @@ def variants(spec: MachineSpec) -> Iterator[tuple[str, MachineSpec]]:
         yield name, spec.model_copy(update={"cube": cube, TYPES: {}})
 
 
-def of_type(name: str, finding: Finding) -> Finding:
+def of_type(name: str, finding: UnplacedFault) -> UnplacedFault:
     """A finding about `cube` as one about a type."""
 
     def moved(key: str) -> str:
         return f"{TYPES}.{name}{key[len('cube') :]}" if key == "cube" or key.startswith("cube.") else key
 
     hint = re.sub(r"\bcube\.(?=[a-z_]+)", f"{TYPES}.{name}.", finding.hint)
-    return Finding(moved(finding.key), finding.what, hint, (*(moved(use) for use in finding.uses), f"{TYPES}.{name}"))
+    return UnplacedFault(
+        moved(finding.key), finding.what, hint, (*(moved(use) for use in finding.uses), f"{TYPES}.{name}")
+    )
 
 
-def check_types(spec: MachineSpec) -> Iterator[Finding]:
+def check_types(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """Names, structure, and which cubes and SIPs are of which type."""
     for name, cube in spec.cube_types.items():
         if not re.fullmatch(_NAME, name):
-            yield Finding(f"{TYPES}.{name}", f"'{name[:60]}' is no name of a type", "use small letters, digits and _")
+            yield UnplacedFault(
+                f"{TYPES}.{name}", f"'{name[:60]}' is no name of a type", "use small letters, digits and _"
+            )
         yield from _check_structure(name, cube, spec.cube)
     known, n = tuple(spec.cube_types), spec.sip.n_cubes
     numbers = [*_check_numbers("sip.cube_types", spec.sip.cube_types, known, "cube", n)]
@@ -64,22 +68,22 @@ def check_types(spec: MachineSpec) -> Iterator[Finding]:
     yield from numbers or _check_use(spec)
 
 
-def _check_use(spec: MachineSpec) -> Iterator[Finding]:
+def _check_use(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """Every type that is described is the type of something."""
     placed = {name for sip in range(spec.n_sips) for name, cubes in spec.types_of_sip(sip).items() if cubes}
     for name in spec.cube_types:
         if name not in placed:
             what = f"no cube is of the type '{name}'"
             hint = f"name its cubes, say sip.cube_types: {{ {name}: [0] }}, or delete it"
-            yield Finding(f"{TYPES}.{name}", what, hint, ("sip", "sip_types", "system.sips", TYPES))
+            yield UnplacedFault(f"{TYPES}.{name}", what, hint, ("sip", "sip_types", "system.sips", TYPES))
     for name in spec.sip_types:
         if not spec.system.sips.types.get(name):
             what = f"no SIP is of the type '{name}'"
             hint = f"name its SIPs, say system.sips.types: {{ {name}: [0] }}, or delete it"
-            yield Finding(f"sip_types.{name}", what, hint, ("system.sips",))
+            yield UnplacedFault(f"sip_types.{name}", what, hint, ("system.sips",))
 
 
-def _check_structure(name: str, cube: CubeSpec, base: CubeSpec) -> Iterator[Finding]:
+def _check_structure(name: str, cube: CubeSpec, base: CubeSpec) -> Iterator[UnplacedFault]:
     fixed: tuple[tuple[str, object, object], ...] = (
         ("geometry", cube.geometry, base.geometry),
         ("pe_layout", cube.pe_layout, base.pe_layout),
@@ -99,7 +103,7 @@ def _check_structure(name: str, cube: CubeSpec, base: CubeSpec) -> Iterator[Find
             hint = (
                 f"set cube.{key}, which holds for all cubes: types have other bandwidths, costs and sizes of memories"
             )
-            yield Finding(f"{TYPES}.{name}.{key}", what, hint, (f"cube.{key}",))
+            yield UnplacedFault(f"{TYPES}.{name}.{key}", what, hint, (f"cube.{key}",))
 
 
 def _page_size(cube: CubeSpec) -> object:
@@ -108,23 +112,27 @@ def _page_size(cube: CubeSpec) -> object:
 
 def _check_numbers(
     key: str, given: Mapping[str, tuple[int, ...]], known: tuple[str, ...], what: str, count: int
-) -> Iterator[Finding]:
+) -> Iterator[UnplacedFault]:
     owners: dict[int, str] = {}
     uses = (key, "cube_types", "sip_types", "sip.cube_mesh", "system.sips")
     for name, numbers in given.items():
         if name not in known:
             has = f"use one of {', '.join(known)}" if known else f"describe it in {_home(what)}.{name}"
-            yield Finding(f"{key}.{name}", f"there is no type of {what} '{name[:60]}'{closest(name, known)}", has, uses)
+            yield UnplacedFault(
+                f"{key}.{name}", f"there is no type of {what} '{name[:60]}'{closest(name, known)}", has, uses
+            )
         for at, number in enumerate(numbers):
             if number >= count:
-                yield Finding(f"{key}.{name}[{at}]", f"there is no {what} {number}", f"use 0 to {count - 1}", uses)
+                yield UnplacedFault(
+                    f"{key}.{name}[{at}]", f"there is no {what} {number}", f"use 0 to {count - 1}", uses
+                )
             elif number in owners:
                 twice = (
                     f"{what} {number} is listed twice"
                     if owners[number] == name
                     else (f"{what} {number} is of two types, '{owners[number]}' and '{name}'")
                 )
-                yield Finding(f"{key}.{name}[{at}]", twice, "list each number once", uses)
+                yield UnplacedFault(f"{key}.{name}[{at}]", twice, "list each number once", uses)
             owners.setdefault(number, name)
 
 

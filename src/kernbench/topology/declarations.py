@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kernbench.common.engine_declaration import SELF, EngineDeclaration, Wire
 from kernbench.common.errors import ComponentError
 from kernbench.common.impls import BUILTIN, imported
-from kernbench.topology.faults import Finding
+from kernbench.topology.faults import UnplacedFault
 from kernbench.topology.spec_base import ComponentSpec
 from kernbench.topology.spec_cube import PE_PARTS_KEY, PeComponents
 
@@ -84,7 +84,7 @@ def is_part_name(name: str) -> bool:
     return name in STANDARD_PARTS or _NAME.fullmatch(name) is not None
 
 
-def check_part(name: str, part: ComponentSpec, components: PeComponents) -> Iterator[Finding]:
+def check_part(name: str, part: ComponentSpec, components: PeComponents) -> Iterator[UnplacedFault]:
     """The faults in the declaration of the class of a PE's part."""
     key = f"{PE_PARTS_KEY}.{name}"
     if name in STANDARD_PARTS and part.impl.startswith(BUILTIN_PREFIX):
@@ -93,12 +93,12 @@ def check_part(name: str, part: ComponentSpec, components: PeComponents) -> Iter
         imported(part.impl)
     except ComponentError as error:
         if name not in STANDARD_PARTS:  # standard parts have fixed wires; their classes are loaded later
-            yield Finding(f"{key}.impl", error.what, error.hint or "")
+            yield UnplacedFault(f"{key}.impl", error.what, error.hint or "")
         return
     try:
         declared, _ = class_declaration(part.impl)
     except ComponentError as error:
-        yield Finding(f"{key}.impl", error.what, error.hint or "")
+        yield UnplacedFault(f"{key}.impl", error.what, error.hint or "")
         return
     if name not in STANDARD_PARTS:
         yield from _check_wires(key, name, part, declared, components)
@@ -106,22 +106,22 @@ def check_part(name: str, part: ComponentSpec, components: PeComponents) -> Iter
 
 def _check_wires(
     key: str, name: str, part: ComponentSpec, declared: EngineDeclaration | None, components: PeComponents
-) -> Iterator[Finding]:
+) -> Iterator[UnplacedFault]:
     if declared is None or not declared.wires:
         hint = "give its class a `declaration` with `wires`; see docs/guides/custom-component.md"
-        yield Finding(f"{key}.impl", f"{part.impl} declares no wires, so nothing joins {name} to its PE", hint)
+        yield UnplacedFault(f"{key}.impl", f"{part.impl} declares no wires, so nothing joins {name} to its PE", hint)
         return
     for wire in declared.wires:
         others = [end for end in (wire.src, wire.dst) if end != SELF]
         if len(others) != 1 or others[0] == name:
             what = f"{part.impl} declares a wire from '{wire.src}' to '{wire.dst}'"
-            yield Finding(f"{key}.impl", what, "make one of its ends SELF")
+            yield UnplacedFault(f"{key}.impl", what, "make one of its ends SELF")
         elif others[0] not in components.parts:
             what = f"{part.impl} declares a wire to '{others[0]}', which the PE does not have"
-            yield Finding(f"{key}.impl", what, f"the parts are {', '.join(components.parts)}")
+            yield UnplacedFault(f"{key}.impl", what, f"the parts are {', '.join(components.parts)}")
 
 
-def check_ops(components: PeComponents) -> Iterator[Finding]:
+def check_ops(components: PeComponents) -> Iterator[UnplacedFault]:
     """Ops that two parts serve."""
     servers: dict[str, str] = {}
     for name, declared in _declaring(components):
@@ -130,4 +130,6 @@ def check_ops(components: PeComponents) -> Iterator[Finding]:
             if other != name:
                 hint = "let one of their classes leave it out of `ops`"
                 uses = (f"{PE_PARTS_KEY}.{other}.impl",)
-                yield Finding(f"{PE_PARTS_KEY}.{name}.impl", f"{name} and {other} both serve the op '{op}'", hint, uses)
+                yield UnplacedFault(
+                    f"{PE_PARTS_KEY}.{name}.impl", f"{name} and {other} both serve the op '{op}'", hint, uses
+                )

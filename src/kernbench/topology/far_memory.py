@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from kernbench.common.ids import SWITCH, IoId, Place, far_memory, level_switch
 from kernbench.common.units import GIB
-from kernbench.topology.faults import Finding
+from kernbench.topology.faults import UnplacedFault
 from kernbench.topology.graph import Edge, EdgeKind, Node
 from kernbench.topology.mesh import snap_mm
 from kernbench.topology.spec import MachineSpec, SystemSpec
@@ -79,7 +79,7 @@ def far_base(spec: MachineSpec, sip: int) -> int:
     return sip % sharing * system.far_bytes_per_sip
 
 
-def check_far_memory(spec: MachineSpec) -> Iterator[Finding]:
+def check_far_memory(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """The place of far memory exists."""
     far, system = spec.system.far_memory, spec.system
     if far is None:
@@ -87,10 +87,12 @@ def check_far_memory(spec: MachineSpec) -> Iterator[Finding]:
     places = (AT_SIP, AT_TOP, *system.switch_levels)
     if far.at not in places:
         uses = ("system.switch_levels",)
-        yield Finding(f"{_KEY}.at", f"there is no '{far.at}'", f"use one of {', '.join(places)}", uses)
+        yield UnplacedFault(f"{_KEY}.at", f"there is no '{far.at}'", f"use one of {', '.join(places)}", uses)
     chiplets = [chiplet.id for chiplet in spec.sip.io_chiplets]
     if far.io is not None and far.at != AT_SIP:
-        yield Finding(f"{_KEY}.io", "far memory at a switch is on no IO chiplet", "delete it", (f"{_KEY}.at",))
+        yield UnplacedFault(f"{_KEY}.io", "far memory at a switch is on no IO chiplet", "delete it", (f"{_KEY}.at",))
     elif far.io is not None and far.io not in chiplets:
         uses = ("sip.io_chiplets",)
-        yield Finding(f"{_KEY}.io", f"there is no IO chiplet '{far.io}'", f"use one of {', '.join(chiplets)}", uses)
+        yield UnplacedFault(
+            f"{_KEY}.io", f"there is no IO chiplet '{far.io}'", f"use one of {', '.join(chiplets)}", uses
+        )

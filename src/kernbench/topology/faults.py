@@ -48,7 +48,7 @@ def child_of(node: Marked, part: str | int) -> Marked | None:
 
 
 @frozen
-class Finding:
+class UnplacedFault:
     """A fault without its source line. `uses` are the other keys that the finding depends on."""
 
     key: str
@@ -85,33 +85,35 @@ def _user_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:
     return loc if node.mark.source != inherited else None
 
 
-def findings_of(error: RecordError, whole: type[Record] = MachineSpec) -> list[tuple[Loc, Finding]]:
+def findings_of(error: RecordError, whole: type[Record] = MachineSpec) -> list[tuple[Loc, UnplacedFault]]:
     """Every problem of a description, with its location. `whole` is the record that was read."""
     return [(problem.loc, _finding(problem, whole)) for problem in error.problems]
 
 
-def _finding(problem: Problem, whole: type[Record]) -> Finding:
+def _finding(problem: Problem, whole: type[Record]) -> UnplacedFault:
     kind, loc, value = problem.kind, problem.loc, problem.value
     key, last = key_path(loc), str(loc[-1]) if loc else ""
     if kind == "unknown_key":
         known = _keys_at(loc[:-1], whole)
         hint = f"known keys here: {', '.join(known)}" if known else "delete it"
-        return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
+        return UnplacedFault(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
     if kind == "unknown_part":
         known = _keys_at(loc[:-1], whole)
         hint = f"known keys here: {', '.join(known)}; a part of your own needs `impl: package.module:Class`"
-        return Finding(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
+        return UnplacedFault(key, f"unknown key '{last[:60]}'{closest(last, known)}", hint)
     if kind == "missing":
-        return Finding(key, f"the key '{last}' is missing", f"add `{last}: ...` here")
+        return UnplacedFault(key, f"the key '{last}' is missing", f"add `{last}: ...` here")
     if kind == "no_mapping":
         known = _keys_at(loc, whole)
         hint = f"give some of the keys {', '.join(known)}, or delete this one to inherit" if known else "give keys"
-        return Finding(key, f"expected keys and values, got {show(value)}", hint)
+        return UnplacedFault(key, f"expected keys and values, got {show(value)}", hint)
     if kind == "no_list":
-        return Finding(key, f"expected a list, got {show(value)}", "write a list: [a, b]")
+        return UnplacedFault(key, f"expected a list, got {show(value)}", "write a list: [a, b]")
     if kind == "length":
-        return Finding(key, "the list does not have the right length", "give as many entries as the shipped machine")
-    return Finding(key, problem.what, problem.hint)
+        return UnplacedFault(
+            key, "the list does not have the right length", "give as many entries as the shipped machine"
+        )
+    return UnplacedFault(key, problem.what, problem.hint)
 
 
 def _keys_at(loc: Loc, whole: type[Record]) -> list[str]:

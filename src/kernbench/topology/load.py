@@ -13,7 +13,7 @@ from kernbench.common.errors import Fault, TopologyError
 from kernbench.topology.check import check_machine
 from kernbench.topology.check_network import check_network
 from kernbench.topology.cube_types import TYPES
-from kernbench.topology.faults import Finding, findings_of, key_loc
+from kernbench.topology.faults import UnplacedFault, findings_of, key_loc
 from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, network_tree, shipped, stacked
 from kernbench.topology.record import Loc, RecordError
 from kernbench.topology.spec import MachineSpec
@@ -58,7 +58,7 @@ def check_spec(spec: MachineSpec) -> None:
 def _validated(tree: Marked) -> MachineSpec:
     plain = tree.plain()
     spec: MachineSpec | None
-    wrong: list[tuple[Loc, Finding]] = []
+    wrong: list[tuple[Loc, UnplacedFault]] = []
     replaced: list[Loc] = []
     try:
         spec = MachineSpec.model_validate(plain)
@@ -117,7 +117,7 @@ def _replace(here: object, there: object, loc: Loc) -> int:
     return len(loc)
 
 
-def _depends_on(finding: Finding, replaced: list[Loc]) -> bool:
+def _depends_on(finding: UnplacedFault, replaced: list[Loc]) -> bool:
     """Whether a finding depends on a value that was replaced."""
     for key in (finding.key, *finding.uses):
         loc = key_loc(key)

@@ -22,7 +22,7 @@ from kernbench.topology.spec_network import Direction, NetworkDescription, Netwo
 Tile = tuple[int, int]
 
 
-class Wire(NamedTuple):
+class OneWayLink(NamedTuple):
     """One direction of a link; without bandwidth it carries requests only."""
 
     src: str
@@ -57,7 +57,7 @@ class NetworkTopology(TopologyGraph):
 
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
-    wires: tuple[Wire, ...]
+    wires: tuple[OneWayLink, ...]
     network: NetworkSpec
     buffers: BuffersSpec | None
     _paths: dict[tuple[str, Tile, Tile], tuple[str, ...]]
@@ -164,25 +164,25 @@ def _tile_value(network: NetworkSpec, tile: Tile, name: str) -> float:
     return network.links.injection.bw_gbs if name == "injection_gbs" else network.requests.service_ns
 
 
-def _wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[Wire]:
+def _wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[OneWayLink]:
     links, router = network.links, node_name(noc.name, "router", tile)
     injection_gbs = _tile_value(network, tile, "injection_gbs")
     ejection_gbs = next((kind.ejection_gbs for kind in network.tiles if tile in kind.at), None)
-    yield Wire(node_name(noc.name, "in", tile), router, injection_gbs, links.injection.propagation_ns)
-    yield Wire(
+    yield OneWayLink(node_name(noc.name, "in", tile), router, injection_gbs, links.injection.propagation_ns)
+    yield OneWayLink(
         router, node_name(noc.name, "out", tile), ejection_gbs or links.ejection.bw_gbs, links.ejection.propagation_ns
     )
     for neighbour in _neighbours(network, noc, tile):
         there = node_name(noc.name, "router", neighbour)
-        yield Wire(router, there, links.router.bw_gbs, links.router.propagation_ns)
+        yield OneWayLink(router, there, links.router.bw_gbs, links.router.propagation_ns)
 
 
-def _request_wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[Wire]:
+def _request_wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[OneWayLink]:
     here = node_name(noc.name, "ask", tile)
-    yield Wire(here, node_name(noc.name, "serve", tile), None, 0.0)
-    yield Wire(node_name(noc.name, "out", tile), node_name(noc.name, "serve", tile), None, 0.0)
+    yield OneWayLink(here, node_name(noc.name, "serve", tile), None, 0.0)
+    yield OneWayLink(node_name(noc.name, "out", tile), node_name(noc.name, "serve", tile), None, 0.0)
     for neighbour in _neighbours(network, noc, tile):
-        yield Wire(here, node_name(noc.name, "ask", neighbour), None, network.requests.hop_ns)
+        yield OneWayLink(here, node_name(noc.name, "ask", neighbour), None, network.requests.hop_ns)
 
 
 def _neighbours(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[Tile]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from kernbench.common.nearest import nearest
 from kernbench.common.units import is_power_of_two
-from kernbench.topology.record import InvalidValue, Read
+from kernbench.topology.record import InvalidValue, ReadBy
 
 Scalar = float | int | str | bool
 _SHOWN = 60
@@ -96,27 +96,27 @@ def read_scalar(value: object) -> Scalar:
     return value
 
 
-def whole(low: int, high: int) -> Read:
-    return Read(lambda value: read_whole(value, low, high))
+def whole(low: int, high: int) -> ReadBy:
+    return ReadBy(lambda value: read_whole(value, low, high))
 
 
-def power_of_two(low: int, high: int) -> Read:
-    return Read(lambda value: read_power_of_two(value, low, high))
+def power_of_two(low: int, high: int) -> ReadBy:
+    return ReadBy(lambda value: read_power_of_two(value, low, high))
 
 
-def number(low: float, high: float, *, above: bool = False) -> Read:
-    return Read(lambda value: read_number(value, low, high, above=above))
+def number(low: float, high: float, *, above: bool = False) -> ReadBy:
+    return ReadBy(lambda value: read_number(value, low, high, above=above))
 
 
-def text(pattern: str, like: str) -> Read:
-    return Read(lambda value: read_text(value, pattern, like))
+def text(pattern: str, like: str) -> ReadBy:
+    return ReadBy(lambda value: read_text(value, pattern, like))
 
 
-def choice(*choices: str) -> Read:
-    return Read(lambda value: read_choice(value, choices))
+def choice(*choices: str) -> ReadBy:
+    return ReadBy(lambda value: read_choice(value, choices))
 
 
-def further_part() -> Read:
+def further_part() -> ReadBy:
     """An entry with a name that the shipped machine does not have; without an `impl` it is taken for a misspelling."""
 
     def run(value: object) -> object:
@@ -124,4 +124,4 @@ def further_part() -> Read:
             raise InvalidValue("no such part", "", "unknown_part")
         return value
 
-    return Read(run)
+    return ReadBy(run)

@@ -34,7 +34,7 @@ class InvalidValue(Exception):
         self.kind = kind
 
 
-class Read(NamedTuple):
+class ReadBy(NamedTuple):
     """Marks an annotation with the function that reads its values."""
 
     read: Callable[[object], object]
@@ -201,7 +201,7 @@ def _reader(annotation: Any) -> Reader:
     return _mapping_reader(_reader(arguments[1]))
 
 
-def _marked_reader(kind: object, mark: Read) -> Reader:
+def _marked_reader(kind: object, mark: ReadBy) -> Reader:
     inner = kind._read if isinstance(kind, type) and issubclass(kind, Record) else None
     read_value = mark.read
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from kernbench.common.address_layout import LEAST_CHIPLET_BITS, LEAST_CUBE_BITS
 from kernbench.common.framing import Framing
 from kernbench.topology.readers import Scalar, choice, number, read_scalar, text, whole
-from kernbench.topology.record import Read, Record
+from kernbench.topology.record import ReadBy, Record
 
 MAX_SIPS = 1024
 MAX_CUBES_PER_SIP = 1024
@@ -41,7 +41,7 @@ Impl = Annotated[
         "`builtin.name`, or `package.module:Class` for a class of your own",
     ),
 ]
-Attr = Annotated[Scalar | None, Read(lambda value: None if value is None else read_scalar(value))]
+Attr = Annotated[Scalar | None, ReadBy(lambda value: None if value is None else read_scalar(value))]
 
 
 class SizeMm(Record):

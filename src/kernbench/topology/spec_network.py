@@ -18,7 +18,7 @@ NocName = Annotated[str, text(r"[A-Za-z]\w{0,30}", "a name of letters, digits an
 Coordinate = Annotated[int, whole(0, 255)]
 
 
-class Grid(Record):
+class GridSize(Record):
     w: Annotated[int, whole(1, 256)]
     h: Annotated[int, whole(1, 256)]
 
@@ -102,7 +102,7 @@ class NetworkSpec(Record):
     name: Name
     flit_bytes: Annotated[int, power_of_two(1, 65536)]
     header_bytes: Annotated[int, whole(0, 65536)] = 0  # in front of every transfer
-    grid: Grid
+    grid: GridSize
     nocs: tuple[NocSpec, ...]
     links: NetworkLinks
     requests: RequestSpec

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kernbench.common.ids import SWITCH, level_switch
-from kernbench.topology.faults import Finding
+from kernbench.topology.faults import UnplacedFault
 from kernbench.topology.spec import MachineSpec, SwitchLevelSpec, SystemSpec
 from kernbench.topology.spec_base import ComponentSpec
 
@@ -58,7 +58,7 @@ def switch_of_level(system: SystemSpec, level: SwitchLevelSpec) -> ComponentSpec
     return system.switch if level.switch is None else level.switch
 
 
-def check_switches(spec: MachineSpec) -> Iterator[Finding]:
+def check_switches(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """Levels divide the SIPs, and each other, evenly."""
     system, count = spec.system, spec.n_sips
     above, above_key = 1, "system.switch"
@@ -66,14 +66,14 @@ def check_switches(spec: MachineSpec) -> Iterator[Finding]:
         key = f"{_LEVELS}.{name}.count"
         if name == "switch":
             what = "the name of the switch at the top"
-            yield Finding(f"{_LEVELS}.{name}", what, "give the level another one, say tray", (_LEVELS,))
+            yield UnplacedFault(f"{_LEVELS}.{name}", what, "give the level another one, say tray", (_LEVELS,))
         if level.count == above and above_key != "system.switch":
             what = f"as many switches as {above_key.rpartition('.')[2]} has"
-            yield Finding(key, what, "give each level more switches than the one above it", (above_key,))
+            yield UnplacedFault(key, what, "give each level more switches than the one above it", (above_key,))
         elif level.count > count or count % level.count:
             what = f"{level.count} switches do not divide {count} SIPs evenly"
-            yield Finding(key, what, "give a divisor of system.sips.count", ("system.sips",))
+            yield UnplacedFault(key, what, "give a divisor of system.sips.count", ("system.sips",))
         elif level.count % above:
             what = f"{level.count} switches do not divide evenly over the {above} above them"
-            yield Finding(key, what, f"give a multiple of {above}", (above_key,))
+            yield UnplacedFault(key, what, f"give a multiple of {above}", (above_key,))
         above, above_key = level.count, f"{_LEVELS}.{name}"

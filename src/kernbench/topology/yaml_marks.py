@@ -94,7 +94,7 @@ def parse_yaml(text: str, source: str) -> Marked:
         line = text.count("\n", 0, bad.start()) + 1
         what = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
         _stop(SourceMark(source, line), what, "delete it; a machine description is plain UTF-8 text")
-    return _Reader(text, source).document()
+    return _TreeBuilder(text, source).document()
 
 
 def shipped_yaml(package: str, name: str) -> Marked:
@@ -124,7 +124,7 @@ def _stop(mark: SourceMark, what: str, hint: str) -> NoReturn:
     raise TopologyError([Fault(what, str(mark), "", hint)])
 
 
-class _Reader:
+class _TreeBuilder:
     """Builds the tree from the parser's events. Faults that leave the rest readable are collected."""
 
     def __init__(self, text: str, source: str) -> None:

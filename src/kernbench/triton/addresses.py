@@ -26,7 +26,7 @@ _MOST_BYTES = 128 << 20  # of patterns of lanes that are kept, about
 _RUN_BYTES = 160  # of a run of lanes, about, in Python
 
 
-class Storage(NamedTuple):
+class LaunchStorage(NamedTuple):
     """A storage of PyTorch as a launch sees it: `position` is that of its copy among the launch's tensors."""
 
     start: int
@@ -37,13 +37,13 @@ class Storage(NamedTuple):
     is_replicated: bool = False
 
 
-_NOWHERE = Storage(0, 0, "", -1, 1)  # addresses before the first storage
+_NOWHERE = LaunchStorage(0, 0, "", -1, 1)  # addresses before the first storage
 
 
-class Access(NamedTuple):
+class LaneAccess(NamedTuple):
     """Lanes of one storage, counted in bytes from `offset` on."""
 
-    storage: Storage
+    storage: LaunchStorage
     offset: int
     lanes: Lanes
     live: Any
@@ -52,7 +52,7 @@ class Access(NamedTuple):
 class Storages:
     """The storages that a launch may touch. Patterns of lanes that shift from program to program are found once."""
 
-    def __init__(self, storages: Sequence[Storage]) -> None:
+    def __init__(self, storages: Sequence[LaunchStorage]) -> None:
         self.polls: list[Polls] = []  # of the PEs that run programs
         self._ordered = sorted(storages)
         self._starts = [storage.start for storage in self._ordered]
@@ -66,7 +66,7 @@ class Storages:
         dtype: str,
         program_id: tuple[int, int, int],
         origins: Origins | None,
-    ) -> list[Access]:
+    ) -> list[LaneAccess]:
         """What a block of pointers touches, one access for each storage, in the order of the launch's tensors. Raises
         KernelError for a lane outside of the storages that its pointer comes from.
         """
@@ -90,17 +90,19 @@ class Storages:
             found.append(self._access(storage, addresses, here, False, first, itemsize, dtype))
         return found
 
-    def _at(self, address: int) -> Storage | None:
+    def _at(self, address: int) -> LaunchStorage | None:
         at = bisect_right(self._starts, address) - 1
         return self._ordered[at] if at >= 0 and address < self._ordered[at].end else None
 
     def _access(
-        self, storage: Storage, addresses: Any, live: Any, whole: bool, low: int, itemsize: int, dtype: str
-    ) -> Access:
+        self, storage: LaunchStorage, addresses: Any, live: Any, whole: bool, low: int, itemsize: int, dtype: str
+    ) -> LaneAccess:
         offsets = (addresses - np.uint64(low)).astype(np.int64)
         if not whole:
             offsets[~live] = 0
-        return Access(storage, low - storage.start, _lanes_of(offsets, None if whole else live, dtype_of(dtype)), live)
+        return LaneAccess(
+            storage, low - storage.start, _lanes_of(offsets, None if whole else live, dtype_of(dtype)), live
+        )
 
     def _fail_outside(
         self, op: str, address: int, itemsize: int, program_id: tuple[int, int, int], origins: Origins | None
@@ -109,7 +111,7 @@ class Storages:
         nearest = min(homes, key=lambda each: max(each.start - address, address - each.end + 1), default=None)
         if origins is None and nearest is None:
             refuse(f"{op} outside of every tensor in program {program_id}", "pass tensors to the kernel")
-        near = nearest or Storage(address, address, "", 0, itemsize)  # of a tensor without elements
+        near = nearest or LaunchStorage(address, address, "", 0, itemsize)  # of a tensor without elements
         start, end, name, size = near.start, near.end, near.name, near.itemsize
         names = [each.name for each in origins or () if nearest is None or start <= each.start < end]
         offset, count = (address - start) // size, (end - start) // size
@@ -123,7 +125,7 @@ class Storages:
         )
 
 
-def _may_hold(storage: Storage, origins: Origins | None) -> bool:
+def _may_hold(storage: LaunchStorage, origins: Origins | None) -> bool:
     """Whether pointers from there may point into a storage."""
     return origins is None or any(storage.start <= each.start < storage.end for each in origins)
 

@@ -87,7 +87,7 @@ class Outlook:
         self._done += 1
 
 
-class Trial:
+class BenchmarkTrial:
     """One configuration of a kernel and its simulated time, or why it failed."""
 
     def __init__(self, config: dict[str, object], ns: float, error: str = "") -> None:
@@ -102,10 +102,10 @@ class TuningTable:
 
     def __init__(self, kernel: str) -> None:
         self.kernel = kernel
-        self.trials: list[Trial] = []
+        self.trials: list[BenchmarkTrial] = []
 
     @property
-    def best(self) -> Trial:
+    def best(self) -> BenchmarkTrial:
         return min(self.trials, key=lambda trial: trial.ns)
 
     def as_text(self) -> str:
@@ -126,7 +126,9 @@ class _Tuning:
 
     def __init__(self, arguments: object, table: TuningTable) -> None:
         self.arguments, self.table = arguments, table
-        self.tried: dict[object, Trial] = {}  # configurations that differ in nothing that has a meaning are one
+        self.tried: dict[
+            object, BenchmarkTrial
+        ] = {}  # configurations that differ in nothing that has a meaning are one
 
 
 def _in_words(config: dict[str, object]) -> str:
@@ -206,7 +208,7 @@ class Benchmarks:
 
     def _tried(
         self, tuner: Any, args: Sequence[Any], config: Any, meta: Any, shown: dict[str, object], best_ns: float
-    ) -> Trial:
+    ) -> BenchmarkTrial:
         current = {**meta, **config.all_kwargs()}
         named = {**tuner.nargs, **current}
         if config.pre_hook:
@@ -224,8 +226,8 @@ class Benchmarks:
         tuner.post_hook(named, exception=failure)
         if failure is not None:
             slower = isinstance(failure, TimeLimitError)
-            return Trial(shown, float("inf"), SLOWER if slower else str(failure).splitlines()[0])
-        return Trial(shown, sum(launch.ns for launch in launches))
+            return BenchmarkTrial(shown, float("inf"), SLOWER if slower else str(failure).splitlines()[0])
+        return BenchmarkTrial(shown, sum(launch.ns for launch in launches))
 
     # ---- reports
 

@@ -356,12 +356,12 @@ class SimulatedBuilder(FloatBuilder):
             program.give_up()  # it has to print again
             return
         for value in values:
-            program.settle(value)
+            program.materialize(value)
         self.grid_idx = program.program_id
         Builder.create_print(self, prefix, hex, values, *rest)
 
     def create_assert(self, condition: Any, message: Any, *_: Any) -> None:
-        if not current().settle(condition).all() and current().has_effects:
+        if not current().materialize(condition).all() and current().has_effects:
             refuse(
                 f"device_assert failed in program {current().program_id}: {message}",
                 "the condition does not hold there",

@@ -16,7 +16,7 @@ from kernbench.runtime_api.tensor import Tensor
 from kernbench.triton.kernel_call import KernelCall
 from kernbench.triton.look_ahead import ProgramsAhead
 from kernbench.triton.placement import Placement, policy_of
-from kernbench.triton.program_storages import Wanted
+from kernbench.triton.program_storages import WantedMemory
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class Copies:
     def placed(
         self,
         call: KernelCall,
-        wanted: Mapping[int, Wanted],
+        wanted: Mapping[int, WantedMemory],
         placement: Placement,
         ahead: ProgramsAhead,
         context: RuntimeContext,
@@ -81,7 +81,7 @@ def _stays(held: Copy, nbytes: int, call: KernelCall, placement: Placement) -> b
 
 
 @contextmanager
-def unchanged(wanted: Sequence[Wanted]) -> Iterator[None]:
+def unchanged(wanted: Sequence[WantedMemory]) -> Iterator[None]:
     """What a launch that is only timed writes is undone: the numbers of its storages are kept and put back."""
     storages = [torch.UntypedStorage._new_with_weak_ptr(alive.cdata) for _, alive, _, _ in wanted]
     before = [(storage, storage.clone()) for storage in storages]

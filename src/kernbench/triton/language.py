@@ -71,7 +71,7 @@ def _index(value: Any) -> int:
 def _settled(tensor: Any) -> Any:
     """The numbers of a tensor, at the instant at which the machine has them."""
     program = current()
-    return tensor.handle.data if program is None else program.settle(tensor.handle)
+    return tensor.handle.data if program is None else program.materialize(tensor.handle)
 
 
 def _bool(self: Any) -> bool:

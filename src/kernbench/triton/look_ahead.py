@@ -19,7 +19,17 @@ from kernbench.triton.addresses import covered
 from kernbench.triton.dtypes import kb_dtype
 from kernbench.triton.handles import Compute, DeviceHandle, shape_of
 from kernbench.triton.internals import Handle, core, interpreter, native, np_dtype_of
-from kernbench.triton.recording import Call, Ids, LoopEvent, LoopStep, Nested, Recording, Slot, VaryingHandle, places_of
+from kernbench.triton.recording import (
+    CallStep,
+    Ids,
+    LoopEvent,
+    LoopStep,
+    Nested,
+    Recording,
+    Slot,
+    VaryingHandle,
+    places_of,
+)
 
 _MOST_OPS = 20_000  # of a program that is run ahead
 _FEWEST = 4  # programs of a grid that are worth a recording
@@ -119,7 +129,7 @@ class LookAhead:
             return got
         assert self._caller is not None
         places = places_of(sys._getframe(1), self._caller) if self._uses_device else ()
-        call = Call(fn, templates, self._constant_ops, not self._uses_device, places)
+        call = CallStep(fn, templates, self._constant_ops, not self._uses_device, places)
         self._constant_ops = 0
         recording.steps.append(call)
         found, call.results = self._kept(recording, got)
@@ -275,7 +285,7 @@ class LookAhead:
         self._note_write(ptrs, mask)
         raise _Stop
 
-    def settle(self, handle: Any) -> Any:
+    def materialize(self, handle: Any) -> Any:
         if isinstance(handle, DeviceHandle):
             self.wait_for(())
         return handle.data

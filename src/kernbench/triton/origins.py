@@ -25,14 +25,14 @@ CARRIERS: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 
 
-class Origin(NamedTuple):
+class PointerOrigin(NamedTuple):
     """The first address of a tensor's storage, and the name of the argument."""
 
     start: int
     name: str
 
 
-Origins = tuple[Origin, ...]
+Origins = tuple[PointerOrigin, ...]
 
 
 def origins_of(handle: Any) -> Origins | None:
@@ -80,7 +80,7 @@ def mark(converted: Any, value: Any, name: str) -> None:
 def _mark_pointer(handle: Any, value: Any, name: str) -> None:
     tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
     if isinstance(tensor, torch.Tensor):
-        handle.attr[_KEY] = (Origin(tensor.untyped_storage().data_ptr(), name),)
+        handle.attr[_KEY] = (PointerOrigin(tensor.untyped_storage().data_ptr(), name),)
 
 
 # ---- blocks of pointers that Triton's own classes make

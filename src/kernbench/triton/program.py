@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.commands import WaitCmd
-from kernbench.triton.addresses import Access, Storages
+from kernbench.triton.addresses import LaneAccess, Storages
 from kernbench.triton.dtypes import kb_dtype
 from kernbench.triton.handles import Compute, Countdown, DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import native, np_dtype_of
@@ -110,7 +110,7 @@ class PeProgram:
             runner.note_waited(number)
         self.tl._raise_failure()
 
-    def settle(self, handle: Any) -> Any:
+    def materialize(self, handle: Any) -> Any:
         """The numbers of a handle at the instant at which the machine has them."""
         if isinstance(handle, DeviceHandle):
             self.wait_for(handle.after)
@@ -149,7 +149,7 @@ class PeProgram:
         """A handle with room in TCM; index data and constants get there at no cost."""
         if isinstance(handle, DeviceHandle) and handle.buffer is not None:
             return handle
-        data = self.settle(handle)
+        data = self.materialize(handle)
         made = DeviceHandle.of(shape_of(handle), handle.dtype, self._room(data.shape, handle.dtype), lambda: data)
         made.data = data
         return made
@@ -311,7 +311,8 @@ class PeProgram:
         self._charge_index_ops()
         addresses, live = self._lanes(ptrs, mask)
         sent = [
-            np.ascontiguousarray(np.broadcast_to(self.settle(each), addresses.shape)).reshape(-1) for each in values
+            np.ascontiguousarray(np.broadcast_to(self.materialize(each), addresses.shape)).reshape(-1)
+            for each in values
         ]
         self.fence()
         found = np_dtype_of(dtype)
@@ -336,12 +337,12 @@ class PeProgram:
 
     def _lanes(self, ptrs: Any, mask: Any) -> tuple[Any, Any]:
         """Addresses and which of them are accessed."""
-        addresses = self.settle(ptrs)
+        addresses = self.materialize(ptrs)
         if mask is None:
             return addresses, np.ones(addresses.shape, bool)
-        return addresses, np.ascontiguousarray(np.broadcast_to(self.settle(mask), addresses.shape))
+        return addresses, np.ascontiguousarray(np.broadcast_to(self.materialize(mask), addresses.shape))
 
-    def _accesses(self, op: str, ptrs: Any, addresses: Any, live: Any, dtype: Any) -> list[Access]:
+    def _accesses(self, op: str, ptrs: Any, addresses: Any, live: Any, dtype: Any) -> list[LaneAccess]:
         size, kind = np_dtype_of(dtype).itemsize, kb_dtype(dtype)
         return self._storages.accesses(op, addresses, live, size, kind, self.program_id, origins_of(ptrs))
 
@@ -355,11 +356,11 @@ class PeProgram:
         if polled is not None and polled[1].numbers.array is not None:
             self.polls.read(polled[0], polled[1].numbers.array, self.program_id)
 
-    def _pointer(self, access: Access) -> int:
+    def _pointer(self, access: LaneAccess) -> int:
         return self._pointers[access.storage.position] + access.offset
 
 
-def _refuse_copies(op: str, access: Access) -> None:
+def _refuse_copies(op: str, access: LaneAccess) -> None:
     """A tensor that every PE has a copy of is only read: others would not see what one writes."""
     if access.storage.is_replicated:
         name = access.storage.name

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kernbench.triton.kernel_call import KernelCall
 
 
-class Wanted(NamedTuple):
+class WantedMemory(NamedTuple):
     """A piece of memory that a launch may touch."""
 
     nbytes: int
@@ -28,7 +28,7 @@ class ProgramStorages:
     """The storages that a program has used as arguments or asked the address of."""
 
     def __init__(self) -> None:
-        self._addressed: dict[int, Wanted] = {}  # by first address
+        self._addressed: dict[int, WantedMemory] = {}  # by first address
         self._count = 0  # of those that were asked for
 
     def remember(self, tensor: torch.Tensor) -> None:
@@ -44,16 +44,16 @@ class ProgramStorages:
             self._addressed.pop(start, None)
             self._count += 1
             name = f"tensor {self._count} by data_ptr()"
-            self._addressed[start] = Wanted(storage.nbytes(), alive, name, tensor.element_size())
+            self._addressed[start] = WantedMemory(storage.nbytes(), alive, name, tensor.element_size())
 
-    def of(self, call: KernelCall) -> dict[int, Wanted]:
+    def of(self, call: KernelCall) -> dict[int, WantedMemory]:
         """What a launch may touch, by first address: arguments first."""
-        wanted: dict[int, Wanted] = {}
+        wanted: dict[int, WantedMemory] = {}
         for name, tensor in call.tensors():
             storage = tensor.untyped_storage()
             if storage.nbytes():
                 start = storage.data_ptr()
-                found = Wanted(storage.nbytes(), StorageWeakRef(storage), name, tensor.element_size())
+                found = WantedMemory(storage.nbytes(), StorageWeakRef(storage), name, tensor.element_size())
                 wanted[start] = found if start not in wanted else _larger(wanted[start], found)
         for start, found in list(self._addressed.items()):
             if found.alive.expired():
@@ -63,12 +63,12 @@ class ProgramStorages:
         return _merged(wanted)
 
 
-def _larger(first: Wanted, second: Wanted) -> Wanted:
+def _larger(first: WantedMemory, second: WantedMemory) -> WantedMemory:
     """Of two storages at one address the larger one, with the name that came first."""
     return first if first.nbytes >= second.nbytes else second._replace(name=first.name, itemsize=first.itemsize)
 
 
-def _merged(wanted: dict[int, Wanted]) -> dict[int, Wanted]:
+def _merged(wanted: dict[int, WantedMemory]) -> dict[int, WantedMemory]:
     """Storages that overlap as one, at the place of the first of them."""
     starts = sorted(wanted)
     groups: list[list[int]] = []
@@ -87,5 +87,5 @@ def _merged(wanted: dict[int, Wanted]) -> dict[int, Wanted]:
         first = wanted[min(group, key=order.__getitem__)]
         widest = max((wanted[start] for start in group), key=lambda each: each.nbytes)
         end = max(start + wanted[start].nbytes for start in group)
-        whole[group[0]] = Wanted(end - group[0], widest.alive, first.name, first.itemsize)
+        whole[group[0]] = WantedMemory(end - group[0], widest.alive, first.name, first.itemsize)
     return whole

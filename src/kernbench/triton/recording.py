@@ -52,7 +52,7 @@ class Nested:
         return self.make([each.filled(results) if isinstance(each, (Slot, Nested)) else each for each in self.parts])
 
 
-class Step:
+class RecordedStep:
     """A step of a recording. `dropped` are the results that are not used after it."""
 
     __slots__ = ("dropped", "places")
@@ -62,7 +62,7 @@ class Step:
         self.dropped: list[int] = []
 
 
-class Call(Step):
+class CallStep(RecordedStep):
     """A call, after `ops` operations on constants."""
 
     __slots__ = ("args", "fills", "fn", "is_index", "needs", "ops", "results")
@@ -123,7 +123,7 @@ class ReplayingProgram(Protocol):
         """A loop begins."""
 
 
-class LoopStep(Step):
+class LoopStep(RecordedStep):
     """A loop begins, with so many stages or those of the launch; an iteration of it does, or ends; or it is over."""
 
     __slots__ = ("num_stages", "what")
@@ -137,17 +137,17 @@ class Recording:
     """The calls of one program, and the numbers that it looked at."""
 
     def __init__(self) -> None:
-        self.steps: list[Call | LoopStep] = []
+        self.steps: list[CallStep | LoopStep] = []
         self.size = 0  # places of results
         self.guards: list[tuple[int, Any]] = []  # place and numbers
         self.last_ops = 0  # on constants, after the last call
-        self._checks: list[Call] = []
+        self._checks: list[CallStep] = []
 
     def close(self) -> None:
         """The program is over: find the calls whose results were looked at, with all that they need."""
         needed = {at for at, _ in self.guards}
         for step in reversed(self.steps):
-            if isinstance(step, Call) and step.is_index and not needed.isdisjoint(_slots_of(step.results)):
+            if isinstance(step, CallStep) and step.is_index and not needed.isdisjoint(_slots_of(step.results)):
                 needed.update(step.needs)
                 self._checks.append(step)
         self._checks.reverse()
@@ -172,7 +172,7 @@ class Recording:
         results: list[Any] = [None] * self.size
         loops: list[Pipeline] = []
         for step in self.steps:
-            if isinstance(step, Call):
+            if isinstance(step, CallStep):
                 program.index_ops += step.ops
                 _at(step.places)(step.again, results)
             elif step.what == "loop":

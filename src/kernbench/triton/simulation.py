@@ -25,7 +25,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.triton.activation import Activation
-from kernbench.triton.addresses import Storage, Storages
+from kernbench.triton.addresses import LaunchStorage, Storages
 from kernbench.triton.benchmarks import WAVES, Benchmarks, CannotWinError, Outlook
 from kernbench.triton.copies import Copies, Copy, unchanged
 from kernbench.triton.kernel_call import ON_ONE_PE, WITHOUT_MEANING, KernelCall
@@ -262,7 +262,7 @@ class Simulation:
         shares = parts_of(programs, self.pes)
         queue = deque(range(programs))
         places = [
-            Storage(copy.start, copy.end, copy.name, at, copy.itemsize, copy.policy.pe == "replicate")
+            LaunchStorage(copy.start, copy.end, copy.name, at, copy.itemsize, copy.policy.pe == "replicate")
             for at, copy in enumerate(grid.copies)
         ]
         storages, stages, cycles = Storages(places), call.num_stages, self._cycles_per_op

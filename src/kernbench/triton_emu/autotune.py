@@ -20,7 +20,7 @@ Config = Mapping[str, object]
 
 
 @frozen
-class Trial:
+class AutotuneTrial:
     """One configuration: the time that the slowest PE took, or why it failed."""
 
     config: Config
@@ -39,7 +39,7 @@ class Autotuned:
         self.configs = tuple(configs)
         self.key = tuple(key)
         self.verbose = verbose
-        self.trials: dict[Hashable, tuple[Trial, ...]] = {}  # in the order of the configurations, by key
+        self.trials: dict[Hashable, tuple[AutotuneTrial, ...]] = {}  # in the order of the configurations, by key
         self._last: Hashable = None
 
     def __call__(self, *args: object, **named: object) -> object:
@@ -108,7 +108,7 @@ def _check(kernel: Callable[..., object], configs: Sequence[Config], key: Sequen
             )
 
 
-def _time_of(trial: Trial) -> float:
+def _time_of(trial: AutotuneTrial) -> float:
     assert trial.ns is not None
     return trial.ns
 
@@ -117,7 +117,7 @@ def _in_words(config: Config) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items()) or "nothing"
 
 
-def _outcome(trial: Trial, is_best: bool) -> str:
+def _outcome(trial: AutotuneTrial, is_best: bool) -> str:
     if trial.ns is None:
         return f"failed: {trial.error}"
     return format_ns(trial.ns) + ("  fastest" if is_best else "")

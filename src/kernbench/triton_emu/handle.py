@@ -56,7 +56,7 @@ class IssuedCommand(Protocol):
     number: int
 
 
-class Origin:
+class CallOrigin:
     """Which call a handle came from, where calls are recorded or compared. It belongs to one handle, and notes in
     `dropped` that the handle was dropped.
     """
@@ -122,7 +122,7 @@ class TensorHandle:
         self.block = block
         self.composite: IssuedCommand | None = None  # that has yet to write it
         self._operand: Operand | None = None  # once a command has named it
-        self.came_from: Origin | None = None  # which call, where calls are recorded
+        self.came_from: CallOrigin | None = None  # which call, where calls are recorded
 
     @property
     def ndim(self) -> int:

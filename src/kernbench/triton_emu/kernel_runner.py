@@ -97,7 +97,7 @@ def _with_line(cmd: AnyCommand) -> AnyCommand:
     return cast(AnyCommand, cmd._replace(line=kernel_line()))
 
 
-class Issued(NamedTuple):
+class CommandUnderWay(NamedTuple):
     """A command under way: the event of its end, and what is then to be done."""
 
     finished: simpy.Event
@@ -120,7 +120,7 @@ class KernelRunner:
         self._lines = lines
         self._watch = watch
         self._env = pe.env
-        self._under_way: dict[int, Issued] = {}  # that the kernel does not wait for, by number
+        self._under_way: dict[int, CommandUnderWay] = {}  # that the kernel does not wait for, by number
         self._failures: dict[int, KernBenchError] = {}  # that the kernel has yet to see, by number
         self._left_running: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
         self._count = 0
@@ -191,7 +191,7 @@ class KernelRunner:
         if watch is not None:  # the PE has taken it, and time has yet to pass
             watch.issued(number, cmd)
         self._count += 1
-        self._under_way[number] = Issued(self._env.event(), cmd, done)
+        self._under_way[number] = CommandUnderWay(self._env.event(), cmd, done)
         return number
 
     def _submit_after(self, awaited: Sequence[simpy.Event], cmd: SimpleCmd, finish: Done) -> None:

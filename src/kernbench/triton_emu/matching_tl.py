@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 from weakref import ref
 
 from kernbench.triton_emu.call_signatures import CallSignatures, IncomparableError, PlaceOf, Pointer
-from kernbench.triton_emu.handle import Origin, TensorHandle
+from kernbench.triton_emu.handle import CallOrigin, TensorHandle
 from kernbench.triton_emu.kernel_env import KernelIds
 from kernbench.triton_emu.pending_handle import CompletionHandle, PendingHandle, TransferHandle
 from kernbench.triton_emu.recording_tl import (
@@ -105,7 +105,7 @@ class MatchingTl(TLContext):
         if type(seen) is SeenPending:
             kind = CompletionStandIn if seen.is_composite else TransferStandIn
             pending = kind.__new__(kind)
-            pending._tl, pending.came_from = self, Origin(seen.came_from, self._dropped)
+            pending._tl, pending.came_from = self, CallOrigin(seen.came_from, self._dropped)
             if seen.is_composite:
                 out = pending._kept = None if seen.out is None else _stand_in_tensor(self, seen.out)
                 pending._result = None if out is None else ref(out)
@@ -215,7 +215,7 @@ def _differ(tl: object) -> NoReturn:
 def _stand_in_tensor(tl: MatchingTl, seen: SeenTensor) -> TensorStandIn:
     made = TensorStandIn.__new__(TensorStandIn)
     key, made.shape, made.dtype, made.space, made.refers = seen
-    made.tl, made.came_from = tl, Origin(key, tl._dropped)
+    made.tl, made.came_from = tl, CallOrigin(key, tl._dropped)
     return made
 
 

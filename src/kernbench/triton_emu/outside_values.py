@@ -45,7 +45,7 @@ class UnknowableError(Exception):
     """A kernel reads something that cannot be compared; the message names it."""
 
 
-class Read(NamedTuple):
+class NameRead(NamedTuple):
     """A name that code reads, and the attributes that it takes of that."""
 
     name: str
@@ -55,8 +55,8 @@ class Read(NamedTuple):
 class CodeReads(NamedTuple):
     """What code, with that of functions inside, reads and assigns from outside of it."""
 
-    outside: tuple[Read, ...]  # globals and variables of enclosing functions
-    imports: tuple[Read, ...]
+    outside: tuple[NameRead, ...]  # globals and variables of enclosing functions
+    imports: tuple[NameRead, ...]
     assigned: tuple[str, ...]  # globals
     assigned_cells: tuple[str, ...]
     names: frozenset[str]  # all, also those of attributes
@@ -103,8 +103,8 @@ def _changed(kernel: object, what: str) -> KernelError:
 @cache
 def reads_of(code: CodeType) -> CodeReads:
     """What code reads, found in its instructions."""
-    outside: dict[Read, None] = {}
-    imports: dict[Read, None] = {}
+    outside: dict[NameRead, None] = {}
+    imports: dict[NameRead, None] = {}
     assigned: dict[str, None] = {}
     cells: dict[str, None] = {}
     names = set(code.co_names)
@@ -112,9 +112,9 @@ def reads_of(code: CodeType) -> CodeReads:
     for at, step in enumerate(steps):
         name = str(step.argval)
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"):
-            outside[Read(name, tuple(_attributes(steps, at + 1)))] = None
+            outside[NameRead(name, tuple(_attributes(steps, at + 1)))] = None
         elif step.opname == "IMPORT_NAME":
-            imports[Read(name, tuple(_attributes(steps, at + 1)))] = None
+            imports[NameRead(name, tuple(_attributes(steps, at + 1)))] = None
         elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             assigned[name] = None
         elif step.opname in ("STORE_DEREF", "DELETE_DEREF"):

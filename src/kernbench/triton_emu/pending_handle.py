@@ -6,7 +6,7 @@ from typing import NoReturn
 from weakref import ref
 
 from kernbench.triton_emu.call_site import kernel_error
-from kernbench.triton_emu.handle import Origin, TensorHandle
+from kernbench.triton_emu.handle import CallOrigin, TensorHandle
 
 
 class PendingCommand:
@@ -52,7 +52,7 @@ class PendingHandle:
 
     def __init__(self, tl: object, held: tuple[TensorHandle, ...] = (), out: TensorHandle | None = None) -> None:
         self._tl = tl
-        self.came_from: Origin | None = None  # which call, where calls are recorded
+        self.came_from: CallOrigin | None = None  # which call, where calls are recorded
         self._kept = out
         self._result = None if out is None else ref(out)
         self.command = PendingCommand(self, held, out)

@@ -25,7 +25,7 @@ from kernbench.triton_emu.call_signatures import (
     Pointer,
     pointer_of,
 )
-from kernbench.triton_emu.handle import Origin, TensorHandle
+from kernbench.triton_emu.handle import CallOrigin, TensorHandle
 from kernbench.triton_emu.kernel_env import KernelEnv
 from kernbench.triton_emu.pending_handle import CompletionHandle, PendingHandle
 from kernbench.triton_emu.tl_atomics import TlAtomics
@@ -99,7 +99,7 @@ class _Kept:
 KEPT = _Kept()
 
 
-class Call(NamedTuple):
+class TlCall(NamedTuple):
     """A call that a kernel has made, and the handles that it has dropped since the call before: their TCM is free."""
 
     name: str
@@ -112,7 +112,7 @@ class Trace:
     """The calls of one kernel, in order; holds none of its tensors."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[TlCall] = []
         self.is_over = False  # whether the kernel has ended, without an error
         self._is_comparable = True
 
@@ -167,7 +167,7 @@ class RecordingTl(TLContext):
         except IncomparableError:
             self._trace.give_up()
         else:
-            calls.append(Call(name, args, dropped, seen))
+            calls.append(TlCall(name, args, dropped, seen))
 
     def _seen(self, name: str, result: object, key: tuple[Hashable, ...]) -> object:
         if result is None:
@@ -178,7 +178,7 @@ class RecordingTl(TLContext):
             if name == "wait":
                 return KEPT
         elif isinstance(result, PendingHandle) and result.came_from is None:
-            result.came_from = Origin(key, self._dropped)
+            result.came_from = CallOrigin(key, self._dropped)
             if not isinstance(result, CompletionHandle):
                 return SeenPending(key, False, None)
             out = result.out
@@ -190,7 +190,7 @@ class RecordingTl(TLContext):
         raise IncomparableError
 
     def _seen_tensor(self, x: TensorHandle, key: Hashable) -> SeenTensor:
-        x.came_from = Origin(key, self._dropped)
+        x.came_from = CallOrigin(key, self._dropped)
         return SeenTensor(key, x.shape, x.dtype, x.space, x.is_reference)
 
 

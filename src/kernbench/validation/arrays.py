@@ -10,7 +10,7 @@ from typing import Any
 
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
+from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 ATTRS = "cube.pe_template.components.pe_gemm.attrs"
@@ -55,7 +55,7 @@ SET = ValidationSet(
     unit="pct",
     fitted=(),
     differs="it does not: SCALE-Sim is a simulator of the same rules, and its own memories are left out on both sides",
-    peers=(Peer("SCALE-Sim", "none", "it is what is compared with; it is not silicon"),),
+    peers=(OtherSimulator("SCALE-Sim", "none", "it is what is compared with; it is not silicon"),),
     source="SCALE-Sim v3 (MIT), own runs",
     simulate=simulate,
     measured=measured,

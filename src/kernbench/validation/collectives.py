@@ -21,7 +21,7 @@ from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
-from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
+from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 EAST, WEST = 0, 1  # which way a piece moves, and the PE that sends it
@@ -268,7 +268,7 @@ class Calls:
             chip = to
 
 
-class Call(NamedTuple):
+class CollectiveCase(NamedTuple):
     """A row of the table, without what was measured."""
 
     topology: str
@@ -279,7 +279,7 @@ class Call(NamedTuple):
     case: Case
 
 
-def read_calls(data: DataFolder) -> Iterator[tuple[Call, dict[str, str]]]:
+def read_calls(data: DataFolder) -> Iterator[tuple[CollectiveCase, dict[str, str]]]:
     """The calls of the table; raises UsageError for a row that names no machine or collective of this set."""
     for row in data.rows(TABLE):
         try:
@@ -293,7 +293,7 @@ def read_calls(data: DataFolder) -> Iterator[tuple[Call, dict[str, str]]]:
         regime = "above 1 MiB" if nbytes > LARGE_BYTES else "up to 1 MiB"
         often = "" if count == 1 else f", {count} calls"
         name = f"{topology} of {n}: {collective}, {row.get('memory', '')} {nbytes} B{often}"
-        yield Call(topology, n, collective, nbytes, count, (regime, name)), row
+        yield CollectiveCase(topology, n, collective, nbytes, count, (regime, name)), row
 
 
 def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
@@ -339,8 +339,10 @@ SET = ValidationSet(
         "size, are not modelled; all_reduce on a line of eight is slower on the chips than its two parts together"
     ),
     peers=(
-        Peer("ASTRA-sim", "9.7 to 20.6 % against NCCL on H100", "its own validation; see 6_peers of the data"),
-        Peer("the same hardware, five days earlier", "4.8 % up to 128 KiB, 0.1 to 1.3 % above", "a8982e4"),
+        OtherSimulator(
+            "ASTRA-sim", "9.7 to 20.6 % against NCCL on H100", "its own validation; see 6_peers of the data"
+        ),
+        OtherSimulator("the same hardware, five days earlier", "4.8 % up to 128 KiB, 0.1 to 1.3 % above", "a8982e4"),
     ),
     source=(
         "tenstorrent/tt-metal, tech_reports/CCLs/results/FULL_wormhole_b0_bfloat16_6144.md, commit 608f159; figures "

@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 
 @frozen
-class Peer:
+class OtherSimulator:
     """An error that another simulator reports for the same kind of measurement."""
 
     name: str
@@ -43,14 +43,14 @@ class ValidationSet:
     unit: Unit
     fitted: tuple[str, ...]  # constants that were fitted, and to what
     differs: str  # why simulated and measured values differ
-    peers: tuple[Peer, ...]
+    peers: tuple[OtherSimulator, ...]
     source: str
     simulate: Callable[[DataFolder, Progress], Mapping[Case, float]]
     measured: Callable[[DataFolder], Mapping[Case, float]]
 
 
 @frozen
-class Row:
+class ValidationRow:
     """One case: what was measured, what was simulated, and the error in the set's unit; None where it is unknown."""
 
     regime: str
@@ -74,11 +74,11 @@ class Regime:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SetVerdict:
     """A set, judged."""
 
     set: ValidationSet
-    rows: Sequence[Row]
+    rows: Sequence[ValidationRow]
     regimes: Sequence[Regime] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
@@ -94,7 +94,7 @@ class Verdict:
         }
 
 
-def _plain(record: Regime | Peer | Row) -> dict[str, object]:
+def _plain(record: Regime | OtherSimulator | ValidationRow) -> dict[str, object]:
     return asdict(record)
 
 
@@ -104,16 +104,18 @@ def machine(name: str, overrides: Mapping[str, object] | None = None) -> Topolog
         return load_topology(folder / name, overrides)
 
 
-def judge(chosen: ValidationSet, data: DataFolder, show: Progress) -> Verdict:
+def judge(chosen: ValidationSet, data: DataFolder, show: Progress) -> SetVerdict:
     """Simulate all cases of a set and compare them with what was measured."""
     simulated = chosen.simulate(data, show)
     measured = chosen.measured(data)
     rows = [
-        Row(regime, case, measured.get((regime, case)), value, _error(measured.get((regime, case)), value, chosen.unit))
+        ValidationRow(
+            regime, case, measured.get((regime, case)), value, _error(measured.get((regime, case)), value, chosen.unit)
+        )
         for (regime, case), value in simulated.items()
     ]
     names = dict.fromkeys(row.regime for row in rows)
-    return Verdict(chosen, rows, [_regime(name, chosen.unit, rows) for name in names])
+    return SetVerdict(chosen, rows, [_regime(name, chosen.unit, rows) for name in names])
 
 
 def _error(measured: float | None, simulated: float, unit: Unit) -> float | None:
@@ -122,7 +124,7 @@ def _error(measured: float | None, simulated: float, unit: Unit) -> float | None
     return simulated - measured if unit == "points" else 100.0 * (simulated - measured) / measured
 
 
-def _regime(name: str, unit: Unit, rows: Sequence[Row]) -> Regime:
+def _regime(name: str, unit: Unit, rows: Sequence[ValidationRow]) -> Regime:
     errors = [row.error for row in rows if row.regime == name and row.error is not None]
     sizes = [abs(error) for error in errors]
     if not errors:

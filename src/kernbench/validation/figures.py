@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernbench.report.chart_drawing import draw_chart
-from kernbench.report.charts import Chart, Line, LinePanel, Unit
-from kernbench.validation.contract import Regime, Verdict
+from kernbench.report.charts import Chart, ChartLine, LinePanel, Unit
+from kernbench.validation.contract import Regime, SetVerdict
 
 
-def draw(verdict: Verdict, out: Path) -> list[Path]:
+def draw(verdict: SetVerdict, out: Path) -> list[Path]:
     """Draw a set into a folder; returns the files: none where nothing was measured."""
     chart = chart_of(verdict)
     return draw_chart(chart, out / verdict.set.name) if chart.panels else []
 
 
-def chart_of(verdict: Verdict) -> Chart:
+def chart_of(verdict: SetVerdict) -> Chart:
     """The panels of all regimes that have measured cases."""
     is_share = verdict.set.unit == "points"
     unit: Unit = "percent" if is_share else "short"
@@ -27,7 +27,7 @@ def chart_of(verdict: Verdict) -> Chart:
         if points:
             ends = [end(value for point in points for value in point) for end in (min, max)]
             equal = tuple((value, value) for value in ends)
-            lines = (Line("simulated", tuple(points), "point"), Line("equal", equal, "limit"))
+            lines = (ChartLine("simulated", tuple(points), "point"), ChartLine("equal", equal, "limit"))
             panel = LinePanel("measured", "simulated", lines, _title(regime), "xy", unit, unit, is_square=True)
             panels.append(replace(panel, log="") if is_share else panel)
     title = f"{verdict.set.title}: {verdict.set.quantity}"

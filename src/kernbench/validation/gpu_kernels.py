@@ -24,7 +24,7 @@ LONG_K = 4096  # from here on a block ends before the next begins: 2 % at most, 
 EPS = 1e-5
 
 
-class Block(NamedTuple):
+class TileBlock(NamedTuple):
     """Rows and columns of a result, in tiles."""
 
     top: int
@@ -59,12 +59,12 @@ def _cut(height: int, width: int, most: int) -> Cut:
     return min(found)
 
 
-def blocks_of(height: int, width: int, most: int, top: int = 0, left: int = 0) -> Iterator[Block]:
+def blocks_of(height: int, width: int, most: int, top: int = 0, left: int = 0) -> Iterator[TileBlock]:
     """A grid of tiles in blocks of at most `most`: bands of equal ones, then what is left over."""
     cut = _cut(height, width, most)
     if height * width <= most:
         if cut.blocks:
-            yield Block(top, left, height, width)
+            yield TileBlock(top, left, height, width)
         return
     across = width if cut.is_rows else height
     parts = -(-across // (most // cut.size))
@@ -73,7 +73,7 @@ def blocks_of(height: int, width: int, most: int, top: int = 0, left: int = 0) -
             first, end = part * across // parts, (part + 1) * across // parts
             at, size = band * cut.size, cut.size
             sides = (at, first, size, end - first) if cut.is_rows else (first, at, end - first, size)
-            yield Block(top + sides[0], left + sides[1], *sides[2:])
+            yield TileBlock(top + sides[0], left + sides[1], *sides[2:])
     done = cut.bands * cut.size
     if cut.is_rows:
         yield from blocks_of(height - done, width, most, top + done, left)

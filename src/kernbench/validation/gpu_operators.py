@@ -24,7 +24,7 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
-from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
+from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 from kernbench.validation.gpu_kernels import batch, gelu, layernorm, product, share_of, softmax
 
@@ -44,7 +44,7 @@ TEMPORARIES = 32  # bytes of TCM that a kernel has for each element of a block
 LOOP_BYTES = 24 * 4 * (2 << 20)  # NCCL: 24 channels x 4 ranks x chunks of 2 MiB are under way together
 
 
-class Call(NamedTuple):
+class OperatorCase(NamedTuple):
     """A row of a table, without what was measured."""
 
     regime: str
@@ -208,7 +208,7 @@ def rings(cards: int) -> tuple[Ring, ...]:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def read_calls(data: DataFolder) -> Iterator[tuple[Call, float | None]]:
+def read_calls(data: DataFolder) -> Iterator[tuple[OperatorCase, float | None]]:
     """The calls of all tables, with what was measured in us; raises UsageError for a row that is none."""
     readers = {
         "matmul.csv": _matmul, "softmax.csv": _normalised, "layernorm.csv": _normalised, "gelu.csv": _gelu,
@@ -233,28 +233,28 @@ def _device(row: Mapping[str, str]) -> str:
     return row["device"]
 
 
-def _matmul(row: Mapping[str, str], operator: str) -> Call:
+def _matmul(row: Mapping[str, str], operator: str) -> OperatorCase:
     m, k, n = (int(row[side]) for side in "mkn")
-    return Call(OPERATORS, f"{_device(row)} matmul {m} x {k} x {n}", _device(row), operator, (m, k, n))
+    return OperatorCase(OPERATORS, f"{_device(row)} matmul {m} x {k} x {n}", _device(row), operator, (m, k, n))
 
 
-def _normalised(row: Mapping[str, str], operator: str) -> Call:
+def _normalised(row: Mapping[str, str], operator: str) -> OperatorCase:
     rows, width = int(row["m_rows"]), int(row["n_normalised"])
     sweep = row.get("sweep", "")  # both sweeps may have the same sizes
     name = f"{_device(row)} {operator} {rows} x {width}, sweep {sweep}"
-    return Call(OPERATORS, name, _device(row), operator, (rows, width))
+    return OperatorCase(OPERATORS, name, _device(row), operator, (rows, width))
 
 
-def _gelu(row: Mapping[str, str], operator: str) -> Call:
+def _gelu(row: Mapping[str, str], operator: str) -> OperatorCase:
     elements = int(row["elements"])
-    return Call(OPERATORS, f"{_device(row)} gelu {elements}", _device(row), operator, (elements,))
+    return OperatorCase(OPERATORS, f"{_device(row)} gelu {elements}", _device(row), operator, (elements,))
 
 
-def _all_reduce(row: Mapping[str, str], _: str) -> Call:
+def _all_reduce(row: Mapping[str, str], _: str) -> OperatorCase:
     n, nbytes = int(row["n"]), int(row["size_bytes"])
     if row["collective"] != "all_reduce" or n < 2:
         raise ValueError(f"{row['collective']} over {n}")
-    return Call(ALL_REDUCE, f"all_reduce of {nbytes} B over {n}", "A100", "all_reduce", (nbytes, n))
+    return OperatorCase(ALL_REDUCE, f"all_reduce of {nbytes} B over {n}", "A100", "all_reduce", (nbytes, n))
 
 
 FORMS = (
@@ -265,7 +265,7 @@ FORMS = (
 )
 
 
-def _layer_part(row: Mapping[str, str], _: str) -> Call:
+def _layer_part(row: Mapping[str, str], _: str) -> OperatorCase:
     phase, part, shape = row["phase"], row["part"], row["shape_per_device"].strip()
     regime, name = {"prefill": PREFILL, "decode": DECODE}[phase], f"{phase} {part}, {shape}"
     has_launch = row.get("launch_overhead_subtracted") != "yes"
@@ -274,11 +274,11 @@ def _layer_part(row: Mapping[str, str], _: str) -> Call:
         if found and operator == "matmul":
             count, m, k, n = (int(size or 1) for size in found.groups())
             if part == "Q_K_V":  # one product, measured once and counted so many times
-                return Call(regime, name, "A100", operator, (m, k, n), count, has_launch)
-            return Call(regime, name, "A100", operator, (m, k, n, count), 1, has_launch)
+                return OperatorCase(regime, name, "A100", operator, (m, k, n), count, has_launch)
+            return OperatorCase(regime, name, "A100", operator, (m, k, n, count), 1, has_launch)
         if found:
             operator = operator or ("softmax" if part.startswith("Softmax") else "layernorm")
-            return Call(regime, name, "A100", operator, tuple(map(int, found.groups())), 1, has_launch)
+            return OperatorCase(regime, name, "A100", operator, tuple(map(int, found.groups())), 1, has_launch)
     raise ValueError(f"shape {shape!r} of part {part}")
 
 
@@ -295,7 +295,7 @@ def simulated_us(device: str, operator: str, sizes: tuple[int, ...], times: int,
     return Simulated(found.call_ns(operator, sizes, times) / 1000.0, times * found.launch_ns / 1000.0)
 
 
-def simulated(call: Call) -> tuple[Case, float]:
+def simulated(call: OperatorCase) -> tuple[Case, float]:
     """A call's case and time. Where launching takes more than half of the time, the row is of a regime of its own."""
     found = simulated_us(*call[2:])
     regime = LAUNCHED if 2 * found.launch_us > found.us else call.regime
@@ -339,7 +339,9 @@ SET = ValidationSet(
         "operator, and rows that it dominates say little"
     ),
     peers=(
-        Peer("LLMCompass", "10.4 % operators, 4.1 % inference", "its own validation, on all of these measurements"),
+        OtherSimulator(
+            "LLMCompass", "10.4 % operators, 4.1 % inference", "its own validation, on all of these measurements"
+        ),
     ),
     source=(
         "PrincetonUniversity/LLMCompass, ae/figure5, commit 2e015fd; figures only, BSD-3-Clause, (c) 2024 Princeton "

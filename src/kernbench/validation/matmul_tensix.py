@@ -23,7 +23,7 @@ from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Tran
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.plain_network import plain_network
 from kernbench.topology.network import NetworkTopology, Tile
-from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
+from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 SIDE = 32  # of a tile, in elements
@@ -39,7 +39,7 @@ FIRST_NOC, SECOND_NOC = "NOC_1", "NOC_0"
 Work = Generator[Event, Any, None]
 
 
-class Product(NamedTuple):
+class ProductCase(NamedTuple):
     """A row of the table, without what was measured: sizes in tiles."""
 
     board: str
@@ -78,7 +78,7 @@ class Blocks(NamedTuple):
 class Multiply:
     """One product on a machine that does nothing else."""
 
-    def __init__(self, topology: NetworkTopology, network: Network, product: Product) -> None:
+    def __init__(self, topology: NetworkTopology, network: Network, product: ProductCase) -> None:
         self._topology, self._network, self._product = topology, network, product
         cores = topology.network.cores
         assert cores is not None
@@ -273,7 +273,7 @@ class Multiply:
             self._written[over].succeed()
 
 
-def read_products(data: DataFolder) -> Iterator[tuple[Product, Case, dict[str, str]]]:
+def read_products(data: DataFolder) -> Iterator[tuple[ProductCase, Case, dict[str, str]]]:
     """The rows of both tables; raises UsageError for one that names no machine of this set, or no product."""
     for board in MACHINES:
         for row in data.rows(f"{board}_matmul.csv"):
@@ -292,14 +292,14 @@ def read_products(data: DataFolder) -> Iterator[tuple[Product, Case, dict[str, s
             yield product, (regime, name + trace), row
 
 
-def _product(row: Mapping[str, str]) -> Product:
+def _product(row: Mapping[str, str]) -> ProductCase:
     m, k, n = (-(-int(row[name]) // SIDE) for name in "mkn")
     columns, rows = (int(each) for each in row["grid"].split("x"))
     memories = row["in0_in"], row["in1_in"], row["out_in"]
     if min(m, k, n, columns, rows) < 1 or row["board"] not in MACHINES or not {*memories} <= {"L1", "DRAM"}:
         raise ValueError(f"{row['m']} x {row['k']} x {row['n']} on {row['grid']} of '{row['board']}', in {memories}")
     first_in = "shards" if row["in0_in"] == "L1" and row.get("in0_sharded") != "False" else row["in0_in"]
-    bare = Product(row["board"], m, k, n, columns, rows, TILE_BYTES[row["dtype"]], row["math_fidelity"], first_in,
+    bare = ProductCase(row["board"], m, k, n, columns, rows, TILE_BYTES[row["dtype"]], row["math_fidelity"], first_in,
                    row["in1_in"], row["out_in"] == "DRAM", -(-m // rows), -(-n // columns), 1, 1, 1, False)  # fmt: skip
     if row.get("k_block_tiles"):
         names = ("per_core_m_tiles", "per_core_n_tiles", "k_block_tiles", "out_blocks_h", "out_blocks_w")
@@ -318,7 +318,7 @@ class Boards:
     def __init__(self) -> None:
         self._networks: dict[tuple[str, bool], tuple[NetworkTopology, Network]] = {}
 
-    def cycles(self, product: Product) -> float:
+    def cycles(self, product: ProductCase) -> float:
         """How many cycles a product takes; raises UsageError for one that does not fit on the machine."""
         step_tiles = (-(-product.core_m // product.out_h) + -(-product.core_n // product.out_w)) * product.k_block
         is_coarse = step_tiles >= COARSE_TILES
@@ -341,7 +341,7 @@ class Boards:
 def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
     products = [(product, case) for product, case, _ in read_products(data)]
     boards = Boards()
-    known: dict[Product, float] = {}  # traced or not, the device does the same
+    known: dict[ProductCase, float] = {}  # traced or not, the device does the same
     found: dict[Case, float] = {}
     for number, (product, case) in enumerate(products, 1):
         show(f"matmul_tensix {number}/{len(products)}")
@@ -377,7 +377,11 @@ SET = ValidationSet(
         "subblocks of the engine, semaphores, finite buffers and bank conflicts of DRAM are not modelled; what is not "
         "published of the Blackhole's network and DRAM is taken from the Wormhole"
     ),
-    peers=(Peer("LLMCompass", "10.4 % over operators, on GPUs", "arXiv 2312.03134; none was found for this chip"),),
+    peers=(
+        OtherSimulator(
+            "LLMCompass", "10.4 % over operators, on GPUs", "arXiv 2312.03134; none was found for this chip"
+        ),
+    ),
     source=(
         "tenstorrent/tt-metal, tech_reports/GEMM_FLOPS/GEMM_FLOPS.md and "
         "tests/ttnn/unit_tests/benchmarks/test_benchmark.py, commit e4f9f0b; figures only, Apache-2.0"

@@ -15,7 +15,7 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.handles import Handle
 from kernbench.topology.graph import TopologyGraph
-from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
+from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 H200, HBM2 = "h200-hbm.yaml", "hbm2-channel.yaml"
@@ -29,7 +29,7 @@ ROW_BYTES, ALL_BANKS = 2048, 16 * 2048  # of HBM2: a row, and a row of each bank
 APART = 1 << 26  # between streams, and between what is read and what is written
 
 
-class Access(NamedTuple):
+class MemoryRequest(NamedTuple):
     """A request: where, how much, and which way."""
 
     address: int
@@ -37,7 +37,7 @@ class Access(NamedTuple):
     is_write: bool
 
 
-def streamed(block: int, order: str, kind: str) -> Iterator[Access]:
+def streamed(block: int, order: str, kind: str) -> Iterator[MemoryRequest]:
     """What a kernel does that touches each block once: `kind` is read, write or copy."""
     size = min(block, WARP_BYTES) if order == "random" else WARP_BYTES
     parts = max(block // size, 1) if order == "random" else 1
@@ -47,9 +47,9 @@ def streamed(block: int, order: str, kind: str) -> Iterator[Access]:
         for part in range(parts):
             address = (place * parts + part) * size
             if kind != "write":
-                yield Access(address, size, False)
+                yield MemoryRequest(address, size, False)
             if kind != "read":
-                yield Access(APART + address, size, True)
+                yield MemoryRequest(APART + address, size, True)
 
 
 def shuffled(i: int) -> int:
@@ -59,21 +59,21 @@ def shuffled(i: int) -> int:
     return i
 
 
-def mixed(block: int, order: str, write_share: float) -> Iterator[Access]:
+def mixed(block: int, order: str, write_share: float) -> Iterator[MemoryRequest]:
     """Blocks in sequence or in a pseudo-random order, of which a share is written, evenly among the others."""
     size = block if order == "random" else WARP_BYTES
     for i in range(REQUESTS):
         place = shuffled(i) if order == "random" else i
-        yield Access(place * size, size, int((i + 1) * write_share) > int(i * write_share))
+        yield MemoryRequest(place * size, size, int((i + 1) * write_share) > int(i * write_share))
 
 
-def streams_that_meet(block: int, write_share: float, streams: int, rows_apart: int) -> Iterator[Access]:
+def streams_that_meet(block: int, write_share: float, streams: int, rows_apart: int) -> Iterator[MemoryRequest]:
     """Sequences of blocks, one block of each in turn; the last ones are written."""
     written = round(write_share * streams)
     for i in range(REQUESTS // streams):
         for stream in range(streams):
             base = stream * (APART + rows_apart * ROW_BYTES)
-            yield Access(base + i * block, block, stream >= streams - written)
+            yield MemoryRequest(base + i * block, block, stream >= streams - written)
 
 
 class Bench:
@@ -84,7 +84,7 @@ class Bench:
         self._engine = GraphEngine(graph)
         self.peak_gbs = spec.cube.hbm_channels_per_pe * spec.cube.memory_map.hbm_channel_bw_gbs
 
-    def share_pct(self, accesses: Iterable[Access], window: int = 0) -> float:
+    def share_pct(self, accesses: Iterable[MemoryRequest], window: int = 0) -> float:
         """The share of the peak that a list of accesses gets, all given to the engine at once; with `window`, one is
         given when that so many before it is done, so that reads and writes stay mixed as listed.
         """
@@ -115,7 +115,7 @@ def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
     return found
 
 
-def _pattern(row: Mapping[str, str]) -> Iterator[Access]:
+def _pattern(row: Mapping[str, str]) -> Iterator[MemoryRequest]:
     block, write_share = int(row["block_bytes"]), float(row["write_share"])
     if row["kind"] in ("sequential", "random blocks"):
         return mixed(block, row["kind"].split()[0], write_share)
@@ -155,7 +155,11 @@ SET = ValidationSet(
         "configuration, but it moves a line to the banks' queues in every cycle, and takes turns among banks where "
         "the oldest line goes first here; 64 accesses are under way, and 1024 are few beside its 100,000 lines"
     ),
-    peers=(Peer("prototype with bank queues", "1.1 points mean, 5.4 worst", "own study, 21 patterns of DRAMsim3"),),
+    peers=(
+        OtherSimulator(
+            "prototype with bank queues", "1.1 points mean, 5.4 worst", "own study, 21 patterns of DRAMsim3"
+        ),
+    ),
     source="H200: own measurement; DRAMsim3 (umd-memsys/DRAMsim3 2981759, MIT), a simulator: own runs",
     simulate=simulate,
     measured=measured,

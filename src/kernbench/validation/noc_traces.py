@@ -14,11 +14,11 @@ from simpy.events import Event
 
 from kernbench.common.errors import UsageError
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
-from kernbench.sim_engine.fabric.clock import Completion
+from kernbench.sim_engine.fabric.clock import TransferEnd
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.plain_network import plain_network
 from kernbench.topology.network import NetworkTopology, Tile
-from kernbench.validation.contract import Case, Peer, Progress, ValidationSet, machine
+from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 READ, BARRIER = "READ", "READ_BARRIER_START"
@@ -62,7 +62,7 @@ def read_trace(records: Any) -> list[list[Operation]]:
     return list(found.values())
 
 
-class Read:
+class TraceRead:
     """A read: its requests one after the other, then the response."""
 
     __slots__ = ("_arrived", "_done", "_fabric", "_operation", "_requests", "_topology")
@@ -73,7 +73,7 @@ class Read:
         topology: NetworkTopology,
         fabric: Fabric,
         arrived: Callable[[Transfer], None],
-        done: Completion | None = None,
+        done: TransferEnd | None = None,
     ) -> None:
         self._operation, self._topology, self._fabric = operation, topology, fabric
         self._arrived, self._done = arrived, done
@@ -111,7 +111,7 @@ class Replay:
         for operations in processors:
             for operation in operations:
                 if not operation.is_barrier:
-                    Read(operation, self._topology, self._env.fabric, self._arrived).issue(operation.at_ns)
+                    TraceRead(operation, self._topology, self._env.fabric, self._arrived).issue(operation.at_ns)
         self._env.run()
         return self._end_ns
 
@@ -139,8 +139,8 @@ class Replay:
                 yield env.timeout(barriers.least_ns) & env.process(self._data(under_way, barriers.after_data_ns))
                 under_way = []
             else:
-                read = Completion(env)
-                Read(operation, self._topology, env.fabric, self._arrived, read).issue(env.now)
+                read = TransferEnd(env)
+                TraceRead(operation, self._topology, env.fabric, self._arrived, read).issue(env.now)
                 under_way.append(read)
 
     def _data(self, reads: list[Event], after_data_ns: float) -> Any:
@@ -185,7 +185,7 @@ SET = ValidationSet(
         "which of its two virtual channels a packet takes, refresh and bank conflicts of DRAM, and requests that wait "
         "for one another are not known or not modelled; single barriers differ more than totals"
     ),
-    peers=(Peer("tt-npe", "3.2 % open", "tenstorrent/tt-npe 1021603; its link rate was set to match"),),
+    peers=(OtherSimulator("tt-npe", "3.2 % open", "tenstorrent/tt-npe 1021603; its link rate was set to match"),),
     source="tenstorrent/tt-npe, tt_npe/workload/noc_trace_json, commit 1021603; Apache-2.0",
     simulate=simulate,
     measured=measured,

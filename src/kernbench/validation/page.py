@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernbench.validation.contract import Verdict
+from kernbench.validation.contract import SetVerdict
 
 HEAD = """# Validation
 
@@ -15,12 +15,12 @@ the same kind. How to describe such machines: [Model real hardware](guides/model
 """
 
 
-def page(verdicts: Sequence[Verdict]) -> str:
+def page(verdicts: Sequence[SetVerdict]) -> str:
     """The whole page."""
     return "\n".join([HEAD, *(_section(verdict) for verdict in verdicts)])
 
 
-def _section(verdict: Verdict) -> str:
+def _section(verdict: SetVerdict) -> str:
     chosen = verdict.set
     lines = [f"## `{chosen.name}`: {chosen.title}", "", f"Compared: {chosen.quantity}. Source: {chosen.source}.", ""]
     lines += ["| regime | cases | mean | bias | median | worst |", "|---|---|---|---|---|---|"]

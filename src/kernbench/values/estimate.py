@@ -19,13 +19,13 @@ VALUE_S = 20e-6  # Python's time: 29,000 small values of a layer took 19 us each
 LEAST_VALUES = 50_000
 
 
-class Work(NamedTuple):
+class OpWork(NamedTuple):
     flops: int
     nbytes: int
     values: int = 0
 
 
-def work_of(values: Sequence[Value]) -> Work:
+def work_of(values: Sequence[Value]) -> OpWork:
     """The work of the pending values among `values`, and of all values that they depend on."""
     flops = nbytes = 0
     seen: set[Value] = set()  # used only for membership tests
@@ -40,10 +40,10 @@ def work_of(values: Sequence[Value]) -> Work:
         else:
             nbytes += value.nbytes + sum(v.nbytes for v in value.inputs if value.op not in ("view", "gather"))
         to_see += [needed for needed in value.inputs if needed.data is None]
-    return Work(flops, nbytes, len(seen))
+    return OpWork(flops, nbytes, len(seen))
 
 
-def seconds_for(work: Work, backend: ArrayBackend) -> float:
+def seconds_for(work: OpWork, backend: ArrayBackend) -> float:
     """The estimated time; 0 for little work."""
     if work.flops < LEAST_FLOPS and work.nbytes < LEAST_BYTES and work.values < LEAST_VALUES:
         return 0.0

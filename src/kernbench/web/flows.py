@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Messages:
+class MessageFlows:
     """Every message of a run: rows of its send and receive, departure and arrival."""
 
     sent: Ints
@@ -36,17 +36,17 @@ class Messages:
     left: NDArray[np.float64]
     arrived: NDArray[np.float64]
 
-    def only(self, chosen: NDArray[np.bool_]) -> Messages:
-        return Messages(self.sent[chosen], self.received[chosen], self.left[chosen], self.arrived[chosen])
+    def only(self, chosen: NDArray[np.bool_]) -> MessageFlows:
+        return MessageFlows(self.sent[chosen], self.received[chosen], self.left[chosen], self.arrived[chosen])
 
     def __len__(self) -> int:
         return len(self.sent)
 
 
-def messages(view: RunView) -> Messages:
+def messages(view: RunView) -> MessageFlows:
     """All messages of a run, computed once."""
 
-    def make() -> Messages:
+    def make() -> MessageFlows:
         ops, lanes = view.run.ops, view.run.lanes
         rows = [np.arange(lane.first, lane.stop) for lane in lanes if lane.port == "recv"]
         receives = np.concatenate(rows) if rows else np.zeros(0, np.int64)
@@ -58,12 +58,12 @@ def messages(view: RunView) -> Messages:
         sent, received = sent[is_send], received[is_send]
         left = ops.t_end[sent]
         # A receive may begin with the first chunk, before the send of the last has ended: flows go forward.
-        return Messages(sent, received, left, np.maximum(left, ops.t_start[received]))
+        return MessageFlows(sent, received, left, np.maximum(left, ops.t_start[received]))
 
     return view.keep("messages", "all", 1, make)
 
 
-def selected_messages(view: RunView, selection: str | None) -> Messages:
+def selected_messages(view: RunView, selection: str | None) -> MessageFlows:
     """The messages that a selection sent or received; all without a selection."""
     every = messages(view)
     if not selection:
@@ -95,14 +95,14 @@ def flows(view: RunView, t0: float, t1: float, px: int, selection: str | None, c
     }  # fmt: skip
 
 
-def _bundled(some: Messages, ends: tuple[Ints, Ints], step: float) -> tuple[Ints, Ints]:
+def _bundled(some: MessageFlows, ends: tuple[Ints, Ints], step: float) -> tuple[Ints, Ints]:
     """The bundle of every message, and the size of each bundle."""
     times = (np.floor(time / step).astype(np.int64) for time in (some.left, some.arrived))
     _, bundle, counts = np.unique(np.stack([*ends, *times]), axis=1, return_inverse=True, return_counts=True)
     return bundle.ravel(), counts
 
 
-def _bundle(view: RunView, some: Messages) -> Json:
+def _bundle(view: RunView, some: MessageFlows) -> Json:
     ops = view.run.ops
     longest = int(np.argmax(some.arrived - some.left))
     return {
@@ -148,7 +148,7 @@ def message_totals(view: RunView, selection: str) -> Json | None:
     }  # fmt: skip
 
 
-def _links(view: RunView, some: Messages) -> list[list[str]]:
+def _links(view: RunView, some: MessageFlows) -> list[list[str]]:
     """The links that most messages pass."""
     route = view.run.ops.route
     sends = np.zeros(len(view.run.ops), bool)

@@ -24,7 +24,7 @@ _LAST_BYTES: Final = 4096  # of what the process printed
 
 
 @dataclass
-class Measurement:
+class BackgroundMeasurement:
     """One measurement: a process, and what it printed on standard error."""
 
     run: str  # id
@@ -58,7 +58,7 @@ class Measurements:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._all: dict[tuple[str, str], Measurement] = {}
+        self._all: dict[tuple[str, str], BackgroundMeasurement] = {}
 
     def start(self, view: RunView, name: str, scope: str | None) -> None:
         """Start one; raises UsageError for an unknown component, or while another runs."""
@@ -76,7 +76,9 @@ class Measurements:
             printed = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the measurement is known
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=printed)
             total_ns = view.run.total_ns
-            self._all[view.id, name] = Measurement(view.id, name, total_ns, process, printed, time.monotonic())
+            self._all[view.id, name] = BackgroundMeasurement(
+                view.id, name, total_ns, process, printed, time.monotonic()
+            )
 
     def of(self, run: str) -> list[Json]:
         with self._lock:

@@ -18,7 +18,7 @@ from kernbench.report.explain.diff import differences, same_launch
 from kernbench.report.explain.explanation import Explanation, explain
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.measured import is_alike
-from kernbench.report.explain.path import Scope
+from kernbench.report.explain.path import PathScope
 from kernbench.report.explain.stalls import stalls_of
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.explain.what_if import machine_with, targets_of, what_ifs
@@ -64,7 +64,7 @@ def explained(view: RunView, scope: str | None) -> Explanation:
 
     def make() -> Explanation:
         if name == "kernels":
-            return Explanation(view.run, Scope(*view.scope(name)))
+            return Explanation(view.run, PathScope(*view.scope(name)))
         return explain(view.run, None if name == "run" else int(name.partition(":")[2]))
 
     return view.keep("explained", name, 16, make)

@@ -9,12 +9,12 @@ import pytest
 from kernbench.ccl import over_levels
 from kernbench.ccl.calls import CollectiveName
 from kernbench.ccl.config import choose, has_shipped_table, load_ccl_config
-from kernbench.ccl.over_levels import Work, better_over_levels
+from kernbench.ccl.over_levels import LevelCollective, better_over_levels
 from kernbench.topology.load import load_spec
 
 KIB = 1024
 TRAY = frozenset({0, 1, 2, 3})  # of eight ranks
-ALL_REDUCE, GATHER = Work(8, 800, 0, 2), Work(8, 800, 0, 1)
+ALL_REDUCE, GATHER = LevelCollective(8, 800, 0, 2), LevelCollective(8, 800, 0, 1)
 
 
 def machine(trays: int = 2, gbs: float = 16.0, **more: object) -> dict[str, Any]:

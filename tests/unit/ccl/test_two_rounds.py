@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collectives import Wanted
+from kernbench.benches._collectives import WantedCollective
 from kernbench.ccl.algorithms.two_rounds import IN_FLIGHT_BYTES, Relayed, chunk_of, lag_of, relayed
 from kernbench.topology import load_topology
 
@@ -44,4 +44,6 @@ def test_the_first_round_is_further_ahead_in_a_reduce_of_many_ranks() -> None:
 def test_a_reduce_of_ten_ranks_is_right(nbytes: int, root: int) -> None:
     # 8 PEs with 8 KiB each: 8 chunks of 1 KiB over 9 relays; of the other, the last chunks are shorter
     machine = load_topology(None, {"system.sips.count": 10, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1})
-    assert measure_alone(machine, Wanted("reduce", nbytes, "f16", root=root), algorithm="two_rounds").wrong == 0
+    assert (
+        measure_alone(machine, WantedCollective("reduce", nbytes, "f16", root=root), algorithm="two_rounds").wrong == 0
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collectives import CollectiveName, Measured, Wanted
+from kernbench.benches._collectives import CollectiveName, Measured, WantedCollective
 from kernbench.cli.ccl import read_bytes
 from kernbench.cli.main import main
 from kernbench.common.errors import UsageError
@@ -117,14 +117,14 @@ def test_sizes_are_powers_of_two() -> None:
 )  # fmt: skip
 def test_the_count_is_per_rank_as_nccl_tests_has_it(collective: CollectiveName, total: int, count: int) -> None:
     """A KiB of f32 on 3 ranks: 256 elements, or 3 blocks of 85."""
-    wanted = Wanted(collective, 1024, "f32")
+    wanted = WantedCollective(collective, 1024, "f32")
     assert (wanted.total(3), wanted.count(3)) == (total, count)
 
 
 def test_without_sizes_it_goes_up_to_256_kib(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def measure(graph: object, wanted: Wanted, **_: object) -> Measured:
+    def measure(graph: object, wanted: WantedCollective, **_: object) -> Measured:
         asked.append(wanted.nbytes)
         return Measured("all_reduce", "tree", wanted.nbytes, 1, "f32", "sum", None, 1.0, 1.0, 1.0, 0)
 
@@ -154,7 +154,7 @@ def test_one_rank_is_no_ranks(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rows_are_printed_as_they_come(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail_at_64(graph: TopologyGraph, wanted: Wanted, **kwargs: Any) -> Measured:
+    def fail_at_64(graph: TopologyGraph, wanted: WantedCollective, **kwargs: Any) -> Measured:
         if wanted.nbytes == 64:
             raise UsageError("no more", hint="stop here")
         return measure_alone(graph, wanted, **kwargs)

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.bank_timing import HBM2
-from kernbench.components.builtin.bank_scheduler import BankScheduler, Line
+from kernbench.components.builtin.bank_scheduler import BankScheduler, MemoryLine
 from kernbench.topology.spec_hbm import BANKS
 
 LINE_NS = 2.0
 
 
 def lines(*places, is_write=False):
-    return [Line(bank, row, is_write, tag=at) for at, (bank, row) in enumerate(places)]
+    return [MemoryLine(bank, row, is_write, tag=at) for at, (bank, row) in enumerate(places)]
 
 
 def served(given, timing=HBM2, scheduler=None):
@@ -75,7 +75,7 @@ def test_a_read_after_writes_waits_for_the_bus_to_turn():
     assert times(given) == [14 + 4 + 2]  # tRCD, CWL, the data
     scheduler = BankScheduler(HBM2, LINE_NS)
     served(given, scheduler=scheduler)
-    scheduler.add(Line(0, 0, False))
+    scheduler.add(MemoryLine(0, 0, False))
     # the write was issued at 14; write to read in one group is CWL + data + tWTR_L = 14
     assert scheduler.next_ns(20.0) == 14 + 14
 
@@ -101,7 +101,7 @@ def test_hits_of_an_open_row_go_first_up_to_a_limit():
 
 def test_a_refresh_closes_all_rows_for_trfc():
     scheduler = BankScheduler(HBM2._replace(refi_ns=100.0), LINE_NS)
-    scheduler.add(Line(0, 0, False))
+    scheduler.add(MemoryLine(0, 0, False))
     assert scheduler.next_ns(99.0) == 99.0
     scheduler.issue(99.0)  # opens the row
     assert scheduler.next_ns(100.0) == 100.0
@@ -113,7 +113,7 @@ def test_a_refresh_closes_all_rows_for_trfc():
 def test_refreshes_that_were_due_while_it_was_idle_cost_nothing():
     scheduler = BankScheduler(HBM2, LINE_NS)
     scheduler.resume(1e6)
-    scheduler.add(Line(0, 0, False))
+    scheduler.add(MemoryLine(0, 0, False))
     assert scheduler.next_ns(1e6) == 1e6
     assert scheduler.issue(1e6) is None
     assert scheduler.next_ns(1e6) == 1e6 + 14
@@ -162,7 +162,7 @@ def least_ns(first, second, is_same_bank, is_same_group):
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 3), st.booleans()), min_size=1, max_size=60))
 def test_random_lines_are_served_once_and_no_command_comes_too_early(given):
     scheduler = Logged(HBM2, LINE_NS)
-    wanted = [Line(bank, row, is_write, tag=at) for at, (bank, row, is_write) in enumerate(given)]
+    wanted = [MemoryLine(bank, row, is_write, tag=at) for at, (bank, row, is_write) in enumerate(given)]
     found = served(wanted, scheduler=scheduler)
     assert sorted(line.tag for line, _ in found) == list(range(len(wanted)))
     log = scheduler.log
@@ -198,7 +198,7 @@ def commands(scheduler, given):
             found.append((now, scheduler.issue(now)))
 
 
-some_lines = st.builds(Line, st.integers(0, 15), st.integers(0, 3), st.booleans(), st.integers(0, 9))
+some_lines = st.builds(MemoryLine, st.integers(0, 15), st.integers(0, 3), st.booleans(), st.integers(0, 9))
 gaps = st.sampled_from([0.0, 0.0, 0.0, 0.5, 3.0, 20.0, 500.0, 9000.0])
 
 
@@ -216,6 +216,6 @@ def test_streams_that_meet_on_one_bank_close_its_row_for_every_block():
     """Four streams of blocks of four lines in one bank: tRAS + tRP = 48 ns for a block, of which 8 have data; and
     refresh takes 260 of every 3900 ns.
     """
-    blocks = [Line(0, stream, False) for _ in range(64) for stream in range(4) for _ in range(4)]
+    blocks = [MemoryLine(0, stream, False) for _ in range(64) for stream in range(4) for _ in range(4)]
     share = len(blocks) * LINE_NS / times(blocks)[-1]
     assert share == pytest.approx(8 / 48 * (1 - 260 / 3900), abs=0.003)

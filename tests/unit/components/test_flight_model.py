@@ -7,7 +7,7 @@ import pytest
 
 from kernbench.common.commands import ROW_MAJOR, TILED, Operand
 from kernbench.common.composite_use import PathTiming
-from kernbench.components.builtin.flight_model import MOST_REQUESTS, Grid, Stream, in_flight
+from kernbench.components.builtin.flight_model import MOST_REQUESTS, RequestStream, TileGrid, in_flight
 
 PATH = PathTiming(13.0, 256.0, "hbm", 2048, 8.0, 256)
 ROW_ELEMENTS = 1024  # 2048 B of f16: all rows begin on the first channel
@@ -18,12 +18,12 @@ def stream(*, path=PATH, layout=ROW_MAJOR, transposed=False, is_write=False, las
     shape = (ROW_ELEMENTS, 64) if transposed else (64, ROW_ELEMENTS)
     rows, columns = (2, 0) if transposed else (0, 2)
     operand = Operand(0, shape, "f16", "hbm", transposed=transposed, layout=layout)
-    return Stream(operand, path, rows, columns, last_only or is_write, is_write)
+    return RequestStream(operand, path, rows, columns, last_only or is_write, is_write)
 
 
 def flight(streams, width, columns, places, behind_ns=0.0, depth=1):
     sides = tuple(np.array([side]) for side in (64, 1, width))
-    found = in_flight(streams, Grid((64, depth, columns), sides), places, np.array([behind_ns]))
+    found = in_flight(streams, TileGrid((64, depth, columns), sides), places, np.array([behind_ns]))
     return float(found.read_ns[0]), float(found.write_ns[0])
 
 
@@ -72,7 +72,7 @@ def test_writes_of_operands_in_tcm_start_at_once():
 
 def test_an_operand_of_the_last_k_tile_is_read_once_per_output():
     sides = tuple(np.array([side]) for side in (64, 1, 128))
-    grid = Grid((64, 5, 256), sides)  # two outputs of five K tiles
+    grid = TileGrid((64, 5, 256), sides)  # two outputs of five K tiles
     every, last = (
         float(in_flight([stream(last_only=only)], grid, 1, np.zeros(1)).read_ns[0]) for only in (False, True)
     )

@@ -10,7 +10,7 @@ import pytest
 
 from kernbench.common.messages import PeDmaMsg
 from kernbench.common.units import GRID_PER_NS
-from kernbench.components.builtin.hbm_ctrl import ChannelSpec, HbmCtrlComponent, burst_ns
+from kernbench.components.builtin.hbm_ctrl import HbmChannelSpec, HbmCtrlComponent, burst_ns
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
@@ -62,7 +62,7 @@ def test_channels_together_are_exactly_as_fast_as_the_link_where_neither_fits_th
 def test_channels_come_from_the_machine_description() -> None:
     component = engine(channels_per_pe=4, channel_bw_gbs=16.0, switch_penalty_ns=2.5).component(OWN_SLICE)
     assert isinstance(component, HbmCtrlComponent)
-    assert component.channels == ChannelSpec(channels=4, burst_ns=16.0, switch_penalty_ns=2.5)
+    assert component.channels == HbmChannelSpec(channels=4, burst_ns=16.0, switch_penalty_ns=2.5)
 
 
 @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")

@@ -15,7 +15,7 @@ from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.mapping import DECODE, split_k_plan
-from kernbench.models.paced_loads import PacedLoads, Piece
+from kernbench.models.paced_loads import PacedLoads, WeightBlock
 from kernbench.models.plans import SipShape
 from kernbench.models.shapes import load_model
 from kernbench.runtime_api.context import RuntimeContext
@@ -150,7 +150,7 @@ def test_loads_are_asked_for_as_time_passes_and_as_far_as_there_is_room() -> Non
     asked: list[int] = []
 
     def kernel(x, tl):
-        pieces = [Piece(x + 256 * at, (1, 128), 256) for at in range(8)]
+        pieces = [WeightBlock(x + 256 * at, (1, 128), 256) for at in range(8)]
         loads = PacedLoads(pieces, 1024, 2.56, 50.0, tl)
 
         def under_way() -> int:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kernbench.benches.llm_plan import llm_plan
-from kernbench.models.parallel_plans import StageTimes, Workload, memory_needed, plan_rows, plans_of
+from kernbench.models.parallel_plans import ReplicaBatch, StageTimes, memory_needed, plan_rows, plans_of
 from kernbench.models.shapes import load_model
 from kernbench.report.run_figures import rows_of
 from kernbench.runtime_api.bench_runner import run
 
 FOUR_LAYERS = replace(load_model("tiny-llama"), name="four", layers=4)
-DECODE = Workload(FOUR_LAYERS, "decode", batch=8, tokens=1, context=100, itemsize=2)
+DECODE = ReplicaBatch(FOUR_LAYERS, "decode", batch=8, tokens=1, context=100, itemsize=2)
 PREFILL = replace(DECODE, phase="prefill", batch=1, tokens=100, context=0)
 ONE, BOTH = StageTimes(1, False, 1000.0, 200.0, 1), StageTimes(2, False, 700.0, 0.0, 1)
 ROOM = 10**9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernbench.common.race import Access, AccessKind, Epoch
+from kernbench.common.race import AccessKind, Epoch, RacingAccess
 from kernbench.sim_engine.races import RaceDetector, Task
 from kernbench.sim_engine.shadow_memory import Cell, ShadowMemory
 from kernbench.sim_engine.vector_clock import VectorClock
@@ -19,7 +19,7 @@ class History:
 
     def do(self, pe: int, kind: AccessKind, *ranges: tuple[int, int], line: int, branch: Epoch | None = None) -> None:
         """PE `pe` touches bytes [start, end) of each range, at a line of file k.py."""
-        access = Access(kind, kind, (0, 0, pe), "k", "x", "k.py", line, float(line), float(line + 1))
+        access = RacingAccess(kind, kind, (0, 0, pe), "k", "x", "k.py", line, float(line), float(line + 1))
         self.tasks[pe].touch(access, [(start, end - start) for start, end in ranges], branch)
 
     def found(self) -> list[tuple[str, int, int, int, int, int]]:
@@ -236,9 +236,9 @@ def test_shadow_memory_keeps_one_stretch_of_what_is_written_as_one() -> None:
     detector = RaceDetector()
     task: Task = detector.new_task()
     for start in range(0, 256, 16):
-        task.touch(Access("read", "load", None, "", None, "k.py", 1, 0.0), [(start, 8)])
+        task.touch(RacingAccess("read", "load", None, "", None, "k.py", 1, 0.0), [(start, 8)])
     assert len(detector._memory) == 16
-    task.touch(Access("write", "store", None, "", None, "k.py", 2, 0.0), [(0, 256)])
+    task.touch(RacingAccess("write", "store", None, "", None, "k.py", 2, 0.0), [(0, 256)])
     assert len(detector._memory) == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernbench.ccl.topologies import SipGroup, directions_of, peer_of
 from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import Communicator, Peer, RingConfig
-from kernbench.sim_engine.memo.launch_recording import Messages
+from kernbench.sim_engine.memo.launch_recording import RecordedRings
 
 
 def ring_of(*sips: int, config: RingConfig | None = None) -> Communicator:
@@ -21,7 +21,9 @@ def ring_of(*sips: int, config: RingConfig | None = None) -> Communicator:
 
 
 # SIP 0 has sent to its neighbour E, which is SIP 1 on a ring of 0, 1, 2 and SIP 2 on one of 0, 2, 1.
-SENT_EAST = Messages(RingConfig(), [((0, 0, 0), "global_E", Peer((1, 0, 0), "global_W"))], [((0, 0, 0), "global_E")])
+SENT_EAST = RecordedRings(
+    RingConfig(), [((0, 0, 0), "global_E", Peer((1, 0, 0), "global_W"))], [((0, 0, 0), "global_E")]
+)
 
 
 def at_the_same_place(pe: PeKey) -> PeKey:

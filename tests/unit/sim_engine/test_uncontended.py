@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernbench.sim_engine.fabric import Network
-from kernbench.sim_engine.fabric.activity import Piece, TransferGroup
+from kernbench.sim_engine.fabric.activity import SeenTransfer, TransferGroup
 from kernbench.sim_engine.fabric.channel_bank import CHANNEL_SHIFT
 from kernbench.sim_engine.uncontended import Uncontended
 
@@ -27,7 +27,7 @@ def memory() -> Network:
 def queue_ns(uncontended: Uncontended, network: Network, *, write: bool, lasted_ns: float) -> float:
     """How long a transfer of one flit waited that took `lasted_ns`."""
     path = ("pe", "hbm") if write else ("hbm", "pe")
-    piece = Piece(network.route(path), FLIT, not write, write, 0, 0.0, lasted_ns)
+    piece = SeenTransfer(network.route(path), FLIT, not write, write, 0, 0.0, lasted_ns)
     return uncontended.queue_ns(TransferGroup([piece]))
 
 
@@ -52,7 +52,9 @@ def test_pieces_on_separate_channels_use_them_together() -> None:
         network.add_link(name, "hbm", 64.0)
     network.add_channels("hbm", 4, 4.0, separate=True)
     pieces = [
-        Piece(network.route(("pe", name, "hbm")), FLIT, False, True, channel << CHANNEL_SHIFT, 0.0, 12.0, (channel, 4))
+        SeenTransfer(
+            network.route(("pe", name, "hbm")), FLIT, False, True, channel << CHANNEL_SHIFT, 0.0, 12.0, (channel, 4)
+        )
         for channel, name in enumerate("abcd")
     ]
     group = TransferGroup(pieces)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kernbench.report import chart_drawing
-from kernbench.validation.contract import Row, Verdict, _regime
+from kernbench.validation.contract import SetVerdict, ValidationRow, _regime
 from kernbench.validation.figures import chart_of, draw
 from kernbench.validation.sets import load_set
 
@@ -27,8 +27,8 @@ def verdict(name="collectives", ranges=RANGES, n=60):
         for at in range(n):
             measured = low * (high / low) ** (at / (n - 1))
             simulated = measured * (0.9 if at % 2 else 1.1)
-            rows.append(Row(regime, f"{at}", measured, simulated, 100 * (simulated - measured) / measured))
-    return Verdict(chosen, rows, [_regime(regime, chosen.unit, rows) for regime in ranges])
+            rows.append(ValidationRow(regime, f"{at}", measured, simulated, 100 * (simulated - measured) / measured))
+    return SetVerdict(chosen, rows, [_regime(regime, chosen.unit, rows) for regime in ranges])
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_both_axes_have_the_same_limits_and_at_least_two_ticks(figure_of):
 
 def test_every_measured_case_is_a_point_within_the_panel(figure_of):
     judged = verdict()
-    unmeasured = Row("little", "more", None, 80.0, None)
-    figure = figure_of(Verdict(judged.set, [*judged.rows, unmeasured], judged.regimes))
+    unmeasured = ValidationRow("little", "more", None, 80.0, None)
+    figure = figure_of(SetVerdict(judged.set, [*judged.rows, unmeasured], judged.regimes))
     for axes, (low, high) in zip(figure.axes, RANGES.values(), strict=False):
         points, equal = axes.get_lines()
         assert len(points.get_xdata()) == 60
@@ -104,6 +104,6 @@ def test_a_panel_names_its_regime_its_error_and_how_many_cases():
 
 
 def test_nothing_is_drawn_where_nothing_was_measured(tmp_path):
-    rows = [Row("reads", "a", None, 80.0, None)]
+    rows = [ValidationRow("reads", "a", None, 80.0, None)]
     chosen = load_set("memory")
-    assert draw(Verdict(chosen, rows, [_regime("reads", chosen.unit, rows)]), tmp_path) == []
+    assert draw(SetVerdict(chosen, rows, [_regime("reads", chosen.unit, rows)]), tmp_path) == []

@@ -9,12 +9,12 @@ from kernbench.common.errors import TopologyError, UsageError
 from kernbench.sim_engine.plain_network import plain_network
 from kernbench.validation.contract import judge, machine
 from kernbench.validation.data import DataFolder
-from kernbench.validation.matmul_tensix import SET, Boards, Multiply, Product, read_products
+from kernbench.validation.matmul_tensix import SET, Boards, Multiply, ProductCase, read_products
 
 TILE_CYCLES, OVERHEAD, PACK = {"LoFi": 16, "HiFi2": 32, "HiFi3": 48, "HiFi4": 64}, 1.8, 4.2
 START, ISSUE = 1350.0, 45.0
 OPERANDS = 44.0  # bytes per cycle
-SMALL = Product("n150", 4, 4, 4, 2, 2, 2048, "HiFi4", "shards", "DRAM", False, 2, 2, 2, 1, 1, False)
+SMALL = ProductCase("n150", 4, 4, 4, 2, 2, 2048, "HiFi4", "shards", "DRAM", False, 2, 2, 2, 1, 1, False)
 
 
 def says_nothing(_):

@@ -7,7 +7,7 @@ import pytest
 from kernbench.validation import memory
 from kernbench.validation.contract import judge
 from kernbench.validation.data import DataFolder
-from kernbench.validation.memory import H200, HBM2, SET, Access, mixed, streamed, streams_that_meet
+from kernbench.validation.memory import H200, HBM2, SET, MemoryRequest, mixed, streamed, streams_that_meet
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,14 +42,15 @@ def test_a_large_block_is_as_many_requests_as_warps_make():
 def test_a_share_of_blocks_is_written():
     assert [access.is_write for access in mixed(64, "random", 0.25)][:8] == [False, False, False, True] * 2
     assert sum(access.is_write for access in mixed(64, "random", 0.5)) == memory.REQUESTS / 2
-    assert list(mixed(64, "sequential", 0.0))[:2] == [Access(0, 512, False), Access(512, 512, False)]
+    assert list(mixed(64, "sequential", 0.0))[:2] == [MemoryRequest(0, 512, False), MemoryRequest(512, 512, False)]
 
 
 def test_streams_take_turns_a_few_rows_apart():
     some = list(streams_that_meet(256, 0.333, 3, 5))[:4]
     apart = memory.APART + 5 * 2048
     assert some == [
-        Access(0, 256, False), Access(apart, 256, False), Access(2 * apart, 256, True), Access(256, 256, False)
+        MemoryRequest(0, 256, False), MemoryRequest(apart, 256, False), MemoryRequest(2 * apart, 256, True),
+        MemoryRequest(256, 256, False),
     ]  # fmt: skip
 
 

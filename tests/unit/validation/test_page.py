@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernbench.validation.contract import Regime, Row, Verdict
+from kernbench.validation.contract import Regime, SetVerdict, ValidationRow
 from kernbench.validation.page import page
 from kernbench.validation.sets import SETS, chosen_sets
 
@@ -19,7 +19,7 @@ def test_the_page_in_the_docs_has_all_sets_and_what_they_fit():
 
 def test_a_section_has_a_row_for_every_case():
     (chosen,) = chosen_sets(["noc_traces"])
-    row, regime = Row("open", "a", 100.0, 98.0, -2.0), Regime("open", "pct", 1, 2.0, -2.0, 2.0, 2.0)
-    made = page([Verdict(chosen, [row], [regime])])
+    row, regime = ValidationRow("open", "a", 100.0, 98.0, -2.0), Regime("open", "pct", 1, 2.0, -2.0, 2.0, 2.0)
+    made = page([SetVerdict(chosen, [row], [regime])])
     assert "| open | 1 | 2.00 % | -2.00 % | 2.00 % | 2.00 % |" in made
     assert "| a | open | 100.0 | 98.0 | -2.00 |" in made

@@ -11,7 +11,7 @@ from kernbench.common.errors import UsageError
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.values.backend import Rates
 from kernbench.values.backends import backend_named
-from kernbench.values.estimate import Work, seconds_for, work_of
+from kernbench.values.estimate import OpWork, seconds_for, work_of
 from kernbench.values.graph import ValueGraph
 from kernbench.values.numpy_backend import NumpyBackend
 
@@ -46,10 +46,10 @@ def test_work_is_operations_of_products_and_bytes_of_the_rest():
     graph, value = product_of_sums()
     # The product: 2 * 8 * 16 * 4 operations. The sum: 64 elements of 4 bytes read and as many written, and the number
     # 1, which is a value of 4 bytes read once and made once.
-    assert work_of([value, value]) == Work(2 * 8 * 16 * 4, 64 * 4 * 2 + 4 + 4, values=3)
+    assert work_of([value, value]) == OpWork(2 * 8 * 16 * 4, 64 * 4 * 2 + 4 + 4, values=3)
     graph.apply("neg", (value,))  # it has no user
     DataExecutor(threads=1).run([value])
-    assert work_of([value]) == Work(0, 0)
+    assert work_of([value]) == OpWork(0, 0)
 
 
 def test_seconds_are_work_over_measured_rates():
@@ -57,9 +57,9 @@ def test_seconds_are_work_over_measured_rates():
         def rates(self) -> Rates:
             return Rates(1e9, 1e8)
 
-    assert seconds_for(Work(20_000_000_000, 500_000_000), Slow()) == 20 + 5
-    assert seconds_for(Work(0, 0, values=1_000_000), Slow()) == 20
-    assert seconds_for(Work(1000, 1000), Slow()) == 0  # too little to measure
+    assert seconds_for(OpWork(20_000_000_000, 500_000_000), Slow()) == 20 + 5
+    assert seconds_for(OpWork(0, 0, values=1_000_000), Slow()) == 20
+    assert seconds_for(OpWork(1000, 1000), Slow()) == 0  # too little to measure
 
 
 def test_rates_are_measured():

@@ -64,7 +64,7 @@ def mesh_ring(width: int, height: int) -> tuple[int, ...]:
     return (*(width * y for y in range(height)), *back)
 
 
-class Partial(NamedTuple):
+class PartialSoftmax(NamedTuple):
     """A partial result of the query rows over some keys: largest score, sum of powers, output not yet divided by it."""
 
     best: TensorHandle
@@ -88,7 +88,9 @@ def prefill_kernel(
     queries = tl.load(q.local)
     (rows, d), keys = queries.shape, k.local_shape[0]
     row_bytes = d * dtype_of(k.dtype).itemsize
-    so_far = Partial(tl.full((rows, 1), FAR_BELOW, "f32"), tl.zeros((rows, 1), "f32"), tl.zeros((rows, d), "f32"))
+    so_far = PartialSoftmax(
+        tl.full((rows, 1), FAR_BELOW, "f32"), tl.zeros((rows, 1), "f32"), tl.zeros((rows, d), "f32")
+    )
     for at in range(0, keys, block):
         shape = (min(block, keys - at), d)
         held = tuple(tl.load(x.local + at * row_bytes, shape=shape) for x in (k, v))
@@ -100,7 +102,9 @@ def prefill_kernel(
     tl.store(out.local, tl.cast(so_far.result / so_far.total, out.dtype))
 
 
-def _attend(tl: TLContext, queries: TensorHandle, keys: TensorHandle, values: TensorHandle, so_far: Partial) -> Partial:
+def _attend(
+    tl: TLContext, queries: TensorHandle, keys: TensorHandle, values: TensorHandle, so_far: PartialSoftmax
+) -> PartialSoftmax:
     """Add one block of keys and values."""
     scores = tl.dot(queries, keys.T, out_dtype="f32") * queries.shape[1] ** -0.5
     best = tl.maximum(so_far.best, tl.max(scores, axis=1, keep_dims=True))
@@ -112,7 +116,7 @@ def _attend(tl: TLContext, queries: TensorHandle, keys: TensorHandle, values: Te
     weights = tl.cast(powers, values.dtype)
     del powers
     result = faded + tl.dot(weights, values, out_dtype="f32")
-    return Partial(best, total, result)
+    return PartialSoftmax(best, total, result)
 
 
 def decode_kernel(
@@ -133,12 +137,12 @@ def decode_kernel(
     total = tl.sum(powers, axis=1, keep_dims=True)
     result = tl.wait(tl.composite("gemm", tl.cast(powers, v.dtype), values, out_dtype="f32"))
     assert result is not None
-    merged = _merged(tl, ring, Partial(best, total, result))
+    merged = _merged(tl, ring, PartialSoftmax(best, total, result))
     if ring.rank == 0:
         tl.store(out.local, tl.cast(merged.result / merged.total, out.dtype))
 
 
-def _merged(tl: TLContext, ring: AxisRing, mine: Partial) -> Partial:
+def _merged(tl: TLContext, ring: AxisRing, mine: PartialSoftmax) -> PartialSoftmax:
     """Along a binary tree: in every round, half of those that are left send theirs to the other half and are done."""
     step = 1
     while step < ring.ranks:
@@ -147,13 +151,13 @@ def _merged(tl: TLContext, ring: AxisRing, mine: Partial) -> Partial:
                 tl.send(ring.to(ring.rank - step), x)
             return mine
         if ring.rank + step < ring.ranks:
-            other = Partial(*(tl.recv(ring.to(ring.rank + step), x.shape, x.dtype) for x in mine))
+            other = PartialSoftmax(*(tl.recv(ring.to(ring.rank + step), x.shape, x.dtype) for x in mine))
             mine = _merge(tl, mine, other)
         step *= 2
     return mine
 
 
-def _merge(tl: TLContext, a: Partial, b: Partial) -> Partial:
+def _merge(tl: TLContext, a: PartialSoftmax, b: PartialSoftmax) -> PartialSoftmax:
     best = tl.maximum(a.best, b.best)
     fade_a, fade_b = tl.exp(a.best - best), tl.exp(b.best - best)
-    return Partial(best, a.total * fade_a + b.total * fade_b, a.result * fade_a + b.result * fade_b)
+    return PartialSoftmax(best, a.total * fade_a + b.total * fade_b, a.result * fade_a + b.result * fade_b)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from kernbench.benches._collective_calls import bus_factor
-from kernbench.benches._collectives import Wanted, measure
+from kernbench.benches._collectives import WantedCollective, measure
 from kernbench.benches.registry import evaluation_bench
 from kernbench.ccl.config import choose
 from kernbench.ccl.config_check import checked
@@ -27,7 +27,7 @@ from kernbench.ccl.tuned import Measurement, choose_rows
 from kernbench.common.errors import UsageError
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, values_of, where
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
@@ -213,7 +213,7 @@ def point(
     if chunk_bytes:
         named["algorithms"] = {algorithm: {"chunk_bytes": chunk_bytes}}
     torch.distributed.init_process_group("ahbm", ccl=named)
-    found = measure(torch, Wanted(collective, size_bytes, DTYPE), check=False)  # type: ignore[arg-type]  # one of them
+    found = measure(torch, WantedCollective(collective, size_bytes, DTYPE), check=False)  # type: ignore[arg-type]  # one of them
     return {"time_ns": found.time_ns, "busbw_gbs": found.busbw_gbs}
 
 
@@ -339,7 +339,7 @@ def _times(rows: Rows, name: str) -> LinePanel:
         (algorithm, where(rows, algorithm=algorithm, chunk_bytes=LONG_CHUNK if algorithm == "chain" else 0))
         for algorithm in map(str, values_of(rows, "algorithm"))
     ]
-    drawn = tuple(Line(label, curve(found, "size_bytes", "time_ns", 1e-3)) for label, found in lines if found)
+    drawn = tuple(ChartLine(label, curve(found, "size_bytes", "time_ns", 1e-3)) for label, found in lines if found)
     return LinePanel("size", "us", drawn, title=name, log="xy", x_unit="bytes")
 
 

@@ -48,7 +48,7 @@ USERS = {"multi-prefill": 512, "multi-decode": 2048}  # context
 VALIDATED = {"single-prefill": 256, "single-decode": 256, "multi-prefill": 512, "multi-decode": 512}  # context
 
 
-class Layout(NamedTuple):
+class PanelLayout(NamedTuple):
     """Where a panel's ranks are: their axis and number, KV heads on the PEs of a cube, and how many SIPs take part."""
 
     axis: Axis
@@ -75,11 +75,11 @@ class Layout(NamedTuple):
         return DPPolicy(num_cubes=1, num_pes=1) if self.axis == "pe" else DPPolicy(num_cubes=1, pe="column_wise")
 
 
-def layout_of(spec: MachineSpec, panel: str) -> Layout:
+def layout_of(spec: MachineSpec, panel: str) -> PanelLayout:
     if panel.startswith("single"):
-        return Layout("pe", spec.cube.n_pes, 1, 1, tuple(range(spec.cube.n_pes)))
+        return PanelLayout("pe", spec.cube.n_pes, 1, 1, tuple(range(spec.cube.n_pes)))
     mesh = spec.sip.cube_mesh
-    return Layout("cube", spec.sip.n_cubes, spec.cube.n_pes, spec.n_sips, mesh_ring(mesh.w, mesh.h))
+    return PanelLayout("cube", spec.sip.n_cubes, spec.cube.n_pes, spec.n_sips, mesh_ring(mesh.w, mesh.h))
 
 
 # ------------------------------------------------------------------------------------------------------------- points
@@ -168,7 +168,7 @@ def point(
         torch.wait(launch)
     errors = [float(np.abs(wide(out.numpy()) - right).max()) for out, right in results]
     error = {"largest_error": max(errors)} if errors else {}
-    work = Work(rows, context, d, layout, rows // group)
+    work = PanelWork(rows, context, d, layout, rows // group)
     return {**_figures(torch, launches, work), **error}
 
 
@@ -181,13 +181,13 @@ def attention(q: Wide, k: Wide, v: Wide, d: int) -> Wide:
     return np.concatenate(heads, axis=1)
 
 
-class Work(NamedTuple):
+class PanelWork(NamedTuple):
     """What a panel computes on each SIP: query rows by context of every head."""
 
     rows: int
     context: int
     d: int
-    layout: Layout
+    layout: PanelLayout
     tokens: int  # of queries, whose heads of one KV head are rows
 
     @property
@@ -218,7 +218,7 @@ class Work(NamedTuple):
         }
 
 
-def _figures(torch: RuntimeContext, launches: list[Launch], work: Work) -> dict[str, float]:
+def _figures(torch: RuntimeContext, launches: list[Launch], work: PanelWork) -> dict[str, float]:
     """Counts are per rank and head: of the SIP's launch over its PEs."""
     log = torch.engine.log
     assert log is not None

@@ -23,7 +23,7 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.probes.breakdown import LABELS, Breakdown
 from kernbench.probes.cases import Case, Direction
 from kernbench.probes.measure import measure_on
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_line
+from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
@@ -65,7 +65,7 @@ def distance_mm(machine: TopologyGraph, place: Place) -> float:
     return path_between(machine, ISSUER, place)[1]
 
 
-class Scenario(NamedTuple):
+class IssuerScenario(NamedTuple):
     """Several PEs at once: what it is called in a figure, and which pairs of issuer and slice, at most."""
 
     title: str
@@ -80,15 +80,15 @@ def _sip(machine: TopologyGraph) -> list[Place]:
     return [(0, cube, pe) for cube in range(machine.spec.sip.n_cubes) for pe in range(machine.spec.cube.n_pes)]
 
 
-SCENARIOS: dict[str, Scenario] = {
-    "one-slice": Scenario("PEs of a cube, one HBM slice", lambda m: [(pe, ISSUER) for pe in _cube(m)]),
-    "own-slice": Scenario("PEs of a SIP, each its own slice", lambda m: [(pe, pe) for pe in _sip(m)]),
-    "sip_hotspot_pe0": Scenario("PEs of a SIP, the slice of PE 0", lambda m: [(pe, ISSUER) for pe in _sip(m)]),
-    "next-cube": Scenario(
+SCENARIOS: dict[str, IssuerScenario] = {
+    "one-slice": IssuerScenario("PEs of a cube, one HBM slice", lambda m: [(pe, ISSUER) for pe in _cube(m)]),
+    "own-slice": IssuerScenario("PEs of a SIP, each its own slice", lambda m: [(pe, pe) for pe in _sip(m)]),
+    "sip_hotspot_pe0": IssuerScenario("PEs of a SIP, the slice of PE 0", lambda m: [(pe, ISSUER) for pe in _sip(m)]),
+    "next-cube": IssuerScenario(
         "PEs of a cube, same PEs of the next cube",
         lambda m: [(pe, (0, 1, pe[2])) for pe in _cube(m)] if m.spec.sip.n_cubes > 1 else [],
     ),
-    "other-sip": Scenario(
+    "other-sip": IssuerScenario(
         "PEs of a cube, same PEs of the other SIP",
         lambda m: [(pe, (1, 0, pe[2])) for pe in _cube(m)] if m.spec.n_sips > 1 else [],
     ),
@@ -177,14 +177,16 @@ def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
     return charts
 
 
-def _by_place(rows: Rows, direction: str, y: str) -> tuple[Line, ...]:
+def _by_place(rows: Rows, direction: str, y: str) -> tuple[ChartLine, ...]:
     names = [str(name) for name in values_of(rows, "place")]
-    return tuple(Line(name, curve(where(rows, place=name, direction=direction), "size_bytes", y)) for name in names)
+    return tuple(
+        ChartLine(name, curve(where(rows, place=name, direction=direction), "size_bytes", y)) for name in names
+    )
 
 
 def _latency(rows: Rows) -> Chart:
     published = reference("records-other-sip")
-    mark = Line(published.title, ((PUBLISHED_BYTES, published.value),), "limit")
+    mark = ChartLine(published.title, ((PUBLISHED_BYTES, published.value),), "limit")
     panels = tuple(
         LinePanel(
             "transfer size (bytes)",
@@ -272,9 +274,11 @@ def _aggregate(rows: Rows) -> Chart:
     panels = []
     for name in [str(value) for value in values_of(rows, "place")]:
         some = where(rows, place=name)
-        lines = [Line(f"{way}s", curve(where(some, direction=way), "issuers", "effective_gbs")) for way in DIRECTIONS]
+        lines = [
+            ChartLine(f"{way}s", curve(where(some, direction=way), "issuers", "effective_gbs")) for way in DIRECTIONS
+        ]
         peak = curve(where(some, direction="read"), "issuers", "aggregate_peak_gbs")
-        lines.append(Line("fair-share peak of the links taken (reads)", peak, "theory"))
+        lines.append(ChartLine("fair-share peak of the links taken (reads)", peak, "theory"))
         panels.append(
             LinePanel(
                 "PEs that transfer at once",

@@ -21,7 +21,7 @@ LAG = 1
 WINDOW = LAG + 1
 
 
-class Block(NamedTuple):
+class ElementBlock(NamedTuple):
     """Elements at an address."""
 
     address: int
@@ -31,7 +31,7 @@ class Block(NamedTuple):
 class Outgoing(NamedTuple):
     """Elements that are loaded once, for several directions; and where they are stored here, if they are."""
 
-    block: Block
+    block: ElementBlock
     to: tuple[str, ...]
     copy: int | None = None
 
@@ -40,7 +40,7 @@ class Incoming(NamedTuple):
     """Elements from a direction, and where they are stored."""
 
     direction: str
-    block: Block
+    block: ElementBlock
 
 
 class Reduced(NamedTuple):
@@ -48,7 +48,7 @@ class Reduced(NamedTuple):
     the result is stored.
     """
 
-    own: Block
+    own: ElementBlock
     directions: tuple[str | None, ...]  # None: this rank
     result: int
 
@@ -96,7 +96,7 @@ def exchange(
 
 
 def _loaded(
-    channel: CollectiveChannel, sources: Sequence[Block], load: Load, together: bool
+    channel: CollectiveChannel, sources: Sequence[ElementBlock], load: Load, together: bool
 ) -> list[Iterator[TensorHandle]]:
     """The chunks of each block. Small blocks of one tensor that lie end to end may be loaded `together`, since a PE has
     one load in flight.
@@ -111,7 +111,7 @@ def _loaded(
     whole = load([(start, (0, total))])
     taken: list[TensorHandle] = []
 
-    def part(block: Block) -> Iterator[TensorHandle]:
+    def part(block: ElementBlock) -> Iterator[TensorHandle]:
         if not taken:
             taken.append(next(whole))
         first = (block.address - start) // channel.itemsize

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kernbench.ccl.algorithms import blocks, trees
-from kernbench.ccl.algorithms.blocks import Block, Incoming, Outgoing, Reduced
+from kernbench.ccl.algorithms.blocks import ElementBlock, Incoming, Outgoing, Reduced
 from kernbench.ccl.algorithms.parts import (
     AHEAD,
     CollectiveChannel,
@@ -70,15 +70,15 @@ def kernel(
         slot_size=slot_size,
         window=blocks.WINDOW,
     )
-    listed = [Block(*my_part(parts[f"part_{rank}"], tl, spread)) for rank in range(n_sips)] if parts else []
+    listed = [ElementBlock(*my_part(parts[f"part_{rank}"], tl, spread)) for rank in range(n_sips)] if parts else []
     if collective in ROOTED:
-        part = Block(*my_part(t_ptr, tl, spread))
+        part = ElementBlock(*my_part(t_ptr, tl, spread))
         _with_root(collective, make_channel, part, [each.address for each in listed], sip_rank, n_sips, root)
         return
     moves = Moves()
     if listed or (n_sips == 1 and shards is None):  # a list, or a copy by the only rank
-        part = Block(*my_part(t_ptr, tl, spread))
-        own = Block(*my_part(out if out is not None else t_ptr, tl, spread))
+        part = ElementBlock(*my_part(t_ptr, tl, spread))
+        own = ElementBlock(*my_part(out if out is not None else t_ptr, tl, spread))
         one, mine = ([part], own) if collective == "reduce_scatter" else ([own], part)
         sends, gets, reduced = _of_lists(listed or one, mine, sip_rank, n_sips, collective)
     else:
@@ -109,7 +109,7 @@ def kernel(
 def _with_root(
     collective: str,
     make_channel: Callable[..., CollectiveChannel],
-    part: Block,
+    part: ElementBlock,
     places: list[int],
     rank: int,
     n: int,
@@ -146,7 +146,7 @@ def sent_before(moves: Moves, block: int, rank: int, n: int, chunk: int) -> floa
 _Work = tuple[list[Outgoing], list[Incoming], list[Reduced]]
 
 
-def _of_lists(listed: Sequence[Block], own: Block, rank: int, n: int, collective: str) -> _Work:
+def _of_lists(listed: Sequence[ElementBlock], own: ElementBlock, rank: int, n: int, collective: str) -> _Work:
     """A PE's work with lists of tensors that are all placed alike: it sends and receives what it holds of each."""
     others = tuple((rank + distance) % n for distance in range(1, n))
     if collective == "reduce_scatter":
@@ -167,13 +167,16 @@ def _of_moves(
         return f"rank_{k}" if pe in (None, here) else f"rank_{k}_cube_{pe[0]}_pe_{pe[1]}"
 
     sends = [
-        Outgoing(Block(start + each.first * item, each.size), tuple(direction(*to) for to in each.to))
+        Outgoing(ElementBlock(start + each.first * item, each.size), tuple(direction(*to) for to in each.to))
         for each in moves.sends
     ]
     gets = [
-        Incoming(direction(each.rank, each.pe), Block(into + each.first * item, each.size)) for each in moves.receives
+        Incoming(direction(each.rank, each.pe), ElementBlock(into + each.first * item, each.size))
+        for each in moves.receives
     ]
-    own = [(Block(start + each.source * item, each.size), into + each.first * item, each.pe) for each in moves.own]
+    own = [
+        (ElementBlock(start + each.source * item, each.size), into + each.first * item, each.pe) for each in moves.own
+    ]
     if collective != "reduce_scatter":
         copies = [Outgoing(block, (), to) for block, to, _ in own if int(block.address) != int(to)]  # equal: in place
         return [*sends, *copies], gets, []

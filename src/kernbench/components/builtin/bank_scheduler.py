@@ -20,7 +20,7 @@ from kernbench.common.bank_timing import BankTiming
 NEVER = -1e18
 
 
-class Line(NamedTuple):
+class MemoryLine(NamedTuple):
     """What one command moves: where it lies, what it belongs to, and its place in the order of arrival."""
 
     bank: int
@@ -30,10 +30,10 @@ class Line(NamedTuple):
     order: int = 0  # set on arrival
 
 
-class Issued(NamedTuple):
+class IssuedLine(NamedTuple):
     """A command that moved a line, and when the last of its data is on the bus."""
 
-    line: Line
+    line: MemoryLine
     done_ns: float
 
 
@@ -46,7 +46,7 @@ class _Bank:
         self.group = group
         self.row = -1
         self.hits = 0  # lines of the open row that were moved while others waited
-        self.queue: list[Line] = []
+        self.queue: list[MemoryLine] = []
         self.act_ns = self.column_ns = self.pre_ns = NEVER
 
 
@@ -56,8 +56,8 @@ class BankScheduler:
     def __init__(self, timing: BankTiming, line_ns: float) -> None:
         self._timing, self._line_ns = timing, line_ns
         self._banks = [_Bank(bank // timing.banks_per_group) for bank in range(timing.banks)]
-        self._reads: deque[Line] = deque()
-        self._writes: deque[Line] = deque()
+        self._reads: deque[MemoryLine] = deque()
+        self._writes: deque[MemoryLine] = deque()
         self._drain = 0  # writes of this batch that are not in their banks' queues yet
         self._queued = 0  # lines in queues of banks
         self._arrived = 0  # lines
@@ -73,7 +73,7 @@ class BankScheduler:
             return len(self._writes) < self._timing.write_buffer
         return len(self._reads) < self._timing.read_queue
 
-    def add(self, line: Line) -> None:
+    def add(self, line: MemoryLine) -> None:
         """A line arrives; there must be room."""
         self._arrived += 1
         (self._writes if line.is_write else self._reads).append(line._replace(order=self._arrived))
@@ -97,7 +97,7 @@ class BankScheduler:
             if is_full or not (self._reads or self._queued):
                 self._drain = len(self._writes)
         source = self._writes if self._drain else self._reads
-        kept: deque[Line] = deque()
+        kept: deque[MemoryLine] = deque()
         while source:
             line = source.popleft()
             queue = self._banks[line.bank].queue
@@ -119,7 +119,7 @@ class BankScheduler:
         found = self._choice(now)
         return None if found is None else found[0]
 
-    def issue(self, now: float) -> Issued | None:
+    def issue(self, now: float) -> IssuedLine | None:
         """Issue the command that is due at `now`, as `next_ns` gave; returns the line that it moves, if any."""
         if now >= self._refresh_ns:
             self._refresh(now)
@@ -167,7 +167,7 @@ class BankScheduler:
             return 0
         return next((at for at, line in enumerate(queue) if line.row == bank.row), 0)
 
-    def _ready_ns(self, bank: _Bank, line: Line) -> float:
+    def _ready_ns(self, bank: _Bank, line: MemoryLine) -> float:
         """From when on the next command for a line is allowed."""
         timing = self._timing
         if bank.row < 0:
@@ -193,7 +193,7 @@ class BankScheduler:
             return timing.cwl_ns + data_ns + (timing.wtr_l_ns if is_same_group else timing.wtr_s_ns)
         return timing.cl_ns + data_ns + 2 * timing.clock_ns - timing.cwl_ns
 
-    def _activate(self, bank: _Bank, line: Line, now: float) -> None:
+    def _activate(self, bank: _Bank, line: MemoryLine, now: float) -> None:
         timing = self._timing
         bank.row, bank.hits = line.row, 0
         bank.column_ns = now + timing.rcd_ns
@@ -201,7 +201,7 @@ class BankScheduler:
         bank.act_ns = now + timing.ras_ns + timing.rp_ns
         self._activated.append((now, bank.group))
 
-    def _move(self, bank: _Bank, at: int, now: float) -> Issued:
+    def _move(self, bank: _Bank, at: int, now: float) -> IssuedLine:
         timing, line = self._timing, bank.queue.pop(at)
         self._queued -= 1
         bank.hits += at > 0
@@ -212,7 +212,7 @@ class BankScheduler:
         else:
             done_ns = now + timing.cl_ns + self._line_ns
             bank.pre_ns = max(bank.pre_ns, now + timing.rtp_ns)
-        return Issued(line, done_ns)
+        return IssuedLine(line, done_ns)
 
     def _refresh(self, now: float) -> None:
         """All rows are closed, and all banks are busy."""

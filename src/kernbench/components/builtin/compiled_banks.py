@@ -8,7 +8,7 @@ import numpy as np
 
 from kernbench.common.bank_timing import BankTiming
 from kernbench.components.builtin import bank_loop as loop
-from kernbench.components.builtin.bank_scheduler import NEVER, BankScheduler, Issued, Line
+from kernbench.components.builtin.bank_scheduler import NEVER, BankScheduler, IssuedLine, MemoryLine
 
 
 class CompiledBankScheduler(BankScheduler):
@@ -16,7 +16,7 @@ class CompiledBankScheduler(BankScheduler):
 
     def __init__(self, timing: BankTiming, line_ns: float) -> None:
         self._timing, self._line_ns = timing, line_ns
-        self._lines: dict[int, Line] = {}  # by their place in the order of arrival
+        self._lines: dict[int, MemoryLine] = {}  # by their place in the order of arrival
         self._arrived = 0
         longest = max(timing.bank_queue, timing.read_queue, timing.write_buffer)
         self._numbers = np.full(loop.NUMBERS, -1)
@@ -47,7 +47,7 @@ class CompiledBankScheduler(BankScheduler):
             return bool(self._numbers[loop.WRITES] < self._timing.write_buffer)
         return bool(self._numbers[loop.READS] < self._timing.read_queue)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: MemoryLine) -> None:
         self._arrived += 1
         self._lines[self._arrived] = line._replace(order=self._arrived)
         which = loop.WRITES if line.is_write else loop.READS
@@ -72,6 +72,6 @@ class CompiledBankScheduler(BankScheduler):
         found = loop.next_ns(*self._state, now)
         return None if found == inf else float(found)
 
-    def issue(self, now: float) -> Issued | None:
+    def issue(self, now: float) -> IssuedLine | None:
         order, done_ns = loop.issue(*self._state, now)
-        return Issued(self._lines.pop(order), done_ns) if order else None
+        return IssuedLine(self._lines.pop(order), done_ns) if order else None

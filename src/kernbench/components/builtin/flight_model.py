@@ -27,7 +27,7 @@ MOST_PLACES = 16  # in flight; more count as so many, since the pace of more wou
 _NO_SIDE = 3  # of an operand that is broadcast: behind 0, 1, 2 for m, k, n
 
 
-class Stream(NamedTuple):
+class RequestStream(NamedTuple):
     """The requests of one operand, and which sides of a tile are its rows and columns: 0, 1, 2 of (m, k, n)."""
 
     operand: Operand
@@ -44,7 +44,7 @@ class Stream(NamedTuple):
         return found[::-1] if self.operand.transposed else found
 
 
-class Grid:
+class TileGrid:
     """An output cut into tiles, which follow each other along k, then n, then m; one column for each tile size."""
 
     __slots__ = ("counts", "edges", "outputs", "tile", "tiles")
@@ -68,7 +68,7 @@ class InFlight(NamedTuple):
 class _Costs:
     """What a request of each stream costs: one row per stream, and one column per tile size where that matters."""
 
-    def __init__(self, streams: Sequence[Stream], grid: Grid) -> None:
+    def __init__(self, streams: Sequence[RequestStream], grid: TileGrid) -> None:
         memories = list(dict.fromkeys(each.path.memory for each in streams))
         self.memory = np.array([memories.index(each.path.memory) for each in streams])
         self.latency_ns = np.array([each.path.latency_ns for each in streams])
@@ -87,7 +87,7 @@ class _Costs:
         self.entry = np.stack([start + which for start, (_, which, _) in zip(before, found, strict=False)])
         self.places = np.stack([places for _, _, places in found])
 
-    def total_bytes(self, stream: int, grid: Grid) -> Floats:
+    def total_bytes(self, stream: int, grid: TileGrid) -> Floats:
         """Of all requests of a stream."""
         total: Floats = self.nbytes[stream].astype(np.float64)
         for side in range(3):
@@ -101,7 +101,7 @@ class _Costs:
 class _Flight:
     """The state of the requests of each tile size; axis 1 of an array for both directions: reads, writes."""
 
-    def __init__(self, streams: Sequence[Stream], grid: Grid, places: int, behind_ns: Floats) -> None:
+    def __init__(self, streams: Sequence[RequestStream], grid: TileGrid, places: int, behind_ns: Floats) -> None:
         self._grid, self._costs, self._behind_ns = grid, _Costs(streams, grid), behind_ns
         self._is_write = [each.is_write for each in streams]
         self._reads = self._is_write.count(False)
@@ -197,7 +197,7 @@ class _Flight:
         return np.asarray(np.maximum(committed, moved) + costs.latency_ns[stream])
 
 
-def in_flight(streams: Sequence[Stream], grid: Grid, places: int, behind_ns: Floats) -> InFlight:
+def in_flight(streams: Sequence[RequestStream], grid: TileGrid, places: int, behind_ns: Floats) -> InFlight:
     """When the requests of a composite are over, of which `places` may be under way for each direction; `streams` are
     its reads, in order, then its write, if any. A tile is computed `behind_ns` after its operands have arrived.
     """

@@ -19,7 +19,7 @@ from simpy.events import Event
 from kernbench.common.bank_timing import BankTiming
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context, MemoryComponent, Packet, Process
-from kernbench.components.builtin.bank_scheduler import BankScheduler, Line
+from kernbench.components.builtin.bank_scheduler import BankScheduler, MemoryLine
 from kernbench.components.builtin.hbm_ctrl import HbmCtrlComponent
 from kernbench.topology.graph import Node
 
@@ -27,17 +27,17 @@ COUNTED_NS = 2.0**-20  # of a burst of the fabric's channels, which only count h
 
 
 @dataclass(slots=True, eq=False)
-class Access:
+class BankAccess:
     """A packet, and how many of its lines are neither read nor in the write buffer."""
 
     packet: Packet
     missing: int
 
 
-class Channel(NamedTuple):
+class BankedChannel(NamedTuple):
     """A channel: lines that wait to be taken, its scheduler, and what wakes its process."""
 
-    waiting: deque[Line]
+    waiting: deque[MemoryLine]
     scheduler: BankScheduler
     wake: list[Event]
 
@@ -67,7 +67,7 @@ class HbmBanksComponent(HbmCtrlComponent):
         self._timing = timing = timing._replace(**on_time)
         self._burst_bytes = int(node.attrs["burst_bytes"])
         self._line_ns = on_grid(timing.line_bytes / float(node.attrs["pc_bw_gbs"]))
-        self._lanes: list[Channel] = []  # from the first access on
+        self._lanes: list[BankedChannel] = []  # from the first access on
 
     def accept(self, packet: Packet) -> Process | None:
         if packet.address is None:
@@ -75,12 +75,12 @@ class HbmBanksComponent(HbmCtrlComponent):
         if not self._lanes:
             for _ in range(self.channels.channels):
                 scheduler = new_scheduler(self._timing, self._line_ns, may_compile=self.ctx.may_compile)
-                self._lanes.append(Channel(deque(), scheduler, []))
+                self._lanes.append(BankedChannel(deque(), scheduler, []))
                 self.env.process(self._serve(self._lanes[-1]))
-        lines = [(channel, Line(bank, row, is_write)) for nbytes, is_write in
+        lines = [(channel, MemoryLine(bank, row, is_write)) for nbytes, is_write in
                  ((packet.nbytes, True), (packet.wanted_bytes, False)) for channel, bank, row in
                  self._places(packet.address, nbytes)]  # fmt: skip
-        access = Access(packet, len(lines))
+        access = BankAccess(packet, len(lines))
         for channel, line in lines:
             lane = self._lanes[channel]
             lane.waiting.append(line._replace(tag=access))
@@ -103,7 +103,7 @@ class HbmBanksComponent(HbmCtrlComponent):
 
     # ---- one channel
 
-    def _serve(self, lane: Channel) -> Process:
+    def _serve(self, lane: BankedChannel) -> Process:
         """Take lines in order, and issue one command after another."""
         env, scheduler = self.env, lane.scheduler
         while True:
@@ -121,7 +121,7 @@ class HbmBanksComponent(HbmCtrlComponent):
             if issued is not None and not issued.line.is_write:
                 self.ctx.at(issued.done_ns, self._one_done, issued.line.tag)
 
-    def _take(self, lane: Channel) -> None:
+    def _take(self, lane: BankedChannel) -> None:
         while lane.waiting and lane.scheduler.has_room(lane.waiting[0].is_write):
             line = lane.waiting.popleft()
             lane.scheduler.add(line)
@@ -130,7 +130,7 @@ class HbmBanksComponent(HbmCtrlComponent):
 
     def _one_done(self, access: object) -> None:
         """A line was read, or is in the write buffer."""
-        assert isinstance(access, Access)
+        assert isinstance(access, BankAccess)
         access.missing -= 1
         if not access.missing:
             self.reply(access.packet, nbytes=access.packet.wanted_bytes)

@@ -17,7 +17,7 @@ from kernbench.topology.graph import Node
 
 
 @frozen
-class ChannelSpec:
+class HbmChannelSpec:
     """The parameters of a group of memory channels that the fabric needs."""
 
     channels: int
@@ -54,7 +54,7 @@ class HbmCtrlComponent(MemoryComponent):
         super().__init__(node, ctx)
         attrs = node.attrs
         channels = int(attrs["num_pcs"])
-        self.channels = ChannelSpec(
+        self.channels = HbmChannelSpec(
             channels,
             burst_ns(channels, int(attrs["burst_bytes"]), float(attrs["pc_bw_gbs"])),
             float(attrs["switch_penalty_ns"]),

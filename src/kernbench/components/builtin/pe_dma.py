@@ -30,7 +30,7 @@ from kernbench.common.ipcq import Chunk, Credit
 from kernbench.common.last_of import LastOf
 from kernbench.common.messages import BaawSegmentInstallMsg, BaawSegmentRemoveMsg, PeDmaMsg, Request
 from kernbench.components.base import Context, Legs, Packet, Process, Served
-from kernbench.components.builtin.dma_channel import Channel, Fetched, Notified, Posted
+from kernbench.components.builtin.dma_channel import DmaChannel, Fetched, Notified, Posted
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.operand_reads import OperandRead, OperandReads
@@ -71,7 +71,7 @@ class PeDmaComponent(PeEngine):
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
         places = int(node.attrs.get("engines_per_direction", 1)) * int(node.attrs.get("outstanding", 1))
-        self._read, self._write, self._communication = Channel(places), Channel(places), Channel(places)
+        self._read, self._write, self._communication = DmaChannel(places), DmaChannel(places), DmaChannel(places)
         self._memories: dict[int, tuple[MemoryPort, int]] = {}  # by window: which one, and its address there
         self._timings: dict[tuple[str, ...], PathTiming] = {}  # by path
         self._mmu: Translator | None = None
@@ -242,13 +242,13 @@ class PeDmaComponent(PeEngine):
 
     # ---- places
 
-    def _take_place(self, channel: Channel) -> None:
+    def _take_place(self, channel: DmaChannel) -> None:
         if not self._under_way:
             self._busy_since = self.env.now
         self._under_way += 1
         channel.taken += 1
 
-    def _leave_place(self, channel: Channel, left: int) -> None:
+    def _leave_place(self, channel: DmaChannel, left: int) -> None:
         """Stage `left` is over: pass its place to the next request in the queue."""
         if channel.waiting:
             following, since_ns = channel.waiting.popleft()

@@ -27,7 +27,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
 from kernbench.components.builtin.engine_cycles import Floats, Ints, ProductCost
-from kernbench.components.builtin.flight_model import Grid, InFlight, Stream, in_flight
+from kernbench.components.builtin.flight_model import InFlight, RequestStream, TileGrid, in_flight
 from kernbench.components.builtin.row_model import TilePath, occupied_ns, tile_path
 from kernbench.components.builtin.tile_pass import TilePass, gemm_pass, math_pass
 from kernbench.components.builtin.tiling import LaneOp, as_matrix, math_ops, ops_of
@@ -245,14 +245,14 @@ class _Tiled:
         work, rates = self._work, self._rates
         reads = [(x, side, False) for x, side in zip(work.head, ((0, 1), (1, 2)), strict=False)]
         reads += [(x, (0, 2), last) for each, last in ((work.every, False), (work.last, True)) for x in each]
-        streams = [Stream(x, path, *side, last) for x, side, last in reads if (path := self._timing(x))]
+        streams = [RequestStream(x, path, *side, last) for x, side, last in reads if (path := self._timing(x))]
         out = self._timing(work.out)
         if out is not None:
-            streams.append(Stream(work.out, out, 0, 2, last_only=True, is_write=True))
+            streams.append(RequestStream(work.out, out, 0, 2, last_only=True, is_write=True))
         if rates.dma_places == 1 or not any(each.operand.layout == ROW_MAJOR for each in streams):
             return None
         behind_ns = first.fetch + first.last_compute + first.store
-        return in_flight(streams, Grid(work.sizes, self._tile), rates.dma_places, behind_ns)
+        return in_flight(streams, TileGrid(work.sizes, self._tile), rates.dma_places, behind_ns)
 
     def _met_ns(self) -> Floats:
         """What reads lose to writes on the channels of one memory: of the time that a write takes there, half of the

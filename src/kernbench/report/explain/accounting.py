@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.report.explain.path import RunData, Scope
+from kernbench.report.explain.path import PathScope, RunData
 from kernbench.report.runs.layout import KINDS
-from kernbench.report.runs.parts import Floats, Ints, Ops, SavedLane
+from kernbench.report.runs.parts import Floats, Ints, RunOps, SavedLane
 
 BUSY = ("work", "latency", "queue")
 DONE = "done"
@@ -31,7 +31,7 @@ class LaneUse:
         return sum(self.parts.values())
 
 
-def lane_accounts(run: RunData, scope: Scope) -> list[LaneUse]:
+def lane_accounts(run: RunData, scope: PathScope) -> list[LaneUse]:
     """Every engine lane with ops in the scope; spans and the host are left out."""
     found = []
     for lane in run.lanes:
@@ -52,7 +52,7 @@ def by_lane_kind(accounts: list[LaneUse]) -> dict[str, dict[str, float]]:
     return {kind: sums[kind] for kind in KINDS.values() if kind in sums}
 
 
-def _parts(ops: Ops, lane: SavedLane, scope: Scope, run: RunData) -> dict[str, float] | None:
+def _parts(ops: RunOps, lane: SavedLane, scope: PathScope, run: RunData) -> dict[str, float] | None:
     rows = np.arange(lane.first, lane.stop)
     start = np.clip(ops.t_start[rows], scope.begin_ns, scope.end_ns)
     end = np.clip(ops.t_end[rows], scope.begin_ns, scope.end_ns)
@@ -73,7 +73,7 @@ def _parts(ops: Ops, lane: SavedLane, scope: Scope, run: RunData) -> dict[str, f
     return parts
 
 
-def _idle_by_cause(ops: Ops, run: RunData, rows: Ints, idle: Floats) -> dict[str, float]:
+def _idle_by_cause(ops: RunOps, run: RunData, rows: Ints, idle: Floats) -> dict[str, float]:
     """Idle time by what released the op after it, such as `data from DMA read`, in order of appearance."""
     kinds = list(KINDS)
     kind_of_lane = np.array([kinds.index(lane.kind) for lane in run.lanes], np.int64)

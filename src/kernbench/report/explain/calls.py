@@ -9,7 +9,7 @@ from kernbench.report.explain.path import RunData
 MOST_NUMBERS = 8  # of launches, in one line
 
 
-class Call(NamedTuple):
+class ProgramCall(NamedTuple):
     """A line of the program, and the launches that it made."""
 
     place: str  # `train.py:12`, with its folders
@@ -33,10 +33,10 @@ def numbered_launches(numbers: list[int]) -> str:
     return f"{'launch' if len(numbers) == 1 else 'launches'} {many}"
 
 
-def longest_calls(run: RunData, launch: int) -> list[Call]:
+def longest_calls(run: RunData, launch: int) -> list[ProgramCall]:
     """Those lines, the ones with the longest launches first."""
     calls = []
     for line, launches in calls_of(run, launch).items():
         place, _, text = line.partition("  ")
-        calls.append(Call(place, text, launches, sum(run.launches[at].total_ns for at in launches)))
+        calls.append(ProgramCall(place, text, launches, sum(run.launches[at].total_ns for at in launches)))
     return sorted(calls, key=lambda call: -call.ns)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.explanation import OUTSIDE, Explanation, explain
 from kernbench.report.explain.headline import headline, main_scope, scope_id, scope_name
-from kernbench.report.explain.path import PathSegment, RunData, Scope
+from kernbench.report.explain.path import PathScope, PathSegment, RunData
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.runs.saved_run import SavedRun
 
@@ -23,7 +23,7 @@ MOST_CHANGES = 6  # listed values of a machine, or parameters
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DiffRow:
     """Time on the critical path of both runs; None if a run has no such row."""
 
     name: str
@@ -49,7 +49,7 @@ class Difference:
 
     a: Side
     b: Side
-    tables: Mapping[str, tuple[Row, ...]]
+    tables: Mapping[str, tuple[DiffRow, ...]]
 
     @property
     def delta_ns(self) -> float:
@@ -71,7 +71,7 @@ class Side:
     """One of the two runs, and the scope that is compared."""
 
     run: SavedRun
-    scope: Scope
+    scope: PathScope
     sentence: str
 
     @property
@@ -113,7 +113,7 @@ def difference(a: SavedRun, ours: Explanation, b: SavedRun, theirs: Explanation)
     for name in TABLES:
         before, after = _sums(ours, name), _sums(theirs, name)
         keys = dict.fromkeys((*before, *after))
-        rows = [Row(key, before.get(key), after.get(key)) for key in keys]
+        rows = [DiffRow(key, before.get(key), after.get(key)) for key in keys]
         tables[name] = tuple(sorted(rows, key=lambda row: (-abs(row.delta_ns), row.name)))
     return Difference(_side(a, ours), _side(b, theirs), tables)
 

@@ -14,7 +14,7 @@ from kernbench.common.errors import UsageError
 from kernbench.report.explain.accounting import LaneUse, by_lane_kind, lane_accounts
 from kernbench.report.explain.calls import calls_of
 from kernbench.report.explain.classes import CLASSES, WAITED_FOR
-from kernbench.report.explain.path import PathSegment, RunData, Scope, critical_path, scope_of
+from kernbench.report.explain.path import PathScope, PathSegment, RunData, critical_path, scope_of
 from kernbench.report.runs.layout import KINDS
 
 OUTSIDE = "outside kernels"
@@ -25,7 +25,7 @@ class Explanation:
     """One scope of a run."""
 
     run: RunData
-    scope: Scope
+    scope: PathScope
 
     @cached_property
     def path(self) -> list[PathSegment]:

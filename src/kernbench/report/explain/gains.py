@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kernbench.report.explain.classes import COMMUNICATION, CREDIT, HOST, ISSUE, LATENCY, LAUNCH, QUEUE, TRANSFER, WORK
 from kernbench.report.explain.launch_delays import LaunchDelays
 from kernbench.report.explain.loads import CHANNEL_LINKS, Loads
-from kernbench.report.explain.path import PathSegment, Scope
+from kernbench.report.explain.path import PathScope, PathSegment
 from kernbench.report.explain.transfer_causes import ROUNDING_NS, Pieces, memories_of, memory_of, route_of
 from kernbench.report.link_classes import link_class
 from kernbench.report.runs.access_times import AccessTimes, access_gbs, channels_at_once
@@ -26,7 +26,7 @@ LANE = "lane"  # the release of an op that waited for its engine
 
 
 @dataclass(frozen=True)
-class Target:
+class FreedComponent:
     """A component that can be made free: values of the machine, and its contributions to a path."""
 
     settings: Mapping[str, float]
@@ -37,7 +37,7 @@ class Target:
     overlaps: bool = False  # whether a transfer that waits for the engine overlaps the latency of the one before it
 
 
-class _Step(NamedTuple):
+class _GainStep(NamedTuple):
     """A segment of a path, and what decides its gain beside it."""
 
     segment: PathSegment
@@ -48,7 +48,7 @@ class _Step(NamedTuple):
 class Gains:
     """A path, and how much shorter it would be without some components."""
 
-    def __init__(self, run: SavedRun, scope: Scope, path: Iterable[PathSegment]) -> None:
+    def __init__(self, run: SavedRun, scope: PathScope, path: Iterable[PathSegment]) -> None:
         self._run = run
         self._total_ns = scope.total_ns
         self._delays = LaunchDelays(run.graph)
@@ -56,16 +56,16 @@ class Gains:
         self._loads = Loads(run, scope)
         self._times = AccessTimes(run.graph)
         self._pieces = Pieces(run.ops)
-        self._alike: dict[object, tuple[_Step, int]] = {}
+        self._alike: dict[object, tuple[_GainStep, int]] = {}
         segments = list(path)
         for segment, after in zip_longest(segments, segments[1:]):
             is_sent = after is not None and after.op == segment.op and after.cls == LATENCY and self._is_send(segment)
-            step = _Step(segment, self._could_overlap(segment, after), after.ns if is_sent and after else 0.0)
+            step = _GainStep(segment, self._could_overlap(segment, after), after.ns if is_sent and after else 0.0)
             key = (step.could_overlap, step.flight_ns, self._key(segment))
             first, times = self._alike.get(key, (step, 0))
             self._alike[key] = (first, times + 1)
 
-    def of(self, targets: Sequence[Target]) -> float:
+    def of(self, targets: Sequence[FreedComponent]) -> float:
         """The gain without all of `targets`: on each segment, as far as the most loaded place that is left allows."""
         gain = sum(
             times * min(step.segment.ns, sum(self._gain_ns(step, target) for target in targets))
@@ -79,7 +79,7 @@ class Gains:
         least = launch_ns + self._loads.most({name for target in targets for name in target.links})
         return min(gain, max(0.0, self._total_ns - least))
 
-    def _gain_ns(self, step: _Step, target: Target) -> float:
+    def _gain_ns(self, step: _GainStep, target: FreedComponent) -> float:
         segment, could_overlap = step.segment, step.could_overlap
         if segment.op >= 0 and self._run.ops.name[int(self._run.ops.row_of[segment.op])] == BARRIER:
             return self._barrier_gain_ns(segment, target)
@@ -97,7 +97,7 @@ class Gains:
             return gain * (1.0 - self._loads.engine_left(segment, target.engine))
         return gain
 
-    def _barrier_gain_ns(self, segment: PathSegment, target: Target) -> float:
+    def _barrier_gain_ns(self, segment: PathSegment, target: FreedComponent) -> float:
         """The gain on a barrier: commands between PEs and the CPUs above them."""
         if segment.cls == ISSUE:
             return _gain_ns(self._run, segment, target, self._delays, self._times)
@@ -143,7 +143,9 @@ class Gains:
         return segment.cls, segment.ns, part, is_tile, launch, int(run.ops.nbytes[row]), run.ops.route.of(row).tobytes()
 
 
-def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: LaunchDelays, times: AccessTimes) -> float:
+def _gain_ns(
+    run: SavedRun, segment: PathSegment, target: FreedComponent, delays: LaunchDelays, times: AccessTimes
+) -> float:
     """The gain on one segment."""
     if segment.cls == LAUNCH:
         return (
@@ -178,7 +180,7 @@ def _gain_ns(run: SavedRun, segment: PathSegment, target: Target, delays: Launch
     return 0.0
 
 
-def _message_gain_ns(run: SavedRun, segment: PathSegment, target: Target, times: AccessTimes) -> float:
+def _message_gain_ns(run: SavedRun, segment: PathSegment, target: FreedComponent, times: AccessTimes) -> float:
     return _latency_gain_ns(run, segment, target, 1, times) + _stored_gain_ns(run, segment, target)
 
 
@@ -189,7 +191,9 @@ def _notice_ns(run: SavedRun, segment: PathSegment, component: str) -> float:
     return nbytes / float(attrs["tcm_gbs"]) + float(attrs["wake_ns"])
 
 
-def _latency_gain_ns(run: SavedRun, segment: PathSegment, target: Target, directions: int, times: AccessTimes) -> float:
+def _latency_gain_ns(
+    run: SavedRun, segment: PathSegment, target: FreedComponent, directions: int, times: AccessTimes
+) -> float:
     """The latency of nodes on an op's route, once per direction; plus a flit's time on its links, and a burst's. An
     access to several memories is as late as the farthest of them.
     """
@@ -231,7 +235,7 @@ def _hops(run: SavedRun, path: Sequence[str]) -> list[_Hop]:
     return [_Hop(edge.dst, link_class(edge.kind), edge.bw_gbs or 0.0) for edge in edges]
 
 
-def _delays_ns(run: SavedRun, hops: Sequence[_Hop], nbytes: int, target: Target, directions: int) -> float:
+def _delays_ns(run: SavedRun, hops: Sequence[_Hop], nbytes: int, target: FreedComponent, directions: int) -> float:
     spec, nodes = run.graph.spec, run.graph.nodes
     delays = sum(nodes[hop.dst].overhead_ns for hop in hops if nodes[hop.dst].kind in target.nodes)
     first_bytes = min(spec.system.flit_bytes, nbytes)
@@ -242,7 +246,7 @@ def _delays_ns(run: SavedRun, hops: Sequence[_Hop], nbytes: int, target: Target,
     return directions * delays + first
 
 
-def _transfer_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> float:
+def _transfer_gain_ns(run: SavedRun, segment: PathSegment, target: FreedComponent) -> float:
     """The gain in transfer time: over the narrowest link, minus over the narrowest of the other links."""
     row = int(run.ops.row_of[segment.op])
     return _gain_on_ns(
@@ -250,7 +254,7 @@ def _transfer_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> fl
     )
 
 
-def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> float:
+def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: FreedComponent) -> float:
     """The gain in transfer time, summed over the segments of a route that is cut at store-and-forward nodes."""
     row = int(run.ops.row_of[segment.op])
     delays: list[list[SavedPlace]] = [[]]
@@ -262,7 +266,7 @@ def _stored_gain_ns(run: SavedRun, segment: PathSegment, target: Target) -> floa
     return sum(_gain_on_ns(run, hop_links, int(run.ops.nbytes[row]), target) for hop_links in delays)
 
 
-def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: Target) -> float:
+def _gain_on_ns(run: SavedRun, links: Sequence[SavedPlace], nbytes: int, target: FreedComponent) -> float:
     rates = [(_port_class(run, link), access_gbs(run.graph, link)) for link in links]
     for memory in (run.graph.cube_at(link.src) for link in links if link.link_class == "hbm port"):
         rates.append(("hbm channel", memory.hbm_channels_per_pe * memory.hbm_channel_peak_gbs))

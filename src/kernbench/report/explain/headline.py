@@ -10,7 +10,7 @@ from textwrap import fill
 
 from kernbench.common.units import format_ns
 from kernbench.report.explain.explanation import Explanation, explain
-from kernbench.report.explain.path import RunData, Scope, scope_of
+from kernbench.report.explain.path import PathScope, RunData, scope_of
 from kernbench.report.explain.verdict import verdict_of
 
 
@@ -20,17 +20,17 @@ def main_scope(run: RunData) -> Explanation:
         return explain(run, 0 if run.launches else None)
     begin = min(launch.start_ns for launch in run.launches)
     end = max(launch.end_ns for launch in run.launches)
-    return Explanation(run, Scope(begin, min(end, run.total_ns)))
+    return Explanation(run, PathScope(begin, min(end, run.total_ns)))
 
 
-def scope_id(run: RunData, scope: Scope) -> str:
+def scope_id(run: RunData, scope: PathScope) -> str:
     """`run`, `kernels` or `launch:N`: how JSON and the page name a scope."""
     if scope.launch >= 0:
         return f"launch:{scope.launch}"
     return "run" if scope == scope_of(run) else "kernels"
 
 
-def scope_name(run: RunData, scope: Scope) -> str:
+def scope_name(run: RunData, scope: PathScope) -> str:
     """A scope in words; empty for a run without launches."""
     if scope.launch >= 0:
         return f"launch {scope.launch}: {run.launches[scope.launch].name}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.ids import memory_kind
-from kernbench.report.explain.tensor_use import MemoryUse, tensor_uses
+from kernbench.report.explain.tensor_use import TensorMemoryUse, tensor_uses
 from kernbench.report.memory_times import memory_times
 from kernbench.report.roofline import cubes_of_pes, peak_of
 from kernbench.report.runs.saved_run import SavedRun
@@ -63,7 +63,9 @@ def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
     return found
 
 
-def _memory_times(graph: TopologyGraph, uses: Sequence[tuple[str, MemoryUse]], bytes_hbm: int) -> dict[str, float]:
+def _memory_times(
+    graph: TopologyGraph, uses: Sequence[tuple[str, TensorMemoryUse]], bytes_hbm: int
+) -> dict[str, float]:
     """The least time at each kind of memory. Bytes in whole bursts are known for all slices together."""
     moved: dict[str, ChannelTraffic] = {}
     for memory, use in uses:

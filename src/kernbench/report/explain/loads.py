@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kernbench.report.explain.path import PathSegment, RunData, Scope
+from kernbench.report.explain.path import PathScope, PathSegment, RunData
 from kernbench.report.runs.access_times import channels_at_once
 from kernbench.report.runs.parts import TILE, Floats, Ints
 
@@ -23,7 +23,7 @@ CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its 
 class Loads:
     """Loads of one scope of a run."""
 
-    def __init__(self, run: RunData, scope: Scope) -> None:
+    def __init__(self, run: RunData, scope: PathScope) -> None:
         self._run = run
         ops = run.ops
         inside = (ops.t_end > scope.begin_ns) & (ops.t_start < scope.end_ns)

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Occupancy:
+class MemoryOccupancy:
     """The largest number of bytes in each bin of a window, by PE (TCM) and by cube (SRAM, HBM)."""
 
     t0: float
@@ -39,7 +39,7 @@ class Occupancy:
     hbm: Mapping[str, list[float]]
 
 
-def occupancy(run: SavedRun, t0: float, t1: float, bins: int) -> Occupancy | None:
+def occupancy(run: SavedRun, t0: float, t1: float, bins: int) -> MemoryOccupancy | None:
     """The occupancy of all memories that the run used; None for a run of too many ops."""
     if len(run.ops) > MOST_OPS:
         return None
@@ -47,7 +47,7 @@ def occupancy(run: SavedRun, t0: float, t1: float, bins: int) -> Occupancy | Non
     params = [json.loads(word) for word in words.words]
     of_row = [params[code] for code in words.codes.tolist()]
     shared = _touched(run, of_row)
-    return Occupancy(
+    return MemoryOccupancy(
         t0,
         t1,
         _binned(_live(run, of_row), t0, t1, bins),

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from kernbench.report.explain.classes import CREDIT, HOST, ISSUE, LATENCY, LAUNCH, OF_KIND, QUEUE, TRANSFER
-from kernbench.report.runs.parts import Ops, PeRun, SavedLane, SavedLaunch, SavedPlace, SourceLine
+from kernbench.report.runs.parts import PeRun, RunOps, SavedLane, SavedLaunch, SavedPlace, SourceLine
 from kernbench.topology.graph import TopologyGraph
 
 
@@ -29,7 +29,7 @@ class RunData(Protocol):
     @property
     def total_ns(self) -> float: ...
     @property
-    def ops(self) -> Ops: ...
+    def ops(self) -> RunOps: ...
     @property
     def lanes(self) -> Sequence[SavedLane]: ...
     @property
@@ -41,7 +41,7 @@ class RunData(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class PathScope:
     """An interval of a run: all of it, or one launch from the host's request to its completion."""
 
     begin_ns: float
@@ -53,12 +53,12 @@ class Scope:
         return self.end_ns - self.begin_ns
 
 
-def scope_of(run: RunData, launch: int | None = None) -> Scope:
+def scope_of(run: RunData, launch: int | None = None) -> PathScope:
     """The whole run, or one launch."""
     if launch is None:
-        return Scope(0.0, run.total_ns)
+        return PathScope(0.0, run.total_ns)
     chosen = run.launches[launch]
-    return Scope(chosen.start_ns, min(chosen.end_ns, run.total_ns), launch)
+    return PathScope(chosen.start_ns, min(chosen.end_ns, run.total_ns), launch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PathSegment:
         return self.t1 - self.t0
 
 
-def critical_path(run: RunData, scope: Scope, last: PeRun | None = None) -> list[PathSegment]:
+def critical_path(run: RunData, scope: PathScope, last: PeRun | None = None) -> list[PathSegment]:
     """The segments of the path, in order of time, without gaps; for a launch, of the PE `last`, which ended last."""
     walk = _Walk(run, scope)
     if scope.launch >= 0:
@@ -104,7 +104,7 @@ def last_pes(launch: SavedLaunch, until_ns: float) -> list[PeRun]:
 class _Walk:
     """Walks backwards from the end of a scope. `t` is the begin of the path so far."""
 
-    def __init__(self, run: RunData, scope: Scope) -> None:
+    def __init__(self, run: RunData, scope: PathScope) -> None:
         self._ops = run.ops
         self._launches = run.launches
         self._begin = scope.begin_ns
@@ -294,7 +294,7 @@ class _Walk:
         self.back_to(start, OF_KIND.get(kind, TRANSFER), row=row)
 
 
-def _queueing(ops: Ops, row: int, queue: float) -> Iterator[tuple[int, float]]:
+def _queueing(ops: RunOps, row: int, queue: float) -> Iterator[tuple[int, float]]:
     """The places where an op queued, up to `queue` ns."""
     for place, ns in zip(ops.wait_places.of(row), ops.wait_ns.of(row), strict=True):
         part = min(float(ns), queue)

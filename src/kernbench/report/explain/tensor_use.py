@@ -20,7 +20,7 @@ from kernbench.report.runs.parts import SavedPlace
 
 
 @dataclass(slots=True)
-class MemoryUse:
+class TensorMemoryUse:
     """A tensor's bytes in one memory node, as kernels accessed them."""
 
     read: int = 0
@@ -32,7 +32,7 @@ class TensorUse:
     """One tensor over a run, or one launch."""
 
     name: str
-    memories: dict[str, MemoryUse] = field(default_factory=dict)  # by node, in order of first access
+    memories: dict[str, TensorMemoryUse] = field(default_factory=dict)  # by node, in order of first access
     readers: dict[str, int] = field(default_factory=dict)  # bytes by PE
     writers: dict[str, int] = field(default_factory=dict)
     home_bytes: int = 0  # moved within the PE's own cube
@@ -101,7 +101,7 @@ def _count(use: TensorUse, pe: str, memories: list[str], nbytes: int, is_read: b
     cube = pe.rpartition(".")[0]
     for number, memory in enumerate(memories):
         part = nbytes // len(memories) + (nbytes % len(memories) if number == 0 else 0)
-        held = use.memories.setdefault(memory, MemoryUse())
+        held = use.memories.setdefault(memory, TensorMemoryUse())
         if is_read:
             held.read += part
         else:

@@ -26,7 +26,7 @@ from kernbench.report.explain.path import RunData
 from kernbench.report.explain.path_text import lines_of, requesters_at
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, burst_ns
 from kernbench.report.runs.op_table import ATOMIC
-from kernbench.report.runs.parts import TILE, Ops, SavedPlace
+from kernbench.report.runs.parts import TILE, RunOps, SavedPlace
 
 REMOTE: Final = ("ucie", "pcie", "io", "sip link")  # classes of links that leave a die
 FEW = 8  # fewer small transfers are no pattern
@@ -50,7 +50,7 @@ class MovedOnPath:
 class Pieces:
     """Requests and contiguous runs of transfers. Ops that are alike are looked up once, since reading one is slow."""
 
-    def __init__(self, ops: Ops) -> None:
+    def __init__(self, ops: RunOps) -> None:
         self._ops = ops
         self._found: dict[object, tuple[int, int]] = {}
 

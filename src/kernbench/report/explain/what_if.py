@@ -23,7 +23,7 @@ from typing import Final
 from kernbench.common.errors import UsageError
 from kernbench.report.explain.classes import COMMUNICATION, CREDIT, ISSUE
 from kernbench.report.explain.explanation import Explanation
-from kernbench.report.explain.gains import Gains, Target
+from kernbench.report.explain.gains import FreedComponent, Gains
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.topology.attrs import ARRAY_FACTORS
 from kernbench.topology.load import load_spec
@@ -40,8 +40,8 @@ _PE = "cube.pe_template.components"
 
 SWITCH_KEY = "system.switch.attrs.overhead_ns"
 HBM_KEY = "cube.memory_map.hbm_channel_bw_gbs"
-TARGETS: Mapping[str, Target] = {
-    "pe_dma": Target(
+TARGETS: Mapping[str, FreedComponent] = {
+    "pe_dma": FreedComponent(
         {
             "cube.links.pe_dma_to_router_bw_gbs": FAST_GBS,
             f"{_PE}.pe_dma.attrs.overhead_ns": 0.0,
@@ -50,7 +50,7 @@ TARGETS: Mapping[str, Target] = {
         links=("pe port",),
         overlaps=True,
     ),
-    "pe_gemm": Target(
+    "pe_gemm": FreedComponent(
         {
             f"{_PE}.pe_gemm.attrs.overhead_ns": 0.0,
             f"{_PE}.pe_gemm.attrs.macs_per_ns": FAST_PER_NS,
@@ -58,7 +58,7 @@ TARGETS: Mapping[str, Target] = {
         },
         engine="pe_gemm",
     ),
-    "pe_math": Target(
+    "pe_math": FreedComponent(
         {
             f"{_PE}.pe_math.attrs.overhead_ns": 0.0,
             f"{_PE}.pe_math.attrs.lanes_per_ns": FAST_PER_NS,
@@ -66,7 +66,7 @@ TARGETS: Mapping[str, Target] = {
         },
         engine="pe_math",
     ),
-    "pe_fetch_store": Target(
+    "pe_fetch_store": FreedComponent(
         {
             f"{_PE}.pe_fetch_store.attrs.overhead_ns": 0.0,
             "cube.pe_template.links.tcm_read_bw_gbs": FAST_GBS,
@@ -74,7 +74,7 @@ TARGETS: Mapping[str, Target] = {
         },
         engine="pe_fetch_store",
     ),
-    "pe_ipcq": Target(
+    "pe_ipcq": FreedComponent(
         {
             f"{_PE}.pe_ipcq.attrs.{name}": value
             for kind in ("tcm", "sram", "hbm")
@@ -84,23 +84,23 @@ TARGETS: Mapping[str, Target] = {
         engine="pe_ipcq",
         classes=(COMMUNICATION, CREDIT),
     ),
-    "pe_scheduler": Target({f"{_PE}.pe_scheduler.attrs.overhead_ns": 0.0}, classes=(ISSUE,)),
-    "pe_cpu": Target(
+    "pe_scheduler": FreedComponent({f"{_PE}.pe_scheduler.attrs.overhead_ns": 0.0}, classes=(ISSUE,)),
+    "pe_cpu": FreedComponent(
         {f"{_PE}.pe_cpu.attrs.overhead_ns": 0.0, f"{_PE}.pe_cpu.attrs.clock_ghz": FAST_GHZ},
         nodes=("pe_cpu",),
     ),
-    "hbm": Target({HBM_KEY: FAST_GBS}, links=("hbm channel", "hbm port"), nodes=("hbm_ctrl",)),
-    "router": Target(
+    "hbm": FreedComponent({HBM_KEY: FAST_GBS}, links=("hbm channel", "hbm port"), nodes=("hbm_ctrl",)),
+    "router": FreedComponent(
         {"cube.links.router_bw_gbs": FAST_GBS, "cube.components.router.attrs.overhead_ns": 0.0},
         links=("router", "channel router"),
         nodes=("noc_router",),
     ),
-    "sram": Target(
+    "sram": FreedComponent(
         {"cube.links.sram_to_router_bw_gbs": FAST_GBS, "cube.components.sram.attrs.overhead_ns": 0.0},
         links=("sram port",),
         nodes=("sram",),
     ),
-    "ucie": Target(
+    "ucie": FreedComponent(
         {
             "cube.ucie.per_connection_bw_gbs": FAST_GBS / 8,
             "cube.components.ucie.attrs.overhead_ns": 0.0,
@@ -111,7 +111,7 @@ TARGETS: Mapping[str, Target] = {
         links=("ucie",),
         nodes=("ucie", "ucie_conn", "io_ucie", "io_ucie_conn"),
     ),
-    "pcie": Target(
+    "pcie": FreedComponent(
         {
             "system.links.host_to_switch.bw_gbs": FAST_GBS,
             "system.links.io_ep_to_switch.bw_gbs": FAST_GBS,
@@ -122,7 +122,7 @@ TARGETS: Mapping[str, Target] = {
         links=("pcie", "io"),
         nodes=("switch", "pcie_ep"),
     ),
-    SIP_LINK: Target(
+    SIP_LINK: FreedComponent(
         {
             "system.sips.links.bw_gbs": FAST_GBS,
             "system.sips.links.port.attrs.overhead_ns": 0.0,
@@ -131,7 +131,7 @@ TARGETS: Mapping[str, Target] = {
         links=("sip link",),
         nodes=("sip_port",),
     ),
-    FAR: Target(
+    FAR: FreedComponent(
         {
             "system.far_memory.bw_gbs": FAST_GBS,
             "system.far_memory.channel_bw_gbs": FAST_GBS,
@@ -140,7 +140,7 @@ TARGETS: Mapping[str, Target] = {
         links=("far link",),
         nodes=("far_memory",),
     ),
-    "launch": Target(
+    "launch": FreedComponent(
         {
             "io_chiplet.components.io_cpu.attrs.overhead_ns": 0.0,
             "cube.components.m_cpu.attrs.overhead_ns": 0.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from kernbench.common.messages import KernelLaunchMsg, TensorArg
-from kernbench.report.runs.op_table import LaunchIndex, LaunchPart, TensorRange
+from kernbench.report.runs.op_table import LaunchIndex, LaunchPart, LoggedTensorRange
 from kernbench.report.runs.parts import PeRun
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.launches import Launch
@@ -52,7 +52,7 @@ def launches_of(result: BenchResult) -> LaunchIndex:
     return found
 
 
-def _ranges(arg: TensorArg) -> list[TensorRange]:
+def _ranges(arg: TensorArg) -> list[LoggedTensorRange]:
     if arg.va_base is not None:
-        return [TensorRange(arg.name, arg.va_base, arg.va_base + arg.span_bytes)]
-    return [TensorRange(arg.name, shard.pa, shard.pa + shard.nbytes) for shard in arg.shards]
+        return [LoggedTensorRange(arg.name, arg.va_base, arg.va_base + arg.span_bytes)]
+    return [LoggedTensorRange(arg.name, shard.pa, shard.pa + shard.nbytes) for shard in arg.shards]

@@ -16,7 +16,7 @@ from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import OP_COLUMNS
 from kernbench.report.runs.live_routes import LiveRoutes
 from kernbench.report.runs.op_table import KernelLines, Split, op_columns, received
-from kernbench.report.runs.parts import Lists, Ops, SavedLane, SavedLaunch, SavedPlace, SourceLine, Words
+from kernbench.report.runs.parts import Lists, RunOps, SavedLane, SavedLaunch, SavedPlace, SourceLine, Words
 from kernbench.report.runs.saved_run import launch_of_row
 from kernbench.runtime_api.bench_result import BenchResult
 
@@ -85,7 +85,7 @@ def _chunk(result: BenchResult) -> dict[str, list[Any]]:
     return chunk
 
 
-def _ops(columns: dict[str, Any]) -> Ops:
+def _ops(columns: dict[str, Any]) -> RunOps:
     found: dict[str, Any] = {}
     for name, kind in OP_COLUMNS.items():
         column = columns[name]
@@ -101,4 +101,4 @@ def _ops(columns: dict[str, Any]) -> Ops:
             found[name] = Lists(starts, np.asarray([item for row in column for item in row], dtype))
         else:
             found[name] = column.astype(np.float64 if kind == "float64" else np.int64)
-    return Ops(**found)
+    return RunOps(**found)

@@ -50,7 +50,7 @@ def lane_of(op_kind: str, op_name: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class TensorRange:
+class LoggedTensorRange:
     """The address range of a tensor of a launch, as its kernel addresses it."""
 
     name: str
@@ -71,7 +71,7 @@ class LaunchIndex:
     """Finds the launch of an op, and names of tensors by address."""
 
     parts: dict[tuple[str, str], list[LaunchPart]] = field(default_factory=dict)  # by PE and stream, in order of start
-    tensors: dict[int, list[TensorRange]] = field(default_factory=dict)  # by launch
+    tensors: dict[int, list[LoggedTensorRange]] = field(default_factory=dict)  # by launch
     called_at: dict[int, str] = field(default_factory=dict)  # by launch of a tensor operation: the program's line
 
     def launch_of(self, pe: str, stream: str, asked_ns: float) -> int:

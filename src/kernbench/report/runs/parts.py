@@ -1,6 +1,6 @@
 """The parts of a saved run as its readers use them: columns of ops, lanes, launches, places, activity, sources.
 
-Columns are numpy arrays in the order of `ops.parquet` (lane, start, id); `Ops.row_of` maps an op's id to its row.
+Columns are numpy arrays in the order of `ops.parquet` (lane, start, id); `RunOps.row_of` maps an op's id to its row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Lists(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Ops:
+class RunOps:
     """All ops, a column each. See `layout.OP_COLUMNS`."""
 
     id: Ints

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from kernbench.common.plain_json import parse_json
 from kernbench.report.runs.files import RunFiles, arrow
 from kernbench.report.runs.layout import OP_COLUMNS, OPS
-from kernbench.report.runs.parts import Lists, Ops, Words, pieces_of
+from kernbench.report.runs.parts import Lists, RunOps, Words, pieces_of
 
 _WORDS = [name for name, kind in OP_COLUMNS.items() if kind == "string"]
 
 
-class StoredOps(Ops):
+class StoredOps(RunOps):
     """Columns of a file. Raises UsageError for a file that is not a table of ops, or for a damaged column."""
 
     def __init__(self, files: RunFiles) -> None:

@@ -26,7 +26,7 @@ from kernbench.sim_engine.fabric.transfers import Transfer
 MOST_BINS = 4096
 
 
-class Piece(NamedTuple):
+class SeenTransfer(NamedTuple):
     """A transfer that was seen. `block` is its address in bursts where it reads or writes channels."""
 
     route: Route
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 class TransferGroup:
     """The transfers of one purpose (an op's, a message's, a host request's), in order of their ends."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[SeenTransfer] = field(default_factory=list)
     waits: dict[int, float] = field(default_factory=dict)  # by place: how long its flits waited behind others
     under_way: int = 0
 
@@ -131,7 +131,7 @@ class Activity:
         reads, writes = transfer.source is not None, transfer.sink is not None
         at_ns, slot, memory = transfer.at_ns, transfer.slot, transfer.source or transfer.sink
         granules = 0 if memory is None else memory.per_burst - transfer.spare
-        piece = Piece(transfer.route, nbytes, reads, writes, transfer.block, at_ns, now, slot, granules)
+        piece = SeenTransfer(transfer.route, nbytes, reads, writes, transfer.block, at_ns, now, slot, granules)
         group.pieces.append(piece)
         group.under_way -= 1
         if not group.under_way:

@@ -30,20 +30,20 @@ from kernbench.sim_engine.fabric.buffer_records import (
     WAITING,
     WAITING_LAST,
     WORDS,
+    BufferLoopState,
     Cells,
     Rules,
-    State,
 )
 
 
-def note(s: State, time: float, key: int) -> None:
+def note(s: BufferLoopState, time: float, key: int) -> None:
     """An event that the present one sets off."""
     at = s.counts[HEAP] + s.counts[PUSHES]
     s.heap_ns[at], s.heap_key[at] = time, key
     s.counts[PUSHES] += 1
 
 
-def join(s: State, lists: Cells, first: int, last: int, came: int) -> None:
+def join(s: BufferLoopState, lists: Cells, first: int, last: int, came: int) -> None:
     """An input is put at the end of a list of those that wait, whose ends are `lists[first]` and `lists[last]`."""
     s.inputs[came + NEXT_INPUT] = -1
     if lists[first] < 0:
@@ -53,7 +53,7 @@ def join(s: State, lists: Cells, first: int, last: int, came: int) -> None:
     lists[last] = came
 
 
-def take_next(s: State, lists: Cells, first: int, last: int, turn: int, round_robin: bool) -> int:
+def take_next(s: BufferLoopState, lists: Cells, first: int, last: int, turn: int, round_robin: bool) -> int:
     """Take an input from such a list: the first, or by round robin the first behind the one of the latest turn."""
     came, before = lists[first], -1
     if round_robin:
@@ -73,7 +73,7 @@ def take_next(s: State, lists: Cells, first: int, last: int, turn: int, round_ro
     return came  # type: ignore[no-any-return]  # cells have no types
 
 
-def take_credit(s: State, rules: Rules, at: int, now: float) -> int:
+def take_credit(s: BufferLoopState, rules: Rules, at: int, now: float) -> int:
     """The input that gets the first credit of a buffer that is back, or -1."""
     buffer = s.buffer
     credit = buffer[at + RETURNING]
@@ -90,7 +90,7 @@ def take_credit(s: State, rules: Rules, at: int, now: float) -> int:
     return came
 
 
-def find_channel(s: State, rules: Rules, came: int, group: int) -> int:
+def find_channel(s: BufferLoopState, rules: Rules, came: int, group: int) -> int:
     """The virtual channel that a flit's packet owns or now takes; -1 where it waits for one."""
     owned = s.inputs[came + OWNED]
     if owned >= 0:
@@ -106,7 +106,7 @@ def find_channel(s: State, rules: Rules, came: int, group: int) -> int:
     return -1
 
 
-def has_credit(s: State, came: int, at: int, now: float) -> bool:
+def has_credit(s: BufferLoopState, came: int, at: int, now: float) -> bool:
     """Take a credit of a buffer, or wait for one."""
     buffer, cell = s.buffer, s.cell
     credit = buffer[at + RETURNING]
@@ -127,7 +127,7 @@ def has_credit(s: State, came: int, at: int, now: float) -> bool:
     return False
 
 
-def return_credit(s: State, slot: int, time: float) -> None:
+def return_credit(s: BufferLoopState, slot: int, time: float) -> None:
     """A slot of a buffer is credited at `time`."""
     buffer, cell, cell_ns = s.buffer, s.cell, s.cell_ns
     credit = s.counts[FREE]
@@ -149,7 +149,9 @@ def return_credit(s: State, slot: int, time: float) -> None:
             note(s, time, slot)
 
 
-def pass_channel_on(s: State, came: int, transfer: int, group: int, flit: int, buffer: int, start: float) -> None:
+def pass_channel_on(
+    s: BufferLoopState, came: int, transfer: int, group: int, flit: int, buffer: int, start: float
+) -> None:
     """The last flit of a packet passes its virtual channel on."""
     packet = s.transfer[transfer + PACKET]
     if flit != s.transfer[transfer + LAST] and not (packet and (flit + 1) % packet == 0):
@@ -165,7 +167,7 @@ def pass_channel_on(s: State, came: int, transfer: int, group: int, flit: int, b
     note(s, start, ((BUFFER if s.inputs[other + SLOT] >= 0 else SOURCE) << KIND_BITS) | other)
 
 
-def gets_link(s: State, came: int, link: int, now: float) -> bool:
+def gets_link(s: BufferLoopState, came: int, link: int, now: float) -> bool:
     """Round robin: whether a flit starts at once; it waits for the link otherwise."""
     at = link * WORDS
     if s.link[at + GRANTED] < 0 and s.free_ns[link] <= now:
@@ -175,7 +177,7 @@ def gets_link(s: State, came: int, link: int, now: float) -> bool:
     return False
 
 
-def call_link(s: State, link: int, now: float) -> None:
+def call_link(s: BufferLoopState, link: int, now: float) -> None:
     """Round robin: an event for the time at which the link is free, if inputs wait and there is none."""
     at = link * WORDS
     if s.link[at + GRANTED] >= 0 and not s.link[at + IS_CALLED]:

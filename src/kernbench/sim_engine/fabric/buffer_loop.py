@@ -105,14 +105,16 @@ from kernbench.sim_engine.fabric.buffer_records import (
     WORDS,
     WRITES,
     WRITTEN,
+    BufferLoopState,
     Cells,
     Rules,
-    State,
 )
 from kernbench.sim_engine.fabric.event_heap import replace_first
 
 
-def report(s: State, kind: int, time: float, transfer: int, link: int, flit: int, ready: float, row: int) -> None:
+def report(
+    s: BufferLoopState, kind: int, time: float, transfer: int, link: int, flit: int, ready: float, row: int
+) -> None:
     """An entry of the log."""
     at = s.counts[LOG]
     s.counts[LOG] = at + WORDS
@@ -120,7 +122,7 @@ def report(s: State, kind: int, time: float, transfer: int, link: int, flit: int
     s.log[at + LOG_TRANSFER], s.log_ns[at + LOG_READY_NS], s.log[at + LOG_ROW] = transfer, ready, row
 
 
-def pass_links(s: State, came: int, transfer: int, row: int, flit: int, ready: float, start: float) -> float:
+def pass_links(s: BufferLoopState, came: int, transfer: int, row: int, flit: int, ready: float, start: float) -> float:
     """A flit starts on a link, and passes all links in series with it; returns when it has arrived."""
     is_last, flags = flit == s.transfer[transfer + LAST], s.transfer[transfer + FLAGS]
     leave, begin = ready, start
@@ -142,7 +144,7 @@ def pass_links(s: State, came: int, transfer: int, row: int, flit: int, ready: f
     return leave
 
 
-def next_branch(s: State, transfer: int, row: int) -> int:
+def next_branch(s: BufferLoopState, transfer: int, row: int) -> int:
     """The branch that a flit of a multicast is copied to after it has started on a row; -1 if there is none."""
     if row == s.transfer[transfer + FIRST]:  # it is in a branch itself
         fork, row = s.transfer[transfer + SIBLING], s.transfer[transfer + FORK_ROW]
@@ -153,7 +155,7 @@ def next_branch(s: State, transfer: int, row: int) -> int:
     return fork if fork >= 0 and s.transfer[fork + FORK_ROW] == row else -1
 
 
-def move_to_branch(s: State, rules: Rules, came: int, node: int, fork: int, start: float) -> None:
+def move_to_branch(s: BufferLoopState, rules: Rules, came: int, node: int, fork: int, start: float) -> None:
     """A flit asks for the link of its next branch, in its queue or in that of another output."""
     s.cell[node + TRANSFER], s.cell[node + ROW] = fork, s.transfer[fork + FIRST]
     s.cell_ns[node + AT_NS] = start
@@ -168,7 +170,7 @@ def move_to_branch(s: State, rules: Rules, came: int, node: int, fork: int, star
     append(s, queue, node, start)
 
 
-def keep_packet(s: State, came: int, node: int, fork: int, start: float) -> None:
+def keep_packet(s: BufferLoopState, came: int, node: int, fork: int, start: float) -> None:
     """A flit that is copied waits until all of its packet have started on a branch; then all ask for the next one."""
     flit, packet, following = s.cell[node + FLIT], s.transfer[fork + PACKET], s.cell[node + NEXT]
     if s.inputs[came + KEPT] < 0:
@@ -184,14 +186,14 @@ def keep_packet(s: State, came: int, node: int, fork: int, start: float) -> None
     move_up(s, came, following, start)
 
 
-def move_up(s: State, came: int, following: int, start: float) -> None:
+def move_up(s: BufferLoopState, came: int, following: int, start: float) -> None:
     """The next flit of a queue is its first."""
     s.inputs[came + HEAD] = following
     if following >= 0:
         note(s, max(s.cell_ns[following + AT_NS], start), (BUFFER << KIND_BITS) | came)
 
 
-def append(s: State, queue: int, node: int, time: float) -> None:
+def append(s: BufferLoopState, queue: int, node: int, time: float) -> None:
     """A flit is put at the end of a queue."""
     s.cell[node + NEXT] = -1
     if s.inputs[queue + HEAD] < 0:
@@ -202,7 +204,7 @@ def append(s: State, queue: int, node: int, time: float) -> None:
     s.inputs[queue + TAIL] = node
 
 
-def set_out(s: State, came: int, transfer: int, flit: int, start: float) -> None:
+def set_out(s: BufferLoopState, came: int, transfer: int, flit: int, start: float) -> None:
     """A flit has left its source: the next one of the transfer, or the next transfer, asks."""
     s.transfer[transfer + NEXT_FLIT] = flit + 1
     following = transfer
@@ -213,7 +215,7 @@ def set_out(s: State, came: int, transfer: int, flit: int, start: float) -> None
         note(s, max(ready_at_source(s, following), start), (SOURCE << KIND_BITS) | came)
 
 
-def ready_at_source(s: State, transfer: int) -> float:
+def ready_at_source(s: BufferLoopState, transfer: int) -> float:
     """When the next flit of a transfer is ready to set out."""
     pace = s.transfer[transfer + PACE]
     if pace >= 0:
@@ -221,7 +223,9 @@ def ready_at_source(s: State, transfer: int) -> float:
     return s.transfer_ns[transfer + READY_NS]  # type: ignore[no-any-return]  # cells have no types
 
 
-def arrive(s: State, rules: Rules, node: int, transfer: int, row: int, flit: int, buffer: int, leave: float) -> None:
+def arrive(
+    s: BufferLoopState, rules: Rules, node: int, transfer: int, row: int, flit: int, buffer: int, leave: float
+) -> None:
     """A flit arrives in its next buffer, or at the end."""
     if not s.row[row + IS_FINAL]:
         if node < 0:
@@ -247,7 +251,15 @@ def arrive(s: State, rules: Rules, node: int, transfer: int, row: int, flit: int
 
 
 def start_on_link(
-    s: State, rules: Rules, came: int, node: int, transfer: int, row: int, flit: int, ready: float, buffer: int
+    s: BufferLoopState,
+    rules: Rules,
+    came: int,
+    node: int,
+    transfer: int,
+    row: int,
+    flit: int,
+    ready: float,
+    buffer: int,
 ) -> None:
     """A granted flit starts, what is behind it moves up, and its slot is credited."""
     link = s.row[row + AT_LINK]
@@ -271,7 +283,7 @@ def start_on_link(
         pass_channel_on(s, came, transfer, s.row[row + GROUP], flit, buffer, start)
 
 
-def happen(s: State, rules: Rules, kind: int, at: int, now: float) -> None:
+def happen(s: BufferLoopState, rules: Rules, kind: int, at: int, now: float) -> None:
     """Let one event happen."""
     came = at
     if kind == CREDIT:
@@ -316,9 +328,9 @@ def move(
     """Let events happen up to `until`, or up to the first end or the first sender that may go on.
 
     Stops early with IS_FULL where the log has fewer than `room` words left, or there is no room for events or flits.
-    It takes the sequences of a `State` one by one, since numba takes longer to receive a `State`.
+    It takes the sequences of a `BufferLoopState` one by one, since numba takes longer to receive a `BufferLoopState`.
     """
-    s = State(
+    s = BufferLoopState(
         heap_ns, heap_key, cell, cell_ns, inputs, inputs_ns, buffer, group, link, free_ns, worst_ns, worst_at_ns,
         transfer, transfer_ns, pace_ns, row, row_ns, log, log_ns, counts, clock,
     )  # fmt: skip

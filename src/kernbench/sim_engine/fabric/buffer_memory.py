@@ -41,7 +41,7 @@ class BufferMemory:
         self._free_places: list[int] = []
         self._more_cells()
 
-    def _idle(self, links: int, shared: Links) -> records.State:
+    def _idle(self, links: int, shared: Links) -> records.BufferLoopState:
         """The state of an idle network."""
         rules = self.rules
         buffers = links * self._buffers.layers * rules.channels
@@ -65,7 +65,7 @@ class BufferMemory:
         for name, kept in (("free_ns", "free"), ("worst_ns", "worst"), ("worst_at_ns", "worst_at")):
             cells[name] = np.array(getattr(shared, kept)) if self.is_compiled else list(getattr(shared, kept))
             setattr(shared, kept, cells[name].data if self.is_compiled else cells[name])
-        return records.State(**cells)
+        return records.BufferLoopState(**cells)
 
     def _filled(self, size: int, value: float) -> Any:
         if self.is_compiled:
@@ -213,7 +213,7 @@ class BufferMemory:
             cells = getattr(self.state, name)
             more = self._filled(max(len(cells), ROOM * WORDS), 0.0 if name.endswith("_ns") else -1)
             longer[name] = np.concatenate([cells, more]) if self.is_compiled else cells + more
-            if name + "_ns" in records.State._fields:
+            if name + "_ns" in records.BufferLoopState._fields:
                 longer[name + "_ns"] = self._as_times(longer[name])
         self.state = self.state._replace(**longer)
 

@@ -53,7 +53,7 @@ NEXT_EVENT_NS, NOW_NS, UNTIL_NS = range(3)  # of `clock`
 Cells = Any  # a list, or an array of numba
 
 
-class State(NamedTuple):
+class BufferLoopState(NamedTuple):
     """All that the loop knows."""
 
     heap_ns: Cells

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernbench.sim_engine.fabric import buffer_records as records
 from kernbench.sim_engine.fabric.buffer_memory import BufferMemory
-from kernbench.sim_engine.fabric.buffer_records import WORDS, State
+from kernbench.sim_engine.fabric.buffer_records import WORDS, BufferLoopState
 
 Row = tuple[object, ...]
 
@@ -44,7 +44,7 @@ def _listed(cells: Any) -> list[Any]:
     return cells if isinstance(cells, list) else cells.tolist()
 
 
-def _transfer(s: State, place: int, number: int, now: float) -> Row:
+def _transfer(s: BufferLoopState, place: int, number: int, now: float) -> Row:
     """Flits that have yet to set out, and how many have yet to arrive."""
     next_flit, last = int(s.transfer[place + records.NEXT_FLIT]), int(s.transfer[place + records.LAST])
     pace, ready = int(s.transfer[place + records.PACE]), list[float]()
@@ -56,7 +56,7 @@ def _transfer(s: State, place: int, number: int, now: float) -> Row:
     return *counts, tuple(time - now for time in ready)
 
 
-def _inputs(s: State, first_source: int, numbers: Mapping[int, int], now: float) -> Iterator[Row]:
+def _inputs(s: BufferLoopState, first_source: int, numbers: Mapping[int, int], now: float) -> Iterator[Row]:
     """Queues that have flits, own a virtual channel, or have a flit that starts after `now`."""
     words, times = _listed(s.inputs), _listed(s.inputs_ns)
     for at in range(0, len(words), WORDS):
@@ -66,7 +66,7 @@ def _inputs(s: State, first_source: int, numbers: Mapping[int, int], now: float)
             yield at, owned, max(started - now, 0.0), *flits
 
 
-def _flits(s: State, node: int, numbers: Mapping[int, int], now: float) -> Iterator[Row]:
+def _flits(s: BufferLoopState, node: int, numbers: Mapping[int, int], now: float) -> Iterator[Row]:
     """Those of a queue, from the first on."""
     while node >= 0:
         transfer = int(s.cell[node + records.TRANSFER])
@@ -75,14 +75,14 @@ def _flits(s: State, node: int, numbers: Mapping[int, int], now: float) -> Itera
         node = int(s.cell[node + records.NEXT])
 
 
-def _sources(s: State, place: int, numbers: Mapping[int, int]) -> Iterator[int]:
+def _sources(s: BufferLoopState, place: int, numbers: Mapping[int, int]) -> Iterator[int]:
     """Transfers that begin on a link, in order."""
     while place >= 0:
         yield numbers[place]
         place = int(s.transfer[place + records.NEXT_TRANSFER])
 
 
-def _returning(s: State, at: int) -> Iterator[float]:
+def _returning(s: BufferLoopState, at: int) -> Iterator[float]:
     """When the slots of a buffer are credited that are on their way back."""
     credit = int(s.buffer[at + records.RETURNING])
     while credit >= 0:
@@ -90,7 +90,7 @@ def _returning(s: State, at: int) -> Iterator[float]:
         credit = int(s.cell[credit + records.NEXT])
 
 
-def _buffers(s: State, slots: int, now: float) -> Iterator[Row]:
+def _buffers(s: BufferLoopState, slots: int, now: float) -> Iterator[Row]:
     """Buffers that have flits, or for which some wait, or which were granted last by round robin."""
     words = _listed(s.buffer)
     for at in range(0, len(words), WORDS):
@@ -105,7 +105,7 @@ def _buffers(s: State, slots: int, now: float) -> Iterator[Row]:
             yield at, credits, owned, turn, tuple(late), tuple(_waiting(s, waiting))
 
 
-def _lists(s: State, now: float) -> Iterator[Row]:
+def _lists(s: BufferLoopState, now: float) -> Iterator[Row]:
     """Inputs that wait for a virtual channel; those that wait for a link, and its turn, which counts as long as it is
     busy.
     """
@@ -119,7 +119,7 @@ def _lists(s: State, now: float) -> Iterator[Row]:
             yield at, links[at + records.IS_CALLED], turn, *_waiting(s, waiting)
 
 
-def _waiting(s: State, came: int) -> Iterator[int]:
+def _waiting(s: BufferLoopState, came: int) -> Iterator[int]:
     """The inputs of a list, from the first on."""
     while came >= 0:
         yield came

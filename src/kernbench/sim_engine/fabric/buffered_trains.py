@@ -18,7 +18,7 @@ from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.flit_events import AT_DONE
 from kernbench.sim_engine.fabric.planner import FlitsOnly
 from kernbench.sim_engine.fabric.progressions import shifted
-from kernbench.sim_engine.fabric.transfers import Activity, Transfer
+from kernbench.sim_engine.fabric.transfers import FlitObserver, Transfer
 
 MAX_TEMPLATES = 64  # kept of one route and size of last flit
 WORTH_PLANNING = 8  # flits times hops: below, a plan costs more than it saves
@@ -45,7 +45,7 @@ class BufferedTrain:
         by = self.at_ns
         return [(link, wait, by + at) for link, wait, at in self.template.waits if wait >= known[link]]
 
-    def tell(self, activity: Activity) -> None:
+    def tell(self, activity: FlitObserver) -> None:
         raise AssertionError("nothing is planned where flits are watched")
 
 

@@ -33,7 +33,7 @@ T = TypeVar("T")
 SimProcess = Generator[Event, Any, Any]
 
 
-class Completion(Event):
+class TransferEnd(Event):
     """The end of a transfer."""
 
     def complete(self, transfer: Transfer) -> None:
@@ -70,13 +70,13 @@ class FabricEnvironment(simpy.Environment):
 
     def transfer(self, path: Sequence[Hashable] | Route, nbytes: int, **options: Any) -> Event:
         """Inject now; the event's value is the finished `Transfer`. Options are those of `Fabric.inject`."""
-        event = Completion(self)
+        event = TransferEnd(self)
         self.fabric.inject(path, nbytes, self._now, on_done=event.complete, **options)
         return event
 
     def multicast(self, paths: Sequence[Sequence[Hashable]], nbytes: int, **options: Any) -> Event:
         """Multicast now; the event comes when the last destination has all bytes. Its value is that `Transfer`."""
-        event, left = Completion(self), len(paths)
+        event, left = TransferEnd(self), len(paths)
 
         def arrived(transfer: Transfer) -> None:
             nonlocal left

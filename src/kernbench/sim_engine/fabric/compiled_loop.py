@@ -16,8 +16,8 @@ is to them what a link is to flits: it takes them in order, puts their bursts on
 the first link when its burst, and those before it, are through. Where that may be within a window, it ends the window
 as a quick flit does. Only the last read of those that set out together is reported when it ends.
 
-All state lies in the arrays of `State` (`loop_state.py`), the flits in queues (`loop_queues.py`). What is called often
-takes arrays one by one, since numba takes longer to receive a `State`. Imported only where numba is.
+All state lies in the arrays of `LoopState` (`loop_state.py`), the flits in queues (`loop_queues.py`). What is called
+often takes arrays one by one, since numba takes longer to receive a `LoopState`. Imported only where numba is.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     WORST_AT,
     WRITES,
     Array,
-    State,
+    LoopState,
     called_from_python,
     compiled,
     in_line,
@@ -352,7 +352,7 @@ def move(
 
 
 @called_from_python
-def add_reads(places: Array, times: Array, state: State) -> None:
+def add_reads(places: Array, times: Array, state: LoopState) -> None:
     """Reads set out together, in order of when they will be at their memories. Their flits have a queue each."""
     queues, counts, read_ints, last = state.queues, state.counts, state.read_ints, state.transfers[:, LAST]
     waiting = take_queue(queues, counts)
@@ -375,7 +375,7 @@ def add_reads(places: Array, times: Array, state: State) -> None:
 
 
 @called_from_python
-def take_reads(group: int, state: State) -> Array:
+def take_reads(group: int, state: LoopState) -> Array:
     """Take out the reads that are on their way to a memory: rows of transfer and time of arrival, in no order."""
     node_ints, queues, counts = state.node_ints, state.queues, state.counts
     filled, found = filled_queues(state), 0

@@ -18,7 +18,7 @@ from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.joined_reads import JoinedRead, JoinedReads
 from kernbench.sim_engine.fabric.model import Network
-from kernbench.sim_engine.fabric.multicast import Segment, join, segments_of
+from kernbench.sim_engine.fabric.multicast import TreeSegment, join, segments_of
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.fabric.reservations import OnInterrupt, Reservation
 from kernbench.sim_engine.fabric.routes import Route
@@ -26,7 +26,7 @@ from kernbench.sim_engine.fabric.trains import TrainPlanner
 from kernbench.sim_engine.fabric.transfer_maker import TransferMaker
 from kernbench.sim_engine.fabric.transfers import FlitHop, HopTimes, LinkCounters, Transfer
 
-Tree = tuple[Sequence[Segment], Sequence[Route]]
+Tree = tuple[Sequence[TreeSegment], Sequence[Route]]
 
 MANY_EVENTS = 150_000  # after which a compiled loop is worth what it takes to load it: about as much as they took
 

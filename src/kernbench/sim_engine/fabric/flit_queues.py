@@ -36,7 +36,7 @@ class FlitQueues:
         link_ns, users = np.array([links.free, links.worst, links.worst_at]), np.array(links.users, np.int64)
         links.free, links.worst, links.worst_at = (_shared(row) for row in link_ns)
         links.users = _shared(users)
-        self._state = loop_state.State(
+        self._state = loop_state.LoopState(
             node_ns=np.empty(0),
             node_order=np.empty(0, np.int64),
             node_ints=np.empty((0, 4), np.int32),
@@ -248,7 +248,7 @@ class FlitQueues:
         self._free_places.append(place)
 
     @property
-    def state(self) -> loop_state.State:
+    def state(self) -> loop_state.LoopState:
         """As it is now: arrays are replaced by longer ones."""
         return self._state
 

@@ -42,7 +42,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     WORST,
     WORST_AT,
     Array,
-    State,
+    LoopState,
     called_from_python,
     compiled,
     in_line,
@@ -117,14 +117,14 @@ def look_further(now: float, head_ns: Array, near: Array, far: Array, counts: Ar
 
 
 @compiled
-def filled_queues(state: State) -> Array:
+def filled_queues(state: LoopState) -> Array:
     """All queues that have flits."""
     near, far = state.near[: state.counts[NEAR]], state.far[: state.counts[FAR]]
     return np.concatenate((near, far))
 
 
 @compiled
-def put_all(filled: Array, state: State) -> None:
+def put_all(filled: Array, state: LoopState) -> None:
     """These queues have lost some of their flits: those that have any left take their places, the others are free."""
     counts, queues, clock = state.counts, state.queues, state.clock
     counts[NEAR] = counts[FAR] = 0
@@ -260,7 +260,7 @@ def begin(
 
 
 @called_from_python
-def next_order(state: State) -> int:
+def next_order(state: LoopState) -> int:
     """The place of the next flit among what happens at its time."""
     found, next_ns = np.iinfo(np.int64).max, state.clock[NEXT_NS]
     for queue in state.near[: state.counts[NEAR]] if next_ns < state.clock[NEAR_NS] else filled_queues(state):
@@ -271,7 +271,7 @@ def next_order(state: State) -> int:
 
 
 @called_from_python
-def find(state: State, transfer: int) -> Array:
+def find(state: LoopState, transfer: int) -> Array:
     """Where the flits of a transfer stand: rows of hop, flit and time."""
     node_ints, found, rows = state.node_ints, 0, np.empty((0, 3))
     for is_second_pass in range(2):
@@ -291,7 +291,7 @@ def find(state: State, transfer: int) -> Array:
 
 
 @called_from_python
-def remove(state: State, transfer: int) -> None:
+def remove(state: LoopState, transfer: int) -> None:
     """The flits of a transfer are no longer moved one by one."""
     filled = filled_queues(state)
     for queue in filled:

@@ -32,7 +32,7 @@ NEXT_NS, WINDOW, NEAR_NS, FAR_NS, FIRST_END = range(
 Array = Any  # numba knows the types by what it is called with
 
 
-class State(NamedTuple):
+class LoopState(NamedTuple):
     """All that the loop knows. A flit has a node, in one queue at a time; nodes and queues that are free are lists."""
 
     node_ns: Array  # when the flit is ready for its hop

@@ -27,7 +27,7 @@ from kernbench.common.units import (
 from kernbench.sim_engine.fabric.buffers import Buffers, Channel, Dependencies, LayerRule, one_layer
 from kernbench.sim_engine.fabric.channel_bank import ChannelSpec
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.occupancy import LinkRate, Occupancy
+from kernbench.sim_engine.fabric.occupancy import LinkOccupancy, LinkRate
 from kernbench.sim_engine.fabric.routes import Counterparts, Route
 
 DelayRule = Callable[[FlitArrival], float]
@@ -68,7 +68,7 @@ class Network:
         self._segments: dict[tuple[Hashable, tuple[Hashable, ...]], Route] = {}
         self._counterparts: dict[tuple[str, str], Counterparts] = {}
         self._link_times: dict[tuple[float | None, float], tuple[float, float]] = {}
-        self._occupancies: dict[int, Occupancy] = {}  # by bytes of a flit
+        self._occupancies: dict[int, LinkOccupancy] = {}  # by bytes of a flit
         self._in_use = False
         self._layer_rule: LayerRule = one_layer
         self._layers: dict[Route, Sequence[int]] = {}  # as asked for
@@ -102,11 +102,11 @@ class Network:
         self._may_change()
         self.plain_memories.add(self.node_index(name))
 
-    def occupancy_of(self, nbytes: int) -> Occupancy:
+    def occupancy_of(self, nbytes: int) -> LinkOccupancy:
         """For flits of `nbytes`."""
         found = self._occupancies.get(nbytes)
         if found is None:
-            found = self._occupancies[nbytes] = Occupancy(nbytes)
+            found = self._occupancies[nbytes] = LinkOccupancy(nbytes)
         return found
 
     def part_of(self, route: Route) -> Hashable:

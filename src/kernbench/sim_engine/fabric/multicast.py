@@ -18,7 +18,7 @@ Path = Sequence[Hashable]
 COPY = 2.0**-20  # between the places in order of two copies of a flit
 
 
-class Segment(NamedTuple):
+class TreeSegment(NamedTuple):
     """The part of a path that is not in the tree before it, and where it begins: a segment, and a hop of that one."""
 
     path: tuple[Hashable, ...]
@@ -26,11 +26,11 @@ class Segment(NamedTuple):
     hop: int
 
 
-def segments_of(paths: Sequence[Path]) -> list[Segment]:
+def segments_of(paths: Sequence[Path]) -> list[TreeSegment]:
     """The tree of paths, cut into one segment for each; raises FabricError where they form none."""
     if not paths or any(len(path) < 2 or path[0] != paths[0][0] for path in paths):
         raise FabricError("a multicast from several nodes, or to none", hint="give paths that begin at one node")
-    segments: list[Segment] = []
+    segments: list[TreeSegment] = []
     places: dict[Hashable, tuple[int, int]] = {paths[0][0]: (0, 0)}  # of a node: in which segment, and how far
     before: dict[Hashable, object] = {paths[0][0]: None}
     leaves = {path[-1]: None for path in paths}
@@ -51,13 +51,13 @@ def segments_of(paths: Sequence[Path]) -> list[Segment]:
                 f"a multicast from {path[0]!r} to {path[-1]!r}, where another path ends, or passes",
                 hint="give every destination once, and none that is on the way to another",
             )
-        segments.append(Segment(tuple(path[start:]), *places[path[start]]))
+        segments.append(TreeSegment(tuple(path[start:]), *places[path[start]]))
         for at in range(start + 1, len(path)):
             places[path[at]] = number, at - start
     return segments
 
 
-def join(segments: Sequence[Segment], transfers: Sequence[Transfer]) -> None:
+def join(segments: Sequence[TreeSegment], transfers: Sequence[Transfer]) -> None:
     """Make transfers along segments one multicast."""
     tree = tuple(transfers)
     for number, (segment, transfer) in enumerate(zip(segments, transfers, strict=True)):

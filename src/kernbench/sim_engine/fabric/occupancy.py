@@ -8,7 +8,7 @@ from kernbench.sim_engine.fabric.fifo import occupy_ns
 LinkRate = tuple[float | None, Framing | None]  # thousands of links have few
 
 
-class Occupancy(dict[LinkRate, float]):
+class LinkOccupancy(dict[LinkRate, float]):
     """How long a flit of some bytes occupies a link, by the link's rate.
 
     On a link with framing, whole flits pay their share of packet headers, and the last flit of a transfer pays what is

@@ -17,7 +17,7 @@ from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.links import Booking
 from kernbench.sim_engine.fabric.progressions import Pace, Times
 from kernbench.sim_engine.fabric.train import Train
-from kernbench.sim_engine.fabric.transfers import Plan, Transfer
+from kernbench.sim_engine.fabric.transfers import Transfer, TransferPlan
 
 Mode = Literal["adaptive", "flits"]
 
@@ -62,7 +62,7 @@ class PlannedTrains:
         self.active[train.seq] = train
         engine.finish(transfer, end)
 
-    def end(self, transfer: Transfer, train: Plan) -> None:
+    def end(self, transfer: Transfer, train: TransferPlan) -> None:
         """A train has come to its end as planned."""
         activity = self._engine.counters.activity
         if activity is not None:

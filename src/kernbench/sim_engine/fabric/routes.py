@@ -10,13 +10,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from kernbench.common.errors import FabricError
-from kernbench.sim_engine.fabric.occupancy import LinkRate, Occupancy
+from kernbench.sim_engine.fabric.occupancy import LinkOccupancy, LinkRate
 
 CONTROL = -1  # in place of spare granules: of requests, acknowledgements and credits, which access no memory channel
 FINAL, IN_SERIES = 1, 2  # what is special about a crossing: bits of `Crossing.special`
 
 
-class Links(Protocol):
+class LinkTables(Protocol):
     """What a route asks of its network (`fabric/model.py::Network`): lists are by link, or by node."""
 
     flit_bytes: int
@@ -32,7 +32,7 @@ class Links(Protocol):
     def framing(self) -> Sequence[object]: ...
     def along(self, path: Sequence[Hashable], /) -> tuple[tuple[int, ...], tuple[int, ...]]: ...
     def node_index(self, name: Hashable, /) -> int: ...
-    def occupancy_of(self, nbytes: int, /) -> Occupancy: ...
+    def occupancy_of(self, nbytes: int, /) -> LinkOccupancy: ...
 
 
 class Crossing(NamedTuple):
@@ -107,7 +107,7 @@ class Route:
         "path",
     )
 
-    def __init__(self, network: Links, path: tuple[Hashable, ...], origin: Hashable = None) -> None:
+    def __init__(self, network: LinkTables, path: tuple[Hashable, ...], origin: Hashable = None) -> None:
         self.path = path
         self.nodes, self.links = network.along(path)
         self.origin = self.nodes[0] if origin is None else network.node_index(origin)  # where its bytes come from
@@ -122,7 +122,7 @@ class Route:
         self.heads: tuple[int, ...] = ()  # by hop: where the series begins that it is part of; itself, if of none
         self._last_flits: dict[tuple[int, int], LastFlit] = {}
 
-    def last_flit(self, network: Links, wire_bytes: int, spare: int = 0) -> LastFlit:
+    def last_flit(self, network: LinkTables, wire_bytes: int, spare: int = 0) -> LastFlit:
         """For transfers of `wire_bytes` whose last burst lacks `spare` granules. Without framing on the route, all with
         equal last flits are of one kind.
         """
@@ -133,12 +133,12 @@ class Route:
                 self.heads = self._heads(network)
                 self.crossings = self._crossings(network, network.occupancy_of(network.flit_bytes), final=False)
             nbytes = (wire_bytes - 1) % network.flit_bytes + 1
-            occupancy = Occupancy(nbytes, wire_bytes) if self.has_framing else network.occupancy_of(nbytes)
+            occupancy = LinkOccupancy(nbytes, wire_bytes) if self.has_framing else network.occupancy_of(nbytes)
             crossings = self._crossings(network, occupancy, final=True)
             last_flit = self._last_flits[kind_bytes, spare] = LastFlit(self, nbytes, kind_bytes, spare, crossings)
         return last_flit
 
-    def _crossings(self, network: Links, occupancy: Occupancy, *, final: bool) -> tuple[Crossing, ...]:
+    def _crossings(self, network: LinkTables, occupancy: LinkOccupancy, *, final: bool) -> tuple[Crossing, ...]:
         crossings: list[Crossing] = []
         onward, heads, rate, tail_ns, new = None, self.heads, network.rate, network.tail_ns, tuple.__new__
         for hop in range(self.hops - 1, -1, -1):
@@ -150,7 +150,7 @@ class Route:
         crossings.reverse()
         return tuple(crossings)
 
-    def _heads(self, network: Links) -> tuple[int, ...]:
+    def _heads(self, network: LinkTables) -> tuple[int, ...]:
         heads: list[int] = []
         before: int | None = None
         for hop, link in enumerate(self.links):
@@ -167,7 +167,7 @@ class Route:
         return (*heads, self.hops)
 
 
-class WholeNetwork(Links, Protocol):
+class WholeNetwork(LinkTables, Protocol):
     """What counterparts ask of a network."""
 
     names: list[Hashable]

@@ -24,7 +24,7 @@ from kernbench.sim_engine.fabric.progressions import (
     times_at,
     times_of,
 )
-from kernbench.sim_engine.fabric.transfers import Activity, Transfer
+from kernbench.sim_engine.fabric.transfers import FlitObserver, Transfer
 
 
 class Train:
@@ -63,13 +63,13 @@ class Train:
         ready = self.ready(hop)
         return last_of(self.ready(hop + 1)) - first_of(ready) if ready else 0.0
 
-    def tell(self, activity: Activity) -> None:
+    def tell(self, activity: FlitObserver) -> None:
         """Report every flit on every link to the observer."""
         self.unfold()
         for hop in range(self.transfer.hops):
             self.tell_hop(activity, hop, self.transfer.flits)
 
-    def tell_hop(self, activity: Activity, hop: int, stop: int) -> None:
+    def tell_hop(self, activity: FlitObserver, hop: int, stop: int) -> None:
         """Report the flits up to `stop` at a hop to the observer."""
         start, tail_ns = self.start[hop], self.transfer.crossings[hop].tail_ns
         leave = [time - tail_ns for time in self._times(hop + 1, start, stop)]

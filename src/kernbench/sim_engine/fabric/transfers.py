@@ -49,7 +49,7 @@ class LinkCounters:
     longest_queue_at_ns: float
 
 
-class Activity(Protocol):
+class FlitObserver(Protocol):
     """An observer of flits (`activity.py`)."""
 
     def passed(
@@ -58,7 +58,7 @@ class Activity(Protocol):
         """Flits of a train have passed a hop."""
 
 
-class Plan(Protocol):
+class TransferPlan(Protocol):
     """How a transfer is moved whole, as the fast path has planned it (`train.py`)."""
 
     seq: int
@@ -68,7 +68,7 @@ class Plan(Protocol):
         what is `known` of a link may be left out.
         """
 
-    def tell(self, activity: Activity) -> None:
+    def tell(self, activity: FlitObserver) -> None:
         """Report every flit on every link to the observer."""
 
 
@@ -163,7 +163,7 @@ class Transfer:
         self.slow = False
         self.times: list[list[float]] | None = None  # per hop: first ready, first leave, last ready, last leave
         self.epoch = 0  # an expected end that no longer holds is known by its older epoch
-        self.train: Plan | None = None
+        self.train: TransferPlan | None = None
         self.tries = 0  # to plan it again, in vain
         self.schedules: dict[int, FlitSchedule] | None = None  # by hop
         # Of a multicast: all its segments, those that begin at a node of this one, by hop, and where this one begins.

@@ -34,7 +34,15 @@ from kernbench.sim_engine.memo.composite_recording import (
     WorkByPart,
 )
 from kernbench.sim_engine.memo.private_pe import MachineParts, PeBlocks, PrivatePe
-from kernbench.sim_engine.memo.segments import Passage, RecordedSegments, Seen, Segment, Totals, segments_of, stretch_of
+from kernbench.sim_engine.memo.segments import (
+    Passage,
+    RecordedLeg,
+    RecordedSegments,
+    Seen,
+    WorkTotals,
+    segments_of,
+    stretch_of,
+)
 from kernbench.sim_engine.memo.sub_network import SubNetwork
 from kernbench.sim_engine.memo.tile_steps import TILES_BETWEEN, Steps
 
@@ -52,7 +60,7 @@ class Mark(NamedTuple):
     ns: float
     fed: int
     rows: int  # ended so far
-    totals: Totals
+    totals: WorkTotals
 
 
 class CompositeRecorder:
@@ -81,7 +89,7 @@ class CompositeRecorder:
             feed.plan, feed.context.request, operands, (NO_REF, NO_REF), self._ended.append, self._record
         )
         self._placements = _placements(self._feed, private)
-        self._passed: dict[int, tuple[Segment, int]] = {}  # legs, and how often, by identity
+        self._passed: dict[int, tuple[RecordedLeg, int]] = {}  # legs, and how often, by identity
         self._under_way: list[TileToken] = []  # at the last mark
         self._waits: dict[int, Wait] = {}  # by link
         self._channel_waits: dict[tuple[int, int], Wait] = {}  # by memory and channel
@@ -165,7 +173,7 @@ class CompositeRecorder:
             return
         if end.seen.place - start.seen.place == steps.places_per_step:
             rows = self._rows[start.rows : end.rows]
-            segment = Segment(
+            segment = RecordedLeg(
                 end.fed - start.fed, end.ns - start.ns, rows, start.ns, start.fed, start.totals, end.totals
             )
             recorded.add(start.seen, end.seen, segment)
@@ -272,7 +280,7 @@ class CompositeRecorder:
 
     # ---- totals
 
-    def _totals(self) -> Totals:
+    def _totals(self) -> WorkTotals:
         pe, private = self._pe, self._private
         tcm, groups = pe.tcm, private.fabric.engine.groups
         use = BusyTimes(
@@ -290,7 +298,7 @@ class CompositeRecorder:
             way = sub_network.paths.index(path[::-1] if is_read else path)
             moved[way, is_read, last_flit.kind_bytes, last_flit.spare] = flits, transfers
         bursts = [[row[0] for row in groups[ours].done()] for ours, _ in sub_network.channels]
-        return Totals(use, moved, bursts, dict(self._work), self._records)
+        return WorkTotals(use, moved, bursts, dict(self._work), self._records)
 
     def _note_totals(self) -> None:
         recording, sub_network = self._recording, self._sub_network

@@ -32,7 +32,7 @@ from kernbench.sim_engine.memo.composite_memo import BUILTIN
 from kernbench.sim_engine.memo.late_credits import queue_so_far
 from kernbench.sim_engine.memo.launch_recordings import JobsByPe, LaunchRecordings
 from kernbench.sim_engine.memo.record_ahead import RecordAhead
-from kernbench.sim_engine.memo.regions import AnyRegion, Region, SipGroup
+from kernbench.sim_engine.memo.regions import AnyRegion, Region, SipGroupRegion
 from kernbench.sim_engine.memo.replayed_launch import Jobs, ReplayedLaunch
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.simulation_stats import INTERRUPTED, OFF, RECORDED, REPLAYED
@@ -183,7 +183,7 @@ class LaunchMemo:
             return "its links or channels are in use"
         recorded = self._recordings.recorded
         cubes = [Region(launch.sip, cube) for cube in launch.cubes(machine.graph.spec.sip.n_cubes)]
-        replays = None if isinstance(whole, SipGroup) else self._recordings.replays(launches, cubes, by_key)
+        replays = None if isinstance(whole, SipGroupRegion) else self._recordings.replays(launches, cubes, by_key)
         if replays is None:
             replays = self._recordings.replays(launches, [whole], by_key)
         outside.check()

@@ -23,7 +23,7 @@ from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.machine import Machine
 from kernbench.sim_engine.memo.late_credits import LateCredits, queue_so_far
 from kernbench.sim_engine.memo.launch_places import LaunchPlaces, Pointers
-from kernbench.sim_engine.memo.launch_recording import ChannelRows, LaunchRecording, Messages, Moved
+from kernbench.sim_engine.memo.launch_recording import ChannelRows, LaunchRecording, Moved, RecordedRings
 from kernbench.sim_engine.memo.private_machine import PrivateMachine, UnknownWriters, WritersOf
 from kernbench.sim_engine.memo.recorded_contents import RecordedContents
 from kernbench.sim_engine.memo.regions import AnyRegion
@@ -245,7 +245,7 @@ class _LaunchRun:
         since = self._private.fabric.done_since(self._done_before)
         return {last_flit: (flits, transfers) for last_flit, flits, transfers in since}
 
-    def _messages(self, communicator: Communicator) -> Messages | None:
+    def _messages(self, communicator: Communicator) -> RecordedRings | None:
         """The peers that kernels have exchanged messages with; a message that was never received is a failure."""
         private = self._private
         self.is_over = self.is_over and not communicator.unreceived
@@ -258,7 +258,7 @@ class _LaunchRun:
                 peers += [(key, direction, peer) for direction, peer in queue.used(communicator)]
                 senders += [(key, direction) for direction in queue.sent_to(communicator)]
         communicator.close()
-        return Messages(communicator.config, peers, senders) if peers else None
+        return RecordedRings(communicator.config, peers, senders) if peers else None
 
     def _moved(self, done: DoneByKind) -> list[Moved] | None:
         """What was moved; None where that was not only within the region."""

@@ -29,7 +29,7 @@ Moved = tuple[tuple[str, ...], int, int, int, int]  # path, bytes and spare of t
 ChannelRows = list[tuple[int, float, float]]  # of each channel: granules, longest wait, when it began
 
 
-class Messages(NamedTuple):
+class RecordedRings(NamedTuple):
     """Rings that messages went through, and which direction of which PE leads to whom."""
 
     config: RingConfig
@@ -46,7 +46,7 @@ class Messages(NamedTuple):
         )
 
 
-class Traffic(NamedTuple):
+class RecordedTraffic(NamedTuple):
     """What a recorded launch moves in one region: by kind of transfer, by link, and by node with channels."""
 
     moved: list[Done]
@@ -70,7 +70,7 @@ class LaunchRecording:
     rows: RecordedRows | None
     pointers: list[Pointers]  # of each kernel
     memory: UnknownWriters | None  # what kernels have read and written, where there is a log
-    messages: Messages | None  # where kernels have sent some
+    messages: RecordedRings | None  # where kernels have sent some
     quiet_ns: float  # from the begin until nothing but `late` is under way any more
     moved: list[Moved]
     waits: list[tuple[tuple[str, str], float, float]]  # by link: the longest, and when it began
@@ -78,7 +78,7 @@ class LaunchRecording:
     ended: list[int]  # the kernels, in the order in which they ended
     late: list[LateCredit]
     contents: ValueProgram | None = None  # what kernels did with them, where the run keeps some
-    placed: dict[AnyRegion, Traffic] = field(default_factory=dict)  # by region where it was taken
+    placed: dict[AnyRegion, RecordedTraffic] = field(default_factory=dict)  # by region where it was taken
     moved_here: list[Done] | None = None  # as the network has it where it was found
 
     @property
@@ -91,12 +91,12 @@ class LaunchRecording:
         steps = 0 if self.contents is None else len(self.contents.steps) + len(self.contents.needed)
         return rows + CALL_BYTES * (calls + asked + steps) + ADDRESS_BYTES * addresses
 
-    def traffic_in(self, shift: Shift, network: Network) -> Traffic:
+    def traffic_in(self, shift: Shift, network: Network) -> RecordedTraffic:
         """What it moves where a shift leads, as the network has it there."""
         found = self.placed.get(shift.region)
         if found is None:
             last_flit = network.counterparts(self.region.name, shift.region.name).last_flit
-            found = self.placed[shift.region] = Traffic(
+            found = self.placed[shift.region] = RecordedTraffic(
                 [Done(last_flit(here), flits, transfers) for here, flits, transfers in self._moved_here(network)],
                 [
                     (network.link_index(shift.name(src), shift.name(dst)), wait, at)

@@ -24,7 +24,14 @@ from kernbench.sim_engine.memo.launch_places import LaunchPlaces, Offsets, Point
 from kernbench.sim_engine.memo.launch_recorder import LaunchRecorder, channel_directions
 from kernbench.sim_engine.memo.launch_recording import LaunchRecording
 from kernbench.sim_engine.memo.record_ahead import RecordAhead
-from kernbench.sim_engine.memo.regions import AnyRegion, Region, RegionParts, SipGroup, regions_of, sip_group_parts
+from kernbench.sim_engine.memo.regions import (
+    AnyRegion,
+    Region,
+    RegionParts,
+    SipGroupRegion,
+    regions_of,
+    sip_group_parts,
+)
 from kernbench.sim_engine.memo.replayed_launch import RegionReplay
 from kernbench.sim_engine.simulation_stats import NOT_REPEATABLE, OFF
 from kernbench.triton_emu.matching_tl import matches
@@ -119,13 +126,15 @@ class LaunchRecordings:
         if self._interrupted[kind] == PATIENCE:
             self._extents[kind] = Extent.FARTHER
 
-    def sip_group_of(self, launch: KernelLaunchMsg) -> SipGroup | None:
+    def sip_group_of(self, launch: KernelLaunchMsg) -> SipGroupRegion | None:
         """The SIPs of a launch's collective; None where it is none, or one of a single SIP."""
         if launch.stream != "communication":
             return None
         communicator = self._machine.communicators.get(launch.communicator)
         return (
-            None if communicator is None or len(communicator.sips) < 2 else SipGroup(tuple(sorted(communicator.sips)))
+            None
+            if communicator is None or len(communicator.sips) < 2
+            else SipGroupRegion(tuple(sorted(communicator.sips)))
         )
 
     def _kind_of(self, launch: KernelLaunchMsg) -> LaunchKind:
@@ -142,7 +151,7 @@ class LaunchRecordings:
     def parts_of(self, region: AnyRegion) -> RegionParts:
         found = self._regions.get(region)
         if found is None:
-            assert isinstance(region, SipGroup)
+            assert isinstance(region, SipGroupRegion)
             sips = [self._regions[Region(sip, None)] for sip in region.sips]
             found = self._regions[region] = sip_group_parts(self._machine, sips, region)
         return found

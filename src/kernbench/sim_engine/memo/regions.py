@@ -39,7 +39,7 @@ class Region(NamedTuple):
         return key[1:] if self.cube is None else key[2:]
 
 
-class SipGroup(NamedTuple):
+class SipGroupRegion(NamedTuple):
     """Several SIPs, and the links between them. Its recordings serve only itself, so names are not translated."""
 
     sips: tuple[int, ...]
@@ -68,7 +68,7 @@ class SipGroup(NamedTuple):
         return key
 
 
-AnyRegion = Region | SipGroup
+AnyRegion = Region | SipGroupRegion
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ def regions_of(graph: TopologyGraph, network: Network) -> dict[Region, RegionPar
     return found
 
 
-def sip_group_parts(machine: Machine, sips: Sequence[RegionParts], sip_group: SipGroup) -> RegionParts:
+def sip_group_parts(machine: Machine, sips: Sequence[RegionParts], sip_group: SipGroupRegion) -> RegionParts:
     """Those of its SIPs, and the links between them and what belongs to no SIP."""
     network, node_of = machine.fabric.network, machine.graph.node
     found = RegionParts([link for sip in sips for link in sip.links], [node for sip in sips for node in sip.memories])

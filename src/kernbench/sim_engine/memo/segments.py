@@ -15,7 +15,7 @@ from kernbench.sim_engine.memo.composite_recording import BusyTimes, MovedKind, 
 from kernbench.sim_engine.memo.tile_steps import Steps
 
 
-class Totals(NamedTuple):
+class WorkTotals(NamedTuple):
     """What was done up to an instant."""
 
     use: BusyTimes
@@ -25,7 +25,7 @@ class Totals(NamedTuple):
     records: int
 
 
-class Segment(NamedTuple):
+class RecordedLeg(NamedTuple):
     """A leg that was run."""
 
     tiles: int
@@ -33,8 +33,8 @@ class Segment(NamedTuple):
     rows: list[TileRow]
     from_ns: float  # when it was run
     from_tile: int
-    before: Totals
-    after: Totals
+    before: WorkTotals
+    after: WorkTotals
 
 
 class Seen(NamedTuple):
@@ -48,22 +48,22 @@ class Seen(NamedTuple):
 class Round(NamedTuple):
     """Legs and rounds one after the other, `times` times; tiles and ns of all of it."""
 
-    parts: list[Segment | Round]
+    parts: list[RecordedLeg | Round]
     times: int
     tiles: int
     ns: float
 
 
-Passage = Segment | Round
+Passage = RecordedLeg | Round
 
 
 def rounds(parts: list[Passage], times: int = 1) -> Round:
     return Round(parts, times, times * sum(part.tiles for part in parts), times * sum(part.ns for part in parts))
 
 
-def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[Segment, int]]:
+def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[RecordedLeg, int]]:
     """Every leg, and how often it is passed."""
-    if isinstance(passage, Segment):
+    if isinstance(passage, RecordedLeg):
         yield passage, times
     else:
         for part in passage.parts:
@@ -72,7 +72,7 @@ def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[Segment, int
 
 def stretch_of(passage: Passage, tiles: int, ns: float) -> Stretch | Repeat:
     """As a part of a recording, when it begins after so many tiles, at `ns`."""
-    if isinstance(passage, Segment):
+    if isinstance(passage, RecordedLeg):
         return Stretch(passage.rows, tiles - passage.from_tile, ns - passage.from_ns)
     inner: list[Stretch | Repeat] = []
     at_tile, at_ns = tiles, ns
