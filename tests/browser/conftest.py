@@ -73,15 +73,15 @@ class Opened:
             self.page.goto("about:blank")
         self.page.goto(self.url + hash_)
         self.page.wait_for_selector("html[data-ready]")
-        self.materialize()
+        self.settle()
 
     def follow(self, hash_: str) -> None:
         """Follow a link of the page, in the page that is open."""
         self.page.evaluate("hash => { location.hash = hash; }", hash_)
         self.page.wait_for_timeout(50)
-        self.materialize()
+        self.settle()
 
-    def materialize(self) -> None:
+    def settle(self) -> None:
         """Until nothing is asked for any more and the timeline is drawn."""
         quiet = 0
         for _ in range(1200):
@@ -104,7 +104,7 @@ class Opened:
 
     def change(self, **patch: object) -> None:
         self.page.evaluate("patch => kb.change(patch)", patch)
-        self.materialize()
+        self.settle()
 
     def ask(self, script: str) -> Any:
         return self.page.evaluate(script)

@@ -57,7 +57,7 @@ def test_measure_runs_in_the_background_and_the_run_is_kept_beside(own_page: Ope
     text = own_page.page.inner_text(f"{row} td:nth-child(3)")
     assert float(text.split()[0]) * (1000 if "µs" in text else 1) == pytest.approx(took, rel=0.005)
     own_page.page.click(f"{row} button")
-    own_page.materialize()
+    own_page.settle()
     assert own_page.ask("kb.state.view") == "diff"
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_is_saved_again_is_offered_with_the_difference(own_page: Open
     chosen = "document.querySelector('#pickers select').selectedOptions[0].textContent"
     own_page.until(f"{chosen}.includes('(before it was saved again)')")  # the menu names what is shown
     banner.get_by_text("What changed").click()
-    own_page.materialize()
+    own_page.settle()
     own_page.until("document.querySelector('#view-diff table.diff') !== null")
     assert own_page.ask("[kb.state.view, kb.state.a]") == ["diff", before]
     assert own_page.ask("kb.run.b.params.seq_k") == 256
@@ -92,7 +92,7 @@ def test_a_link_that_is_opened_in_the_same_tab_may_name_a_folder_too(own_page: O
     own_page.go("#/run")
     own_page.page.evaluate("location.hash = '#/explain?a=pe_math'")
     own_page.until("kb.run.a?.dir.endsWith('flash-free/pe_math')")
-    own_page.materialize()
+    own_page.settle()
     assert own_page.ask("document.querySelector('#banner').hidden")
     own_page.page.evaluate("location.hash = '#/explain?a=nowhere'")
     own_page.until("document.querySelector('#banner').textContent.includes('nowhere, is not here')")

@@ -88,7 +88,7 @@ def click_lane(page: Opened, lane: int, t: float) -> None:
         "return [b.left + 2 * p.x, b.top + 2 * p.y]; })()"
     )
     page.page.mouse.click(x, y)
-    page.materialize()
+    page.settle()
 
 
 def test_nothing_overlaps_or_is_cut_off_at_twice_the_zoom(browser: Any, served: Served) -> None:

@@ -122,7 +122,7 @@ def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) 
             figures.append((f"script per frame while {name}, p95", frames[int(0.95 * len(frames))], 16, "ms"))
             figures.append(("  processor time, mean", each, 16, "ms"))
             assert each < 30, name  # twice the budget: a frame is drawn, not computed
-            page.materialize()
+            page.settle()
 
         served_s = processor_s(large.process.pid)
         for name, patch, done, budget, waits_for_server in STEPS:
@@ -135,7 +135,7 @@ def test_a_million_slices_stay_fluid(browser: Any, large: Served, figures: Any) 
             figures.append((name, ms, budget, "ms"))
             figures.append((f"  processor time, {whose}", spent, budget, "ms"))
             assert spent < 3 * budget, name  # a tick of the system's clock is 10 ms, and others warm the same caches
-        page.materialize()
+        page.settle()
         heap = page.ask("performance.memory.usedJSHeapSize") / 1e6
         figures.append(("JS heap", heap, 150, "MB"))
         server, most = memory_mb(large.process.pid), memory_mb(large.process.pid, "VmHWM")

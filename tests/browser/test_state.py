@@ -19,18 +19,18 @@ def test_a_link_opens_the_same_state_and_back_goes_back(page: Opened, served: Se
     page.page.wait_for_timeout(200)
     page.page.reload()
     page.page.wait_for_selector("html[data-ready]")
-    page.materialize()
+    page.settle()
     assert state_of(page) | {"open": None} == before | {"open": None}
     assert set(page.ask("kb.state.open")) >= {"sip0.cube0.pe3"}
     line = f"line:{page.ask('kb.run.a.files[0].name')}:2"
     page.change(sel=line)
     page.page.click("#tab-explain")
-    page.materialize()
+    page.settle()
     page.page.go_back()
-    page.materialize()
+    page.settle()
     assert (page.ask("kb.state.view"), page.ask("kb.state.sel")) == ("run", line)
     page.page.go_back()
-    page.materialize()
+    page.settle()
     assert page.ask("kb.state.sel") == "op:92"
 
 
@@ -43,11 +43,11 @@ def test_what_is_selected_in_one_view_is_shown_in_all(page: Opened, served: Serv
     assert page.page.locator("#pane-source .line.on").count() == 1
     line = page.ask("kb.run.a.files.length") and page.page.get_attribute("#pane-source .line.on", "data-line")
     page.page.click(f"#pane-source [data-line='{line}']")
-    page.materialize()
+    page.settle()
     assert page.ask("kb.tl.tiles.mark").startswith("line:")
     assert page.page.locator(".level .node.on").count() == 8  # PEs that ran the line
     page.page.locator("#answer .parts button[title^=Transfer]").click()  # its ops on the path, loads and stores
-    page.materialize()
+    page.settle()
     assert page.ask("kb.state.sel") == "class:transfer@launch:0"
     page.until("document.querySelector('#pane-details').textContent.includes('below are the whole ops')")
     assert "transfer on the critical path" in page.page.inner_text("#pane-details")
@@ -77,10 +77,10 @@ def test_a_link_to_a_source_line_shows_it_in_all_panes_and_back_clears_it(page: 
     assert any(not flag & 2 for flag in marked)
     assert page.ask("kb.tl.open.size") >= 1  # nothing of it was in view: the PE of its longest op opened
     page.page.go_back()
-    page.materialize()
+    page.settle()
     assert (page.ask("kb.state.sel"), chosen.count()) == (None, 0)
     page.page.go_forward()
-    page.materialize()
+    page.settle()
     assert (page.ask("kb.state.sel"), chosen.count()) == (f"line:{file}:{number}", 1)
 
 
@@ -90,7 +90,7 @@ def test_every_key_of_the_help_page_does_something(page: Opened, served: Served)
 
     def after(key: str) -> None:
         press(key)
-        page.materialize()
+        page.settle()
 
     before = page.ask("kb.tl.drawn.k")
     after("+")
@@ -157,14 +157,14 @@ def test_pointer_zooms_pans_and_selects_a_range(page: Opened, served: Served) ->
     page.page.mouse.down()
     page.page.mouse.move(x + 200, y + 3, steps=4)
     page.page.mouse.up()
-    page.materialize()
+    page.settle()
     low, high = page.ask("kb.state.range")
     assert high > low
     assert "selected" in page.page.inner_text("#pane-details h3")
     page.page.keyboard.down("Control")
     page.page.mouse.wheel(0, -300)
     page.page.keyboard.up("Control")
-    page.materialize()
+    page.settle()
     scope = page.ask("kb.run.a.scopes.find(s => s.id === 'launch:0')")
     w = page.ask("kb.state.w")
     assert w[1] - w[0] < scope["t1"] - scope["t0"]
@@ -178,7 +178,7 @@ def test_search_finds_ops_lines_and_nodes(page: Opened, served: Served) -> None:
     page.page.keyboard.type("hbm_ctrl.pe3")
     page.page.wait_for_selector("#hits .hit")
     page.page.click("#hits .hit")
-    page.materialize()
+    page.settle()
     assert page.ask("kb.state.sel") == "node:sip0.cube0.hbm_ctrl.pe3"
     assert page.page.locator(".level .node.on").count() == 1
 
@@ -257,7 +257,7 @@ def test_nothing_given_shows_the_machine_and_what_to_do(browser: Any) -> None:
             assert "kernbench run --bench qkv-gemm --save" in text
             assert page.page.locator("svg.level [data-id='sip0']").count() == 1
             page.page.locator("[data-id='sip0']").dblclick()
-            page.materialize()
+            page.settle()
             assert page.ask("kb.state.root") == "sip0"
             server.process.send_signal(signal.SIGINT)  # Ctrl-C
             assert server.process.wait(10) == 0
@@ -288,7 +288,7 @@ def test_lanes_are_pinned_and_hidden_and_the_link_keeps_it(page: Opened, served:
     page.page.click(".lanemenu summary")
     page.page.click("[aria-label='Pin PE5']")
     page.page.click("[aria-label='Hide PE2']")
-    page.materialize()
+    page.settle()
     kept = [name for name in before if name not in ("PE2", "PE5")]
     assert page.ask(names) == ["PE5", *kept]
     page.page.wait_for_timeout(150)
@@ -323,13 +323,13 @@ def test_machine_shows_an_instant_a_range_or_the_whole_launch(page: Opened, serv
     mode = page.page.locator("[aria-label='Time that the colours show']")
     assert mode.input_value() == "instant"
     mode.select_option("whole")
-    page.materialize()
+    page.settle()
     scope = page.ask("kb.run.a.scopes.find(s => s.id === kb.run.a.main)")
     assert page.ask("kb.state.range") == [scope["t0"], scope["t1"]]
     page.change(range=[scope["t0"], scope["t0"] + 100.0])
     assert mode.input_value() == "range"
     mode.select_option("instant")
-    page.materialize()
+    page.settle()
     assert page.ask("kb.state.range") is None
 
 

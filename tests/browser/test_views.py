@@ -61,7 +61,7 @@ def test_the_slice_under_the_pointer_is_the_op_and_has_the_colour_of_its_kind(pa
     )  # fmt: skip
     assert pixel == [0x0A, 0x6A, 0x50]  # DMA read, light
     page.page.mouse.click(place["x"], place["y"])
-    page.materialize()
+    page.settle()
     assert page.ask("kb.state.sel") == f"op:{ops['id'][row]}"
     details = page.page.inner_text("#pane-details")
     assert f"op {ops['id'][row]}" in details
@@ -113,7 +113,7 @@ def test_a_line_has_its_share_of_the_path_and_shares_sum_to_all(page: Opened, se
     sources = json.loads((served.folder / "flash" / "sources.json").read_text())
     lines = sources["lines"]
     page.page.click(f"#pane-source [data-line='{lines[1][1]}']")
-    page.materialize()
+    page.settle()
     name = f"{sources['files'][lines[1][0]]['name']}:{lines[1][1]}"
     assert page.ask("kb.state.sel") == f"line:{name}"
     ops = ops_of(served.folder / "flash")
@@ -134,7 +134,7 @@ def test_source_and_details_have_the_programs_line_of_a_collective(page: Opened,
     shown = " ".join(rows.nth(0).inner_text().split())
     assert f"{place.rpartition('/')[2]} {text} {' '.join(map(str, numbers[:4]))}" in shown
     rows.nth(0).get_by_role("button", name="launch 1 alone").click()
-    page.materialize()
+    page.settle()
     assert page.ask("kb.state.scope") == "launch:1"
     assert [button.inner_text() for button in rows.get_by_role("button").all()] == ["1"]
     page.change(sel="launch:1")
@@ -172,7 +172,7 @@ def test_a_what_if_that_was_measured_stands_beside_what_the_path_foresaw(page: O
     assert rows[0][2] == f"{took:.2f} ns, −{100 * (1 - took / took_before):.1f} %"
     assert "8 of 8 PEs end last" in page.page.inner_text("#view-explain")
     page.page.click("button[title^=Compare]")
-    page.materialize()
+    page.settle()
     assert (page.ask("kb.state.view"), page.ask("kb.state.b")) == ("diff", served.ids["hbm"])
 
 
@@ -201,7 +201,7 @@ def test_diff_rows_sum_to_the_change(page: Opened, served: Served, scope: str) -
 def test_timelines_of_two_runs_are_zoomed_together_and_are_a_table_too(page: Opened, served: Served) -> None:
     page.go(f"#/diff?a={served.ids['flash']}&b={served.ids['flash-short']}")
     page.page.keyboard.press("+")
-    page.materialize()
+    page.settle()
     page.until("kb.stacked.window[1] - kb.stacked.window[0] < 0.7 * kb.stacked.sides[0].t1")
     from_, to = page.ask("kb.state.dw")
     page.until(
@@ -212,7 +212,7 @@ def test_timelines_of_two_runs_are_zoomed_together_and_are_a_table_too(page: Ope
     )
     page.page.keyboard.press("0")
     page.page.keyboard.press("t")
-    page.materialize()
+    page.settle()
     rows = page.page.eval_on_selector_all(
         "#view-diff .card:nth-child(2) tbody tr", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
     )
@@ -229,7 +229,7 @@ def test_the_machine_as_a_table_has_the_longest_queue_first(page: Opened, served
     page.go(f"#/run?a={served.ids['qkv']}&scope=run&root=sip0&r=0-2000")
     page.page.focus("#pane-machine")
     page.page.keyboard.press("t")
-    page.materialize()
+    page.settle()
     rows = page.page.eval_on_selector_all(
         "#pane-machine table tbody tr", "rows => rows.map(r => [...r.children].map(c => c.textContent))"
     )
@@ -275,7 +275,7 @@ def test_points_that_do_other_work_have_plots_of_their_own_and_the_base_machine_
     assert page.page.locator("#view-results .dot.base").count() == page.page.locator(".basemark").count() == 2
     assert page.page.locator("table.results td .badge").all_inner_texts() == ["base", "base"]
     page.page.select_option("[aria-label='A plot for each']", "-")
-    page.materialize()
+    page.settle()
     assert (page.page.locator("#view-results .plot svg").count(), page.page.locator(".basemark").count()) == (1, 2)
     assert page.ask("kb.state.panels") == "-"
     # Prefill and decode differ in colour, and each has a front of its own: none leads from one to the other.
@@ -301,7 +301,7 @@ def test_two_nodes_give_the_route_between_them(page: Opened, served: Served) -> 
     page.go(f"#/run?a={served.ids['flash']}&root=sip0.cube0")
     page.page.locator("[data-id='sip0.cube0.pe0']").click()
     page.page.locator("[data-id='sip0.cube0.hbm_ctrl.pe7']").click()
-    page.materialize()
+    page.settle()
     text = page.page.inner_text("#pane-details")
     assert page.ask("kb.state.sel") == "route:sip0.cube0.pe0>sip0.cube0.hbm_ctrl.pe7"
     assert "24.2 ns" in text  # 11 routers of 2 ns and 22 mm of 0.1 ns
@@ -315,7 +315,7 @@ def test_a_chosen_launch_shows_its_messages_as_flows_and_as_routes(page: Opened,
     assert page.ask("kb.tl.launchRows") == 2  # one for each rank: they overlap
     assert page.ask("kb.tl.messages || null") is None
     page.page.mouse.click(box[0] + 600, box[1] + launches + 14 + 7)  # the second row
-    page.materialize()
+    page.settle()
     page.until("kb.tl.messages")
     assert (page.ask("kb.state.sel"), page.ask("kb.state.scope")) == ("launch:1", "launch:1")
     table = pq.read_table(served.folder / "ccl" / "ops.parquet").to_pylist()
@@ -330,7 +330,7 @@ def test_a_chosen_launch_shows_its_messages_as_flows_and_as_routes(page: Opened,
     page.until("document.querySelectorAll('.level .way').length >= 2")  # from SIP to SIP by the switch
     page.page.keyboard.press("Escape")
     page.page.keyboard.press("a")  # all of them
-    page.materialize()
+    page.settle()
     page.until("kb.tl.messages && kb.tl.messages.count")
     assert page.ask("kb.tl.messages.count") == len(pairs)
     page.page.keyboard.press("a")
@@ -377,7 +377,7 @@ def test_tensors_say_where_they_are_who_reads_them_and_how_full_memories_are(pag
     assert sum(label.startswith("hbm of sip0.cube0") for label in labels) == 1
     assert "% of the roof" in page.page.inner_text("#view-tensors .roofline")
     page.page.click("#view-tensors tbody button:text-is('k')")
-    page.materialize()
+    page.settle()
     assert (page.ask("kb.state.view"), page.ask("kb.state.sel")) == ("run", "q:k")
 
 
@@ -424,6 +424,6 @@ def test_every_pane_says_that_it_loads(page: Opened, served: Served) -> None:
     late, held = held, None
     for route in late or ():
         route.continue_()
-    page.materialize()
+    page.settle()
     page.until("[...document.querySelectorAll('.loading')].every(e => e.offsetParent === null)")
     page.page.unroute(a_run)
