@@ -4,13 +4,13 @@
     python benchmarks/large.py            a table; exit code 1 when a bar does not hold
     python benchmarks/large.py --json     {"schema": 1, "rows": [{"name", "value", "unit", "bar", "ok"}]}
     python benchmarks/large.py --quick    2 SIPs of one cube, to see that it works; its figures mean nothing
-    python benchmarks/large.py --only layer    one part: layer or all_reduce
+    python benchmarks/large.py --only decode   one part: decode, prefill or all_reduce
     python benchmarks/large.py --sips 16       one shape: 16 or 32
 
 Each row is a `kernbench run` by itself, from its start to its end, as in `layers.py`: seconds on the wall count, so the
 machine must have nothing else to do; CPU seconds of all processes stand beside them. A run is given twice its bar and
-then stopped: its row says so. The layer is one of llama2-70b at prefill, 2,048 tokens, tensor parallel over all SIPs;
-the all-reduce adds one tensor of 1 MiB per SIP. The bars were set when a machine had at most 16 SIPs of 16 cubes of 16
+then stopped: its row says so. The layer is one of llama2-70b, tensor parallel over all SIPs: a decode step of one
+sequence after 2,048 tokens, and prefill of 2,048 tokens; the all-reduce adds one tensor of 1 MiB per SIP. The bars were set when a machine had at most 16 SIPs of 16 cubes of 16
 PEs; they are applied to both shapes.
 """
 
@@ -48,7 +48,10 @@ class LargeRun:
 
 
 RUNS = {
-    "layer": LargeRun("a layer of llama2-70b, 2,048 tokens", 60, "llm-layer", ("model=llama2-70b",), ("tokens=16",)),
+    "decode": LargeRun(
+        "a layer of llama2-70b, decode", 60, "llm-layer", ("model=llama2-70b", "phase=decode"), ("phase=decode",)
+    ),
+    "prefill": LargeRun("a layer of llama2-70b, prefill", 60, "llm-layer", ("model=llama2-70b",), ("tokens=16",)),
     "all_reduce": LargeRun(
         "all-reduce of 1 MiB", 40, "ccl-bench", ("min_bytes=1048576", "max_bytes=1048576"), ("max_bytes=1024",)
     ),
