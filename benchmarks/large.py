@@ -7,11 +7,11 @@
     python benchmarks/large.py --only decode   one part: decode, prefill or all_reduce
     python benchmarks/large.py --sips 16       one shape: 16 or 32
 
-Each row is a `kernbench run` by itself, from its start to its end, as in `layers.py`: seconds on the wall count, so the
-machine must have nothing else to do; CPU seconds of all processes stand beside them. A run is given twice its bar and
-then stopped: its row says so. The layer is one of llama2-70b, tensor parallel over all SIPs: a decode step of one
-sequence after 2,048 tokens, and prefill of 2,048 tokens; the all-reduce adds one tensor of 1 MiB per SIP. The bars were set when a machine had at most 16 SIPs of 16 cubes of 16
-PEs; they are applied to both shapes.
+Each row is a `kernbench run` by itself, from its start to its end, as in `layers.py`: seconds on the wall count, so
+the machine must have nothing else to do; CPU seconds of all processes stand beside them. A run is given twice its bar
+and then stopped: its row says so. The layer is one of llama2-70b, tensor parallel over all SIPs: a decode step of one
+sequence after 2,048 tokens, and prefill of 2,048 tokens; the all-reduce adds one tensor of 1 MiB per SIP. The bars
+were set when a machine had at most 16 SIPs of 16 cubes of 16 PEs; they are applied to both shapes.
 """
 
 from __future__ import annotations

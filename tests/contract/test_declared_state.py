@@ -43,9 +43,9 @@ NUMBERS = (bool, int, float, str, bytes, type(None), Enum, type, FunctionType)
 SIMULATED = ("components", "sim_engine", "policy/address")
 HARDWARE = ("kernbench.components.", "kernbench.sim_engine.", "kernbench.policy.")
 MET = {  # owned objects of which a run below has some, at one instant or another
-    "Agenda", "Barriers", "Channel", "ChannelGroup", "FlitEngine", "LaunchJob", "Links", "OperandRead", "OperandReads",
-    "PageTable", "RecvOp", "RingTable", "RxRing", "SendOp", "ServerQueue", "TileFeed", "TileToken", "Transfer",
-    "TxRing", "User",
+    "Agenda", "Barriers", "ChannelGroup", "DmaChannel", "FlitEngine", "LaunchJob", "Links", "OperandRead",
+    "OperandReads", "PageTable", "RecvOp", "RingTable", "RxRing", "SendOp", "ServerQueue", "TileFeed", "TileToken",
+    "Transfer", "TxRing", "User",
 }  # fmt: skip
 # Compared event by event (`FabricView.events`), whatever its buckets are; and record by record (`buffers_seen`).
 LOOKED_INTO = {"Agenda", "BufferMemory"}

@@ -27,7 +27,7 @@ from kernbench.common.ipcq import BufferKind
 from kernbench.common.units import format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
@@ -244,13 +244,13 @@ def _by_size(
         some = where(rows, hop=name, **{CREDIT: "posted"})
         blocking = where(rows, hop=name, **{CREDIT: "blocking"})
         lines = [
-            ChartLine(message[0], curve(some, "size_bytes", message[1])),
-            ChartLine(f"{message[0]}, blocking credit", curve(blocking, "size_bytes", message[1])),
-            ChartLine(dma[0], curve(some, "size_bytes", dma[1])),
+            Line(message[0], curve(some, "size_bytes", message[1])),
+            Line(f"{message[0]}, blocking credit", curve(blocking, "size_bytes", message[1])),
+            Line(dma[0], curve(some, "size_bytes", dma[1])),
         ]
         gbs = hop_gbs(machine, name)
         bound = tuple((number(row, "size_bytes"), number(row, "size_bytes") / gbs) for row in some)
-        lines.append(ChartLine("bytes over the narrowest link", bound, "limit"))
+        lines.append(Line("bytes over the narrowest link", bound, "limit"))
         panels.append(LinePanel("message (bytes)", "time (ns)", tuple(lines), name, log="xy", x_unit="bytes"))
     return tuple(panels)
 

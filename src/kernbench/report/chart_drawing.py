@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.common.units import GIB, KIB, MIB
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, DiagramPanel, LinePanel, Panel, Unit
+from kernbench.report.charts import BarPanel, Bars, Chart, DiagramPanel, Line, LinePanel, Panel, Unit
 from kernbench.report.figures import drawing, save_figure
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _log_y(axes: Axes, values: Sequence[float]) -> None:
     axes.minorticks_off()
 
 
-def _write_names(axes: Axes, line: ChartLine, panel: LinePanel) -> None:
+def _write_names(axes: Axes, line: Line, panel: LinePanel) -> None:
     """Names are placed above and to the right of their points; to the left if another point is close, and then below
     if there is room.
     """

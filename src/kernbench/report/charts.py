@@ -19,7 +19,7 @@ Unit = Literal["number", "short", "bytes", "percent"]  # short: 2k, 5M
 
 
 @dataclass(frozen=True, slots=True)
-class ChartLine:
+class Line:
     """Points of one label, in order of x. `names` are written next to points, by index in `points`. A line that is
     `like` another has its colour, for example theory and its measurement.
     """
@@ -39,7 +39,7 @@ class LinePanel:
 
     x_label: str
     y_label: str
-    lines: tuple[ChartLine, ...]
+    lines: tuple[Line, ...]
     title: str = ""
     log: Literal["", "x", "y", "xy"] = ""
     x_unit: Unit = "number"
@@ -136,17 +136,17 @@ class Chart:
         return {line.label: line.like for line in lines if line.like}
 
 
-def reference_line(reference: Reference, panel_lines: Sequence[ChartLine]) -> ChartLine:
+def reference_line(reference: Reference, panel_lines: Sequence[Line]) -> Line:
     """A reference as a level line over the other lines of a panel whose y is a share in percent."""
     xs = [x for line in panel_lines for x, _ in line.points]
     level = 100 * reference.share
-    return ChartLine(reference.title, ((min(xs), level), (max(xs), level)), "limit")
+    return Line(reference.title, ((min(xs), level), (max(xs), level)), "limit")
 
 
-def reference_level(reference: Reference, panel_lines: Sequence[ChartLine]) -> ChartLine:
+def reference_level(reference: Reference, panel_lines: Sequence[Line]) -> Line:
     """A reference as a level line over the other lines of a panel whose y is in the reference's unit."""
     xs = [x for line in panel_lines for x, _ in line.points]
-    return ChartLine(reference.title, ((min(xs), reference.value), (max(xs), reference.value)), "limit")
+    return Line(reference.title, ((min(xs), reference.value), (max(xs), reference.value)), "limit")
 
 
 def reference_marks(reference: Reference, categories: Sequence[object]) -> Bars:

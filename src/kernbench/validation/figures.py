@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernbench.report.chart_drawing import draw_chart
-from kernbench.report.charts import Chart, ChartLine, LinePanel, Unit
+from kernbench.report.charts import Chart, Line, LinePanel, Unit
 from kernbench.validation.contract import Regime, SetVerdict
 
 
@@ -27,7 +27,7 @@ def chart_of(verdict: SetVerdict) -> Chart:
         if points:
             ends = [end(value for point in points for value in point) for end in (min, max)]
             equal = tuple((value, value) for value in ends)
-            lines = (ChartLine("simulated", tuple(points), "point"), ChartLine("equal", equal, "limit"))
+            lines = (Line("simulated", tuple(points), "point"), Line("equal", equal, "limit"))
             panel = LinePanel("measured", "simulated", lines, _title(regime), "xy", unit, unit, is_square=True)
             panels.append(replace(panel, log="") if is_share else panel)
     title = f"{verdict.set.title}: {verdict.set.quantity}"

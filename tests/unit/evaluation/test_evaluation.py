@@ -15,7 +15,7 @@ from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve,
 from kernbench.evaluation.page import write_page
 from kernbench.evaluation.results import figure_stems, read_results
 from kernbench.evaluation.run import Estimate, EvaluationReport, EvaluationRequest, evaluate, redraw
-from kernbench.report.charts import Chart, ChartLine, LinePanel, reference_line
+from kernbench.report.charts import Chart, Line, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sweep import provenance
@@ -42,7 +42,7 @@ def made(point: Callable[..., dict[str, float]] | None = None) -> Evaluation:
         return {"exec_ns": launch.exec_ns, "router_gbs": torch.spec.cube.links.router_bw_gbs}
 
     def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-        line = ChartLine("measured", curve(rows, "n", "exec_ns"))
+        line = Line("measured", curve(rows, "n", "exec_ns"))
         panel = LinePanel("cycles", "time (ns)", (line,), title=machine.spec.system.name)
         return [Chart("time", "More cycles take longer", "One PE waits.", (panel,))]
 
@@ -92,7 +92,7 @@ def test_a_caption_cites_the_references_that_a_figure_shows(tmp_path: Path) -> N
     cited = reference("h100-matmul")
 
     def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
-        measured = (ChartLine("measured", curve(rows, "n", "exec_ns")),)
+        measured = (Line("measured", curve(rows, "n", "exec_ns")),)
         panel = LinePanel("cycles", "share (%)", (*measured, reference_line(cited, measured)))
         return [Chart("time", "More cycles take longer", "One PE waits.", (panel,), references=(cited,))]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kernbench.report.chart_drawing import COLOURS, bytes_text, draw_chart, looks_of
-from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, ChartLine, DiagramPanel, LinePanel
+from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel
 
 PANELS = (
-    LinePanel("x", "y", (ChartLine("a", ((1, 1), (2, 4))), ChartLine("b", ((1, 2), (2, 3)), "theory")), log="xy"),
+    LinePanel("x", "y", (Line("a", ((1, 1), (2, 4))), Line("b", ((1, 2), (2, 3)), "theory")), log="xy"),
     BarPanel("y", ("one", "two"), (Bars("a", (1, 2)), Bars("c", (None, 3))), marks=(Bars("limit", (4, 5)),)),
     BarPanel("y", ("one", "two"), (Bars("a", (1, 2)), Bars("c", (2, 3))), stacked=True, with_values=True),
     DiagramPanel("who", (Box("0", 0, 0), Box("1", 1, 0)), (Arrow(0, 1, "sends"),)),
@@ -39,9 +39,9 @@ def test_series_of_one_colour_differ_in_marker_and_dash() -> None:
 
 def test_a_line_that_is_like_another_has_its_colour_and_takes_none_from_the_rest() -> None:
     lines = (
-        ChartLine("bound", ((1, 2),), "theory", like="measured"),
-        ChartLine("measured", ((1, 1),)),
-        ChartLine("other", ((1, 3),)),
+        Line("bound", ((1, 2),), "theory", like="measured"),
+        Line("measured", ((1, 1),)),
+        Line("other", ((1, 3),)),
     )
     chart = Chart("n", "t", "c", (LinePanel("x", "y", lines),))
     looks = looks_of(chart.series(), chart.likenesses())

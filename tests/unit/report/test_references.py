@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernbench.common.errors import UsageError
-from kernbench.report.charts import ChartLine, reference_line, reference_marks
+from kernbench.report.charts import Line, reference_line, reference_marks
 from kernbench.report.references import reference, shipped_references
 
 ENTRY = """
@@ -38,7 +38,7 @@ def test_every_shipped_reference_is_a_share_and_can_be_read_somewhere() -> None:
 def test_a_reference_is_a_level_line_or_a_mark_on_every_bar(tmp_path: Path) -> None:
     own = reference("a", written(tmp_path, ENTRY))
     assert own.cited() == "chip A: 30 of 40 GB/s, copies (A. Author, 2024, https://a)."
-    line = reference_line(own, [ChartLine("x", ((4, 1), (8, 2))), ChartLine("y", ((2, 1),))])
+    line = reference_line(own, [Line("x", ((4, 1), (8, 2))), Line("y", ((2, 1),))])
     assert (line.label, line.points) == ("reference: chip A", ((2, 75.0), (8, 75.0)))  # 30 / 40
     assert reference_marks(own, "abc").values == (75.0,) * 3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.evaluation.contract import Row, Rows, curve, number, text, values_of, where
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.report.references import reference
 from kernbench.topology.graph import TopologyGraph
 
@@ -33,12 +33,10 @@ def _times(rows: Rows, panels: list[str]) -> Chart:
     for panel in panels:
         some = where(rows, panel=panel)
         lines = (
-            ChartLine("measured", curve(some, "context", "time_ns", 1e-3)),
-            ChartLine("bound: products", curve(some, "context", "compute_bound_ns", 1e-3), "theory"),
-            ChartLine("bound: HBM", curve(some, "context", "hbm_bound_ns", 1e-3), "theory"),
-            ChartLine(
-                "bound: ring", tuple(at for at in curve(some, "context", "ring_bound_ns", 1e-3) if at[1]), "theory"
-            ),
+            Line("measured", curve(some, "context", "time_ns", 1e-3)),
+            Line("bound: products", curve(some, "context", "compute_bound_ns", 1e-3), "theory"),
+            Line("bound: HBM", curve(some, "context", "hbm_bound_ns", 1e-3), "theory"),
+            Line("bound: ring", tuple(at for at in curve(some, "context", "ring_bound_ns", 1e-3) if at[1]), "theory"),
         )
         shown = tuple(line for line in lines if line.points)
         made.append(LinePanel("context (tokens)", "time (us)", shown, PANELS[panel], log="xy", every_x=True))
@@ -137,9 +135,7 @@ def _queries(rows: Rows) -> Chart:
                 }
                 for row in where(rows, panel=panel)
             ]
-            lines.append(
-                ChartLine(f"{PANELS[panel]}, context {some[0]['context']}", curve(some, "tokens", name, scale))
-            )
+            lines.append(Line(f"{PANELS[panel]}, context {some[0]['context']}", curve(some, "tokens", name, scale)))
         made.append(
             LinePanel(
                 "query tokens in the chunk",
@@ -169,8 +165,8 @@ def _users(rows: Rows) -> Chart:
         together = [
             {**row, "rate": number(row, "users") * number(row, "query_tokens") / number(row, "time_ns")} for row in some
         ]
-        lines.append(ChartLine(label, curve(some, "users", "time_ns", 1e-3)))
-        rates.append(ChartLine(label, curve(together, "users", "rate", 1e3)))
+        lines.append(Line(label, curve(some, "users", "time_ns", 1e-3)))
+        rates.append(Line(label, curve(together, "users", "rate", 1e3)))
     return Chart(
         "users",
         "Several users, one per SIP: each takes as long as one alone, and throughput grows with the SIPs",

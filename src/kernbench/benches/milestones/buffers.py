@@ -17,7 +17,7 @@ from kernbench.common.messages import PeDmaMsg
 from kernbench.common.units import KIB
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, where
 from kernbench.policy.address.phyaddr import PhysAddr
-from kernbench.report.charts import Chart, ChartLine, LinePanel
+from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.graph import TopologyGraph
@@ -86,10 +86,10 @@ def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
     (unlimited,) = where(rows, scheme=UNLIMITED)
     panels = []
     for y, label in (("gbs", "bandwidth of random reads (GB/s)"), ("lone_ns", "one read of 16 KiB, far cube (ns)")):
-        lines = [ChartLine(scheme, curve(where(rows, scheme=scheme), "depth", y)) for scheme in SCHEMES]
+        lines = [Line(scheme, curve(where(rows, scheme=scheme), "depth", y)) for scheme in SCHEMES]
         xs = [x for line in lines for x, _ in line.points]
         level = number(unlimited, y)
-        lines.append(ChartLine(UNLIMITED, ((min(xs), level), (max(xs), level)), "limit"))
+        lines.append(Line(UNLIMITED, ((min(xs), level), (max(xs), level)), "limit"))
         panels.append(LinePanel("depth (flits per link and layer)", label, tuple(lines), log="x", from_zero=True))
     return [
         Chart(

@@ -27,7 +27,7 @@ from kernbench.ccl.tuned import Measurement, choose_rows
 from kernbench.common.errors import UsageError
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, values_of, where
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
@@ -339,7 +339,7 @@ def _times(rows: Rows, name: str) -> LinePanel:
         (algorithm, where(rows, algorithm=algorithm, chunk_bytes=LONG_CHUNK if algorithm == "chain" else 0))
         for algorithm in map(str, values_of(rows, "algorithm"))
     ]
-    drawn = tuple(ChartLine(label, curve(found, "size_bytes", "time_ns", 1e-3)) for label, found in lines if found)
+    drawn = tuple(Line(label, curve(found, "size_bytes", "time_ns", 1e-3)) for label, found in lines if found)
     return LinePanel("size", "us", drawn, title=name, log="xy", x_unit="bytes")
 
 

@@ -19,7 +19,7 @@ from kernbench.common.units import KIB, MIB
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, values_of, where
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.placement.dp import DPPolicy
-from kernbench.report.charts import Chart, ChartLine, LinePanel
+from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.graph import TopologyGraph
@@ -129,11 +129,11 @@ def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
     return [_sizes(where(rows, part="size")), _strides(rows), _sharing(where(rows, part="PEs")), _skew(rows)]
 
 
-def _lines(rows: Rows, x: str, y: str) -> tuple[ChartLine, ...]:
+def _lines(rows: Rows, x: str, y: str) -> tuple[Line, ...]:
     """A line for each mode and direction."""
     directions = values_of(rows, "direction")
     return tuple(
-        ChartLine(f"{mode}, {direction}s", curve(where(rows, direction=direction, **{MODE: mode}), x, y))
+        Line(f"{mode}, {direction}s", curve(where(rows, direction=direction, **{MODE: mode}), x, y))
         for direction in directions
         for mode in MODES
     )
@@ -165,7 +165,7 @@ def _sizes(rows: Rows) -> Chart:
 
 def _strides(rows: Rows) -> Chart:
     some = where(rows, part="stride")
-    lines = tuple(ChartLine(mode, curve(where(some, **{MODE: mode}), "stride_bursts", "access_ns")) for mode in MODES)
+    lines = tuple(Line(mode, curve(where(some, **{MODE: mode}), "stride_bursts", "access_ns")) for mode in MODES)
     panel = LinePanel("stride (bursts)", "time of the load (ns)", lines, log="x", from_zero=True, every_x=True)
     return Chart(
         "stride",

@@ -21,7 +21,7 @@ from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, where
 from kernbench.models.layer_job import Phase
 from kernbench.models.shapes import load_model
-from kernbench.report.charts import Chart, ChartLine, LinePanel
+from kernbench.report.charts import Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sweep.points import MACHINE
 from kernbench.topology.graph import TopologyGraph
@@ -180,10 +180,10 @@ def _question(rows: Rows, base: Mapping[str, Row], name: str) -> Chart:
             for row in where(rows, phase=phase)
         ]
         lines = [
-            ChartLine("speed", curve(some, COLUMNS[name], "speed")),
-            ChartLine("speed per cost", curve(some, COLUMNS[name], "per_cost")),
-            ChartLine("energy per token", curve(some, COLUMNS[name], "energy")),
-            ChartLine("machine as given", ((number(given, COLUMNS[name]), 1.0),), "point"),
+            Line("speed", curve(some, COLUMNS[name], "speed")),
+            Line("speed per cost", curve(some, COLUMNS[name], "per_cost")),
+            Line("energy per token", curve(some, COLUMNS[name], "energy")),
+            Line("machine as given", ((number(given, COLUMNS[name]), 1.0),), "point"),
         ]
         panels.append(
             LinePanel(
@@ -231,9 +231,9 @@ def _front(rows: Rows, has: Mapping[str, float], column: str) -> Chart:
             for chosen in (some, best, [as_given(some, has)])
         )
         lines = (
-            ChartLine("machines", cloud, "point"),
-            ChartLine("Pareto front", front, names=dict(enumerate(letters))),
-            ChartLine("machine as given", mine, "point"),
+            Line("machines", cloud, "point"),
+            Line("Pareto front", front, names=dict(enumerate(letters))),
+            Line("machine as given", mine, "point"),
         )
         panels.append(LinePanel(OBJECTIVES[column], "time of a layer (us)", lines, f"{phase}: {key}"))
     what = OBJECTIVES[column].partition(" (")[0]

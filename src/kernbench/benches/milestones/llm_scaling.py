@@ -24,7 +24,7 @@ from kernbench.benches.milestones._layers import (
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
 from kernbench.models.layer_job import Phase
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel, Unit
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, Unit
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
@@ -116,12 +116,12 @@ def _parts(rows: Rows) -> Chart:
 def _speed(rows: Rows) -> Chart:
     panels = []
     for phase in PHASES:
-        lines: list[ChartLine] = []
+        lines: list[Line] = []
         for model in _models(rows):
             measured = curve(where(rows, phase=phase, model=model), "sips", "tokens_per_s")
             first, rate = measured[0]
             linear = tuple((n, rate * n / first) for n, _ in measured)
-            lines += [ChartLine(model, measured), ChartLine(f"{model}, linear", linear, "theory", like=model)]
+            lines += [Line(model, measured), Line(f"{model}, linear", linear, "theory", like=model)]
         panels.append(LinePanel("SIPs", "tokens per second", tuple(lines), phase, log="xy", every_x=True))
     return Chart(
         "tokens-per-second",
@@ -138,7 +138,7 @@ def _communication(rows: Rows) -> Chart:
         LinePanel(
             "SIPs",
             y_label,
-            tuple(ChartLine(m, curve(where(shares, phase=phase, model=m), "sips", column)) for m in _models(rows)),
+            tuple(Line(m, curve(where(shares, phase=phase, model=m), "sips", column)) for m in _models(rows)),
             phase,
             log="x",
             y_unit=unit,

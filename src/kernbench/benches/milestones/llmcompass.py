@@ -23,7 +23,7 @@ from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, number, where
 from kernbench.models.layer_job import Phase
 from kernbench.models.shapes import load_model
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
@@ -187,8 +187,8 @@ def _study(rows: Rows, study: str) -> Chart:
             continue
         xs = [float(place) for place in times]
         lines = (
-            ChartLine(OURS, tuple(zip(xs, ours, strict=True))),
-            ChartLine(THEIRS, tuple(zip(xs, theirs, strict=True)), "theory"),
+            Line(OURS, tuple(zip(xs, ours, strict=True))),
+            Line(THEIRS, tuple(zip(xs, theirs, strict=True)), "theory"),
         )
         log: Literal["", "x"] = "x" if study == "buffer" else ""
         panels.append(LinePanel(axis, label, lines, phase, log=log, from_zero=True, every_x=True))

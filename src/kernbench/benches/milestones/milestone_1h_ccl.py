@@ -29,8 +29,8 @@ from kernbench.report.charts import (
     Bars,
     Box,
     Chart,
-    ChartLine,
     DiagramPanel,
+    Line,
     LinePanel,
     reference_level,
     reference_line,
@@ -249,13 +249,13 @@ def _latency(rows: Rows) -> Chart:
     for grid, title in GRIDS.items():
         some = where(rows, grid=grid)
         lines = (
-            ChartLine("measured", curve(some, "size_bytes", "time_ns", 1e-3)),
-            ChartLine("alpha-beta bound", curve(some, "size_bytes", "bound_ns", 1e-3), "theory"),
-            ChartLine("alpha: latency of the way", curve(some, "size_bytes", "alpha_ns", 1e-3), "limit"),
+            Line("measured", curve(some, "size_bytes", "time_ns", 1e-3)),
+            Line("alpha-beta bound", curve(some, "size_bytes", "bound_ns", 1e-3), "theory"),
+            Line("alpha: latency of the way", curve(some, "size_bytes", "alpha_ns", 1e-3), "limit"),
         )
         panels.append(LinePanel("addend per cube (bytes)", "time (us)", lines, title, log="xy", x_unit="bytes"))
     together = tuple(
-        ChartLine(f"measured, {title}", curve(where(rows, grid=grid), "size_bytes", "time_ns", 1e-3))
+        Line(f"measured, {title}", curve(where(rows, grid=grid), "size_bytes", "time_ns", 1e-3))
         for grid, title in GRIDS.items()
     )
     outside = reference("external-simulator-allreduce")
@@ -275,11 +275,9 @@ def _latency(rows: Rows) -> Chart:
 
 def _of_bound(rows: Rows) -> Chart:
     shares = [{**row, "share": 100 * number(row, "bound_ns") / number(row, "time_ns")} for row in rows]
-    lines = tuple(
-        ChartLine(title, curve(where(shares, grid=grid), "size_bytes", "share")) for grid, title in GRIDS.items()
-    )
+    lines = tuple(Line(title, curve(where(shares, grid=grid), "size_bytes", "share")) for grid, title in GRIDS.items())
     bandwidth = tuple(
-        ChartLine(title, curve(where(rows, grid=grid), "size_bytes", "algbw_gbs")) for grid, title in GRIDS.items()
+        Line(title, curve(where(rows, grid=grid), "size_bytes", "algbw_gbs")) for grid, title in GRIDS.items()
     )
     return Chart(
         "allreduce-efficiency",
@@ -320,7 +318,7 @@ def _settings(rows: Rows) -> Chart:
                      "memory of the rings"),
             _grouped(where(rows, part="root"), "root", "place of the root cube"),
             LinePanel("chunk (bytes)", "time (us)",
-                      (ChartLine(f"{size} per cube", curve(chunks, "chunk_bytes", "time_ns", 1e-3)),),
+                      (Line(f"{size} per cube", curve(chunks, "chunk_bytes", "time_ns", 1e-3)),),
                       "length of a chunk", log="x", x_unit="bytes", from_zero=True, every_x=True),
         ),
         columns=3,
@@ -344,8 +342,8 @@ def _scaling(rows: Rows) -> Chart:
     for part, title in (("strong", "strong: same addends"), ("weak", "weak: addends grow with the SIPs")):
         some = {name: where(rows, part=part, algorithm=name) for name in HIERARCHICAL}
         lines = (
-            *(ChartLine(name, curve(found, "sips", "time_ns", 1e-3)) for name, found in some.items()),
-            ChartLine(f"alpha-beta bound of {LRAB}", curve(some[LRAB], "sips", "bound_ns", 1e-3), "theory"),
+            *(Line(name, curve(found, "sips", "time_ns", 1e-3)) for name, found in some.items()),
+            Line(f"alpha-beta bound of {LRAB}", curve(some[LRAB], "sips", "bound_ns", 1e-3), "theory"),
         )
         panels.append(LinePanel("SIPs", "time (us)", lines, title, log="xy", every_x=True))
     strong = where(rows, part="strong")
@@ -365,8 +363,8 @@ def _algorithms(rows: Rows, machine: TopologyGraph) -> Chart:
     link_gbs = machine.spec.system.links.io_ep_to_switch.bw_gbs
     shares = [{**row, "share": 100 * number(row, "busbw_gbs") / link_gbs} for row in rows]
     names = [str(value) for value in values_of(rows, "algorithm")]
-    times = tuple(ChartLine(name, curve(where(rows, algorithm=name), "size_bytes", "time_ns", 1e-3)) for name in names)
-    rates = tuple(ChartLine(name, curve(where(shares, algorithm=name), "size_bytes", "share")) for name in names)
+    times = tuple(Line(name, curve(where(rows, algorithm=name), "size_bytes", "time_ns", 1e-3)) for name in names)
+    rates = tuple(Line(name, curve(where(shares, algorithm=name), "size_bytes", "share")) for name in names)
     nccl = reference("h100-collectives")
     return Chart(
         "allreduce-algorithms",

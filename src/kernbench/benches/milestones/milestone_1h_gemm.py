@@ -18,7 +18,7 @@ from kernbench.benches.milestones._gemm_bound import Shape, hbm_gbs, mac_ns, mac
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, number, text, values_of, where
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel, reference_marks
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_marks
 from kernbench.report.references import reference
 from kernbench.report.roofline import FLOPS_PER_MAC
 from kernbench.runtime_api.context import RuntimeContext
@@ -317,9 +317,9 @@ def _roofline(rows: Rows, spec: MachineSpec) -> Chart:
         peak = FLOPS_PER_MAC * mac_rate(spec, dtype)
         ridge = peak / hbm_gbs(spec)
         roof = tuple((x, min(peak, x * hbm_gbs(spec))) for x in sorted((low, min(max(ridge, low), high), high)))
-        lines.append(ChartLine(f"roof, {dtype}", roof, "theory", like=f"measured, {dtype}"))
+        lines.append(Line(f"roof, {dtype}", roof, "theory", like=f"measured, {dtype}"))
         own = sorted((x, number(row, "gflops")) for x, row in found if row["dtype"] == dtype)
-        lines.append(ChartLine(f"measured, {dtype}", tuple(own), "point"))
+        lines.append(Line(f"measured, {dtype}", tuple(own), "point"))
     return Chart(
         "roofline",
         "Every product under its roof: large ones come near it, small ones are held down by latency",

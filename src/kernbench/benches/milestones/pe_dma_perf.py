@@ -23,7 +23,7 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.probes.breakdown import LABELS, Breakdown
 from kernbench.probes.cases import Case, Direction
 from kernbench.probes.measure import measure_on
-from kernbench.report.charts import BarPanel, Bars, Chart, ChartLine, LinePanel, reference_line
+from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
@@ -177,16 +177,14 @@ def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
     return charts
 
 
-def _by_place(rows: Rows, direction: str, y: str) -> tuple[ChartLine, ...]:
+def _by_place(rows: Rows, direction: str, y: str) -> tuple[Line, ...]:
     names = [str(name) for name in values_of(rows, "place")]
-    return tuple(
-        ChartLine(name, curve(where(rows, place=name, direction=direction), "size_bytes", y)) for name in names
-    )
+    return tuple(Line(name, curve(where(rows, place=name, direction=direction), "size_bytes", y)) for name in names)
 
 
 def _latency(rows: Rows) -> Chart:
     published = reference("records-other-sip")
-    mark = ChartLine(published.title, ((PUBLISHED_BYTES, published.value),), "limit")
+    mark = Line(published.title, ((PUBLISHED_BYTES, published.value),), "limit")
     panels = tuple(
         LinePanel(
             "transfer size (bytes)",
@@ -274,11 +272,9 @@ def _aggregate(rows: Rows) -> Chart:
     panels = []
     for name in [str(value) for value in values_of(rows, "place")]:
         some = where(rows, place=name)
-        lines = [
-            ChartLine(f"{way}s", curve(where(some, direction=way), "issuers", "effective_gbs")) for way in DIRECTIONS
-        ]
+        lines = [Line(f"{way}s", curve(where(some, direction=way), "issuers", "effective_gbs")) for way in DIRECTIONS]
         peak = curve(where(some, direction="read"), "issuers", "aggregate_peak_gbs")
-        lines.append(ChartLine("fair-share peak of the links taken (reads)", peak, "theory"))
+        lines.append(Line("fair-share peak of the links taken (reads)", peak, "theory"))
         panels.append(
             LinePanel(
                 "PEs that transfer at once",
