@@ -159,16 +159,7 @@ def _first_example(nothing: None) -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
-    gc.callbacks.append(_leave_out_what_lives)
     _first_example()
-
-
-def _leave_out_what_lives(phase: str, info: dict[str, int]) -> None:
-    """What has survived a full collection is not looked through by the next one: caches of a hundred files of tests
-    took it two seconds each time, a tenth of the suite.
-    """
-    if phase == "stop" and info["generation"] == 2:
-        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
