@@ -57,11 +57,12 @@ class AddressResolver:
         raise RoutingError(f"no node serves {addr}", hint="use an address in a memory, an M_CPU or an IO_CPU")
 
     def locate(self, raw: int) -> tuple[str, int]:
-        """The node that serves the address that a number encodes, and the address local to that memory."""
-        window = raw >> WINDOW_BITS
+        """The node that serves the address that a number encodes, and the address local to that memory. Raises as
+        `address` and `resolve` do.
+        """
+        address, window = self.address(raw), raw >> WINDOW_BITS
         found = self._windows.get(window)
         if found is None:
-            address = self.address(raw)
             found = self._windows[window] = self.resolve(address), self.local_address(address) - (raw & IN_WINDOW)
         node, base = found
         return node, base + (raw & IN_WINDOW)
