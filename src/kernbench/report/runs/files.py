@@ -233,7 +233,7 @@ class Table:
                 read_dictionary=self._words,
                 page_checksum_verification=True,
             )
-            return opened.read_row_groups(list(groups), columns=[name]).column(name)
+            return opened.read_row_groups(list(groups), columns=[name], use_threads=False).column(name)
 
 
 def _type_name(kind: Any) -> str:
