@@ -45,6 +45,10 @@ SPLIT = pytest.mark.needs("addresses", reason="blocks of split tensors: a PE rea
 FOLDER = Path(__file__).parents[2] / "docs/results/ccl-auto"
 
 
+def wanted_of(collective: str, nbytes: int) -> WantedCollective:
+    return WantedCollective(collective, nbytes, "f16")  # type: ignore[arg-type]  # a parameter of a test is any string
+
+
 @cache
 def rows() -> Rows:
     return read_results(FOLDER).rows
@@ -160,7 +164,7 @@ def test_an_algorithm_that_does_what_another_one_does_takes_as_long(
 ) -> None:
     assert is_same_as_another(collective, algorithm, sips, nbytes, 16)
     graph = load_topology(None, {"system.sips.count": sips, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
-    wanted = WantedCollective(collective, nbytes, "f16")  # type: ignore[arg-type]
+    wanted = wanted_of(collective, nbytes)
     times = [measure_alone(graph, wanted, algorithm=name, check=False).time_ns for name in (algorithm, as_by)]
     assert times[0] == times[1]
 
@@ -172,7 +176,7 @@ def test_an_algorithm_that_does_what_another_one_does_takes_as_long(
 )
 def test_a_call_on_that_machine_takes_what_the_table_says_and_as_long_as_its_row(collective: str, nbytes: int) -> None:
     graph = load_topology(None, {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2})
-    found = measure_alone(graph, WantedCollective(collective, nbytes, "f16"), check=False)  # type: ignore[arg-type]
+    found = measure_alone(graph, wanted_of(collective, nbytes), check=False)
     here = where(on_mesh(rows(), SMALL), collective=collective, sips=2, size_bytes=nbytes)
     same = where(here, algorithm=found.algorithm)
     assert found.time_ns in [number(row, "time_ns") for row in same]
@@ -195,7 +199,7 @@ def test_32_kib_on_8_sips_take_little_more_than_the_link_and_a_crossing_per_roun
     # 7 / 8 of 32 KiB at 128 GB/s are 224 ns; a message of a few bytes between the farthest PEs takes about 180 ns. An
     # all_reduce is a reduce_scatter and an all_gather. In an all_to_all, cubes near the IO chiplet must not go first.
     graph = load_topology(None, {"system.sips.count": 8, "sip.cube_mesh.w": cube_w, "sip.cube_mesh.h": cube_h})
-    found = measure_alone(graph, WantedCollective(collective, 32768, "f16"), check=False)  # type: ignore[arg-type]
+    found = measure_alone(graph, wanted_of(collective, 32768), check=False)
     assert found.time_ns <= rounds * (1.3 * 224 + 180)
 
 
@@ -205,7 +209,7 @@ def test_a_block_of_fewer_elements_than_pes_takes_no_longer_than_a_larger_one(co
     # 64 B on 4 SIPs are blocks of 8 elements, on 8 of the 16 PEs; 512 B are blocks of 64, on all of them. Every PE
     # sends from and receives into its own memory in both.
     graph = load_topology(None, {"system.sips.count": 4, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
-    small, large = (measure_alone(graph, WantedCollective(collective, nbytes, "f16")) for nbytes in (64, 512))  # type: ignore[arg-type]
+    small, large = (measure_alone(graph, wanted_of(collective, nbytes)) for nbytes in (64, 512))
     assert (small.wrong, large.wrong) == (0, 0)
     assert small.time_ns <= large.time_ns
 
@@ -216,7 +220,7 @@ def test_algorithms_take_the_same_time_with_logical_addresses_and_auto_takes_the
     mesh = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
     mesh |= {"cube.memory_map.hbm_mapping_mode": "n_to_one"}
     virtual, logical = (load_topology(None, {**mesh, "system.address_model": model}) for model in ("va", "la"))
-    wanted = WantedCollective(collective, 8192, "f16")  # type: ignore[arg-type]  # a parameter is any string
+    wanted = wanted_of(collective, 8192)
     for algorithm in ALGORITHMS[collective]:
         times = [measure_alone(graph, wanted, algorithm=algorithm, check=False).time_ns for graph in (virtual, logical)]
         assert times[0] == times[1], algorithm
