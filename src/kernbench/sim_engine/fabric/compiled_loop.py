@@ -51,6 +51,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     FAR_NS,
     FIRST,
     FIRST_END,
+    FIRST_HERE,
     FLIT,
     FREE,
     GROUP,
@@ -63,6 +64,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     LAST,
     LAST_BURST,
     LAST_GRANULES,
+    LAST_HERE,
     LATEST,
     LEAST_LAST,
     LEFT,
@@ -80,6 +82,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     TAIL_NS,
     TOGETHER,
     TRANSFER,
+    USERS,
     WHOLE,
     WINDOW,
     WORST,
@@ -104,34 +107,34 @@ def _is_before(node: int, other: int, node_ns: Array, node_order: Array, node_in
 
 
 @in_line
-def _place(node: int, link: int, node_ns: Array, node_order: Array, node_ints: Array, inbox: Array) -> None:
+def _place(node: int, link: int, node_ns: Array, node_order: Array, node_ints: Array, link_ints: Array) -> None:
     """A flit takes its place among those of this window for its link, mostly behind the one that came last."""
-    before, after = -1, inbox[link, 0]
+    before, after = -1, link_ints[link, FIRST_HERE]
     if after >= 0:
-        last = inbox[link, 1]
+        last = link_ints[link, LAST_HERE]
         if _is_before(last, node, node_ns, node_order, node_ints):
             before, after = last, node_ints[last, NEXT]
         while after >= 0 and _is_before(after, node, node_ns, node_order, node_ints):
             before, after = after, node_ints[after, NEXT]
     node_ints[node, NEXT] = after
     if before < 0:
-        inbox[link, 0] = node
+        link_ints[link, FIRST_HERE] = node
     else:
         node_ints[before, NEXT] = node
-    inbox[link, 1] = node
+    link_ints[link, LAST_HERE] = node
 
 
 @compiled
 def _hand_out(
     memories: int, stop: float, until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array,
-    node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array, inbox: Array, touched: Array,
+    node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array, link_ints: Array, touched: Array,
     transfers: Array, crossing_ints: Array, counts: Array, clock: Array, read_ints: Array,
 ) -> int:  # fmt: skip
     """Hand the flits of near queues that are ready before `stop`, up to `until` and before what happens at `other_ns`,
     to their links, and reads to their memories: each in its place there, mostly behind the latest one. Returns how many
     of these have some.
     """
-    links, size, count = len(inbox) - memories, counts[NEAR], 0
+    links, size, count = len(link_ints) - memories, counts[NEAR], 0
     near_ns, far_ns, nears, fars, next_ns = clock[NEAR_NS], clock[FAR_NS], 0, counts[FAR], np.inf
     for at in range(size):
         queue = near[at]
@@ -148,11 +151,11 @@ def _hand_out(
                     link = links + read_ints[transfer, GROUP]
                 else:
                     link = crossing_ints[transfers[transfer, FIRST] + hop, LINK]
-                if inbox[link, 0] < 0:
+                if link_ints[link, FIRST_HERE] < 0:
                     touched[count] = link
                     count += 1
                 node_order[node] = order
-                _place(node, link, node_ns, node_order, node_ints, inbox)
+                _place(node, link, node_ns, node_order, node_ints, link_ints)
                 node = following
                 time = node_ns[node] if node >= 0 else np.inf
                 if has_own_orders and node >= 0:
@@ -178,7 +181,7 @@ def _hand_out(
 @compiled
 def _read(
     node: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
-    quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array, users: Array, counts: Array,
+    quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ints: Array, counts: Array,
     clock: Array, read_ints: Array, read_ns: Array, group_ints: Array, burst_ns: Array, channel_ns: Array,
     granules: Array,
 ) -> None:  # fmt: skip
@@ -203,7 +206,7 @@ def _read(
             flit = node_ints[flit, NEXT]
         first = transfers[transfer, FIRST]
         for hop in range(transfers[transfer, HOPS]):
-            users[crossing_ints[first + hop, LINK]] += 1
+            link_ints[crossing_ints[first + hop, LINK], USERS] += 1
         head_ns[queue] = node_ns[queues[queue, HEAD]]
         put(queue, head_ns[queue], near, far, counts, clock)
         if crossing_ns[first, LEAST_LAST] < clock[WINDOW]:
@@ -241,29 +244,30 @@ def _end(
 
 @in_line
 def _cross(
-    crossing: int, is_last: bool, ready: float, crossing_ints: Array, crossing_ns: Array, link_ns: Array, users: Array
-) -> float:
+    crossing: int, is_last: bool, ready: float, crossing_ints: Array, crossing_ns: Array, link_ns: Array,
+    link_ints: Array,
+) -> float:  # fmt: skip
     """A link takes a flit by the rule of `fifo.leave_ns`: when it has left."""
     link, leave = crossing_ints[crossing, LINK], crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
-    start = link_ns[FREE, link]
+    start = link_ns[link, FREE]
     if start > ready:
-        if start - ready > link_ns[WORST, link]:
-            link_ns[WORST, link] = start - ready
-            link_ns[WORST_AT, link] = ready
+        if start - ready > link_ns[link, WORST]:
+            link_ns[link, WORST] = start - ready
+            link_ns[link, WORST_AT] = ready
         leave += start
     else:
         leave += ready
-    link_ns[FREE, link] = leave
+    link_ns[link, FREE] = leave
     if is_last:
-        users[link] -= 1
+        link_ints[link, USERS] -= 1
     return leave + crossing_ns[crossing, TAIL_NS]  # type: ignore[no-any-return]  # an array of numba has no types
 
 
 @compiled
 def _take(
     count: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
-    inbox: Array, touched: Array, quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array,
-    link_ns: Array, users: Array, end_ns: Array, end_ints: Array, write_ns: Array, write_ints: Array, counts: Array,
+    touched: Array, quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array,
+    link_ns: Array, link_ints: Array, end_ns: Array, end_ints: Array, write_ns: Array, write_ints: Array, counts: Array,
     clock: Array, read_ints: Array, read_ns: Array, joined_ints: Array, joined_ns: Array, group_ints: Array,
     burst_ns: Array, channel_ns: Array, granules: Array,
 ) -> None:  # fmt: skip
@@ -272,11 +276,11 @@ def _take(
     """
     window, writes, events = clock[WINDOW], counts[WRITES], 0
     for at in range(count):
-        node, inbox[touched[at], 0] = inbox[touched[at], 0], -1
-        if touched[at] >= len(users):
+        node, link_ints[touched[at], FIRST_HERE] = link_ints[touched[at], FIRST_HERE], -1
+        if touched[at] >= len(link_ns):
             _read(
                 node, node_ns, node_ints, queues, head_ns, near, far, quick_ns, transfers, crossing_ints, crossing_ns,
-                users, counts, clock, read_ints, read_ns, group_ints, burst_ns, channel_ns, granules,
+                link_ints, counts, clock, read_ints, read_ns, group_ints, burst_ns, channel_ns, granules,
             )  # fmt: skip
             continue
         while node >= 0:
@@ -284,10 +288,10 @@ def _take(
             transfer, leave = node_ints[node, TRANSFER], node_ns[node]
             is_last = node_ints[node, FLIT] == transfers[transfer, LAST]
             crossing = transfers[transfer, FIRST] + node_ints[node, HOP]
-            leave = _cross(crossing, is_last, leave, crossing_ints, crossing_ns, link_ns, users)
+            leave = _cross(crossing, is_last, leave, crossing_ints, crossing_ns, link_ns, link_ints)
             while crossing_ints[crossing, IS_IN_SERIES]:
                 crossing += 1
-                leave = _cross(crossing, is_last, leave, crossing_ints, crossing_ns, link_ns, users)
+                leave = _cross(crossing, is_last, leave, crossing_ints, crossing_ns, link_ns, link_ints)
             link = crossing_ints[crossing, LINK]
             crossing += 1
             events += 1
@@ -321,8 +325,8 @@ def _take(
 @called_from_python
 def move(
     until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array, node_ints: Array,
-    queues: Array, head_ns: Array, near: Array, far: Array, inbox: Array, touched: Array, quick_ns: Array,
-    transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ns: Array, users: Array, end_ns: Array,
+    queues: Array, head_ns: Array, near: Array, far: Array, touched: Array, quick_ns: Array,
+    transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ns: Array, link_ints: Array, end_ns: Array,
     end_ints: Array, write_ns: Array, write_ints: Array, counts: Array, clock: Array, read_ints: Array, read_ns: Array,
     joined_ints: Array, joined_ns: Array, group_ints: Array, burst_ns: Array, channel_ns: Array, granules: Array,
 ) -> None:  # fmt: skip
@@ -339,11 +343,11 @@ def move(
         stop = min(now + clock[WINDOW], clock[NEAR_NS], clock[FIRST_END], quick)
         count = _hand_out(
             len(burst_ns), stop, until, other_ns, other_order, node_ns, node_order, node_ints, queues, head_ns, near,
-            far, inbox, touched, transfers, crossing_ints, counts, clock, read_ints,
+            far, link_ints, touched, transfers, crossing_ints, counts, clock, read_ints,
         )  # fmt: skip
         _take(
-            count, node_ns, node_ints, queues, head_ns, near, far, inbox, touched, quick_ns, transfers, crossing_ints,
-            crossing_ns, link_ns, users, end_ns, end_ints, write_ns, write_ints, counts, clock, read_ints, read_ns,
+            count, node_ns, node_ints, queues, head_ns, near, far, touched, quick_ns, transfers, crossing_ints,
+            crossing_ns, link_ns, link_ints, end_ns, end_ints, write_ns, write_ints, counts, clock, read_ints, read_ns,
             joined_ints, joined_ns, group_ints, burst_ns, channel_ns, granules,
         )  # fmt: skip
         clock[NEXT_NS] = min(clock[NEXT_NS], clock[FAR_NS])
@@ -381,7 +385,7 @@ def take_reads(group: int, state: LoopState) -> Array:
     filled, found = filled_queues(state), 0
     rows = np.empty((len(state.transfers), 2))
     for queue in filled:
-        if queue < len(state.users) or queues[queue, ORDER] != EACH_ITS_OWN:
+        if queue < len(state.link_ns) or queues[queue, ORDER] != EACH_ITS_OWN:
             continue
         node, queues[queue, HEAD] = queues[queue, HEAD], -1
         while node >= 0:

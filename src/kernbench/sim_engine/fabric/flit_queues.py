@@ -33,9 +33,11 @@ class FlitQueues:
 
     def __init__(self, links: Links, groups: Mapping[int, ChannelGroup]) -> None:
         count, memories, channels = len(links.free), len(groups), sum(group.channels for group in groups.values())
-        link_ns, users = np.array([links.free, links.worst, links.worst_at]), np.array(links.users, np.int64)
-        links.free, links.worst, links.worst_at = (_shared(row) for row in link_ns)
-        links.users = _shared(users)
+        link_ns, link_ints = np.zeros((count, 4)), np.full((count + memories, 4), -1, np.int32)
+        link_ns[:, loop_state.FREE], link_ns[:, loop_state.WORST] = links.free, links.worst
+        link_ns[:, loop_state.WORST_AT], link_ints[:count, loop_state.USERS] = links.worst_at, links.users
+        links.free, links.worst, links.worst_at, _ = (_shared(column) for column in link_ns.T)
+        links.users = _shared(link_ints[:count, loop_state.USERS])
         self._state = loop_state.LoopState(
             node_ns=np.empty(0),
             node_order=np.empty(0, np.int64),
@@ -44,14 +46,13 @@ class FlitQueues:
             head_ns=np.full(count, INFINITY),
             near=np.empty(count, np.int32),
             far=np.empty(count, np.int32),
-            inbox=np.full((count + memories, 2), -1, np.int32),
             touched=np.empty(count + memories, np.int32),
             quick_ns=np.empty(2 * TRANSFERS),
             transfers=np.zeros((TRANSFERS, 4), np.int32),
             crossing_ints=np.zeros((CROSSINGS, 2), np.int32),
             crossing_ns=np.zeros((CROSSINGS, 4)),
             link_ns=link_ns,
-            users=users,
+            link_ints=link_ints,
             end_ns=np.empty(TRANSFERS),
             end_ints=np.empty((TRANSFERS, 2), np.int32),
             write_ns=np.empty(0),
@@ -90,7 +91,7 @@ class FlitQueues:
         self.next_ns = loop_queues.begin(
             now, place, first, transfer.hops, transfer.last, transfer.sink is not None, state.node_ns, state.node_ints,
             state.queues, state.head_ns, state.near, state.far, state.quick_ns, state.transfers, state.crossing_ints,
-            state.crossing_ns, state.link_ns, state.users, state.counts, state.clock, state.read_ints,
+            state.crossing_ns, state.link_ns, state.link_ints, state.counts, state.clock, state.read_ints,
         )  # fmt: skip
 
     def add(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
@@ -335,7 +336,7 @@ def _groups_in_order(groups: Mapping[int, ChannelGroup]) -> list[tuple[int, int,
 
 
 def _shared(row: NDArray[Any]) -> Any:
-    """An array as a sequence of plain numbers, which is quicker to index."""
+    """A row or column as a sequence of plain numbers, which is quicker to index."""
     return row.data
 
 

@@ -38,6 +38,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     TAIL_NS,
     TOGETHER,
     TRANSFER,
+    USERS,
     WINDOW,
     WORST,
     WORST_AT,
@@ -133,7 +134,7 @@ def put_all(filled: Array, state: LoopState) -> None:
         if queues[queue, HEAD] >= 0:
             state.head_ns[queue] = state.node_ns[queues[queue, HEAD]]
             put(queue, state.head_ns[queue], state.near, state.far, counts, clock)
-        elif queue >= len(state.users):
+        elif queue >= len(state.link_ns):
             release_queue(queue, queues, counts)
     clock[NEXT_NS] = clock[FAR_NS]
 
@@ -227,7 +228,7 @@ def add(
 def begin(
     now: float, transfer: int, first: int, hops: int, last: int, is_write: bool, node_ns: Array, node_ints: Array,
     queues: Array, head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, crossing_ints: Array,
-    crossing_ns: Array, link_ns: Array, users: Array, counts: Array, clock: Array, read_ints: Array,
+    crossing_ns: Array, link_ns: Array, link_ints: Array, counts: Array, clock: Array, read_ints: Array,
 ) -> float:  # fmt: skip
     """A transfer gets its row. Its flits, all ready now, follow one another on the first link, whatever else comes, and
     wait for the second one (`fifo.leave_together`). Returns when the next flit of all is ready.
@@ -236,13 +237,13 @@ def begin(
     transfers[transfer, LAST], transfers[transfer, IS_WRITE] = last, is_write
     read_ints[transfer, TOGETHER] = -1
     for crossing in range(first + 1, first + hops):
-        users[crossing_ints[crossing, LINK]] += 1
+        link_ints[crossing_ints[crossing, LINK], USERS] += 1
     link, occupy_ns, tail_ns = crossing_ints[first, LINK], crossing_ns[first, OCCUPY], crossing_ns[first, TAIL_NS]
-    start = max(link_ns[FREE, link], now)
-    link_ns[FREE, link] = leave = start + last * occupy_ns + crossing_ns[first, OCCUPY_LAST]
+    start = max(link_ns[link, FREE], now)
+    link_ns[link, FREE] = leave = start + last * occupy_ns + crossing_ns[first, OCCUPY_LAST]
     wait = start + last * occupy_ns - now
-    if wait > link_ns[WORST, link] or (wait == link_ns[WORST, link] and now < link_ns[WORST_AT, link]):
-        link_ns[WORST, link], link_ns[WORST_AT, link] = wait, now
+    if wait > link_ns[link, WORST] or (wait == link_ns[link, WORST] and now < link_ns[link, WORST_AT]):
+        link_ns[link, WORST], link_ns[link, WORST_AT] = wait, now
     queue = take_queue(queues, counts)
     queues[queue, ORDER] = link
     for flit in range(last):
@@ -265,7 +266,7 @@ def next_order(state: LoopState) -> int:
     found, next_ns = np.iinfo(np.int64).max, state.clock[NEXT_NS]
     for queue in state.near[: state.counts[NEAR]] if next_ns < state.clock[NEAR_NS] else filled_queues(state):
         if state.head_ns[queue] == next_ns:
-            order = queue if queue < len(state.users) else state.queues[queue, ORDER]
+            order = queue if queue < len(state.link_ns) else state.queues[queue, ORDER]
             found = min(found, state.node_order[state.queues[queue, HEAD]] if order == EACH_ITS_OWN else order)
     return found
 

@@ -19,6 +19,7 @@ FIRST, HOPS, LAST, IS_WRITE = range(4)  # of `transfers`
 OCCUPY, OCCUPY_LAST, TAIL_NS, LEAST_LAST = range(4)  # of `crossing_ns`
 LINK, IS_IN_SERIES = range(2)  # of `crossing_ints`
 FREE, WORST, WORST_AT = range(3)  # of `link_ns` and `channel_ns`
+FIRST_HERE, LAST_HERE, USERS = range(3)  # of `link_ints`: flits of this window, the first and the one that came last
 GROUP, BLOCK, QUEUE, TOGETHER, LAST_GRANULES, INJECTION = range(6)  # of `read_ints`
 LAST_BURST, END = range(2)  # of `read_ns`
 LEFT, LATEST, BY_LINK = range(3)  # of `joined_ints`: reads that have not ended, the one that ended last, by which link
@@ -36,20 +37,19 @@ class LoopState(NamedTuple):
     """All that the loop knows. A flit has a node, in one queue at a time; nodes and queues that are free are lists."""
 
     node_ns: Array  # when the flit is ready for its hop
-    node_order: Array  # its place among what happens then, while it is in an inbox
+    node_order: Array  # its place among what happens then, while a link has it for this window
     node_ints: Array
     queues: Array  # of every link, then those of flits whose times are known
     head_ns: Array  # of every queue: when its first flit is ready
     near: Array  # queues that have flits, which of them are near,
     far: Array  # and which are not
-    inbox: Array  # of every link, flits of this window: the first, and the one that came last
-    touched: Array  # links that have some
+    touched: Array  # links and memories that have flits of this window
     quick_ns: Array  # a heap: when last flits that may be quicker than a window can be through
     transfers: Array
     crossing_ints: Array
     crossing_ns: Array
-    link_ns: Array
-    users: Array
+    link_ns: Array  # of every link, in rows: what one flit needs is together in memory
+    link_ints: Array  # of every link, then of memories
     end_ns: Array  # of last flits that have arrived
     end_ints: Array
     write_ns: Array  # of flits that have arrived at a memory
