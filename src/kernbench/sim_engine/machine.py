@@ -191,7 +191,7 @@ class Machine(MachineMemories):
         """Send a packet to the next block on its path that accepts packets, and deliver it there."""
         path, place = packet.path, packet.place
         if packet.way is None:
-            packet.way = self._legs_of(path)
+            packet.way = self.legs_of(path)
         stop, route = packet.way[place]
         is_whole_path = stop - place == len(path) - 1
         # An address matters where there are channels: at the end of a write, at the start of a read's reply.
@@ -216,19 +216,19 @@ class Machine(MachineMemories):
             trace=trace, tag=packet, slot=slot, granules=packet.granules, is_control=is_control,
         )  # fmt: skip
 
-    def _legs_of(self, path: tuple[str, ...]) -> PacketLegs:
+    def legs_of(self, path: tuple[str, ...]) -> PacketLegs:
         """From each block on a path that accepts packets: up to which one they travel, and how."""
         legs = self._legs.get(path)
         if legs is None:
             stops, end = self._wiring.stops, len(path) - 1
-            places = [0, *[place for place in range(1, end) if path[place] in stops], end]
+            places = [0, *[place for place, node in enumerate(path) if node in stops and 0 < place < end], end]
             route = self.fabric.network.route
             legs = self._legs[path] = {at: (stop, route(path[at : stop + 1])) for at, stop in pairwise(places)}
         return legs
 
     def forwarded_ns(self, path: tuple[str, ...]) -> float:
         """How long a control message takes along a path on which blocks forward it at once."""
-        return sum(route.control_ns for _, route in self._legs_of(path).values())
+        return sum(route.control_ns for _, route in self.legs_of(path).values())
 
     def _arrived(self, transfer: Transfer) -> None:
         packet = transfer.tag

@@ -21,7 +21,7 @@ from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.interleaved_port import InterleavedPort, refuse_multicast
 from kernbench.sim_engine.interleaving import Interleaving
-from kernbench.sim_engine.wiring import Wiring
+from kernbench.sim_engine.wiring import PacketLegs, Wiring
 from kernbench.sim_engine.write_listeners import WriteListeners
 
 OnLanded = Callable[[], object]
@@ -36,6 +36,9 @@ class PortOwner(Context, Protocol):
 
     def sequence_of(self, node: str) -> Iterator[int]:
         """Places in the order of injections, for one who asks for transfers."""
+
+    def legs_of(self, path: tuple[str, ...]) -> PacketLegs:
+        """From each block on a path that accepts packets: up to which one they travel, and how."""
 
     def forwarded_ns(self, path: tuple[str, ...]) -> float:
         """How long a control message takes along a path on which blocks forward it at once."""
@@ -250,11 +253,14 @@ class _Arrived(NamedTuple):
 class PacketPort:
     """By packets, which active blocks on the path take and pass on."""
 
-    __slots__ = ("_control_ns", "_forwards_control", "_machine", "burst_bytes", "exit_node", "granule_bytes", "path")
+    __slots__ = (
+        "_control_ns", "_forwards_control", "_legs", "_machine", "burst_bytes", "exit_node", "granule_bytes", "path",
+    )  # fmt: skip
 
     def __init__(self, machine: PortOwner, wiring: Wiring, path: tuple[str, ...]) -> None:
         self.path = path
-        stops = [node for node in path[1:-1] if node in wiring.stops]
+        self._legs = machine.legs_of(path)
+        stops = [path[stop] for stop, _ in self._legs.values()][:-1]
         self.exit_node = _exit_node(machine, path, stops)
         self._forwards_control = not machine.graph.spec.fabric.control_bytes and _forwards_control(wiring, path, stops)
         self._control_ns: float | None = None
@@ -310,6 +316,7 @@ class PacketPort:
         packet.answer = partial(_answered, access.done, access.tag)
         packet.initiator = access.tag
         packet.is_posted = access.done is None
+        packet.way = self._legs
         packet.granules = access.granules
         self._machine.at(access.at_ns, self._machine.send, packet)
 

@@ -387,7 +387,7 @@ class PeDmaComponent(PeEngine):
         found = self._memories.get(window)
         if found is None:
             node, address = self.ctx.resolver.locate(pa)
-            path = tuple(self.ctx.router.find_path(str(self.pe), node))
+            path = self.ctx.router.dma_path(str(self.pe), node)
             found = self._memories[window] = (self.ctx.memory_port(path), address - (pa & IN_WINDOW))
         port, base = found
         return port, base + (pa & IN_WINDOW)

@@ -55,8 +55,12 @@ class PathRouter:
 
     def find_path(self, src_pe: str, dst_node: str) -> list[str]:
         """The path of a PE's DMA engine to a node. `src_pe` is the PE's name, say `sip0.cube0.pe0`."""
+        return list(self.dma_path(src_pe, dst_node))
+
+    def dma_path(self, src_pe: str, dst_node: str) -> tuple[str, ...]:
+        """The same, as it is kept here: thousands of PEs have tens of thousands of paths."""
         route = self._dma.get((src_pe, dst_node)) or self._dma_route(src_pe, dst_node)
-        return list(route.nodes)
+        return route.nodes
 
     def find_path_with_distance(self, src_pe: str, dst_node: str) -> tuple[list[str], float]:
         """`find_path`, and its length in mm."""
@@ -120,15 +124,23 @@ class PathRouter:
 
     def _over_hub(self, start: int, hub: int, end: int) -> _Route | None:
         """The path to the hub is the same for all destinations behind it, and the path from the hub for all sources."""
-        halves = []
-        for ends in ((start, hub), (hub, end)):
-            if ends not in self._halves:
-                self._halves[ends] = self._shortest(*ends, Traffic.DATA)
-            halves.append(self._halves[ends])
-        there, onward = halves
+        there, onward = self._half(start, hub), self._half(hub, end)
         if there is None or onward is None:
             return None
         return _Route(there.nodes + onward.nodes[1:], there.distance_mm + onward.distance_mm)
+
+    def _half(self, start: int, end: int) -> _Route | None:
+        """A path to or from a switch: that of its counterpart in the first SIP, where there is one, by other names."""
+        ends = start, end
+        if ends not in self._halves:
+            routing = self._routing
+            by = 0 if self._has_direct_links else routing.shift(start, end, Traffic.DATA)
+            if by:
+                first = self._half(*routing.shifted(ends, -by))
+                self._halves[ends] = first and _Route(routing.shifted_nodes(first.nodes, by), first.distance_mm)
+            else:
+                self._halves[ends] = self._shortest(start, end, Traffic.DATA)
+        return self._halves[ends]
 
     def _vertex_paths(self, start: int, end: int, traffic: Traffic) -> list[list[int]]:
         """The best path from each half of the start, if there is one."""

@@ -302,6 +302,11 @@ class RoutingGraph:
         nodes, tray = len(self.places), self._on_tray
         return [v if v < tray else v + by if v < nodes else v + ports for v in vertices]
 
+    def shifted_nodes(self, nodes: Iterable[str], by: int) -> tuple[str, ...]:
+        """The same for nodes by name."""
+        index, ids, tray = self.index, self.ids, self._on_tray
+        return tuple([ids[v] if v < tray else ids[v + by] for v in map(index.__getitem__, nodes)])
+
     def length_mm(self, path: Sequence[int]) -> float:
         """The length of a chain of vertices; exact, because it is summed in steps."""
         return sum(map(self._length_of, pairwise(path))) / STEPS_PER_MM
