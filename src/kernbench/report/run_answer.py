@@ -17,6 +17,7 @@ from kernbench.report.run_figures import RunFigures
 from kernbench.report.run_summary import bar_of, percent, table
 
 WIDTH = 118
+HOST_BOUND = "host writes, launching; in kernels: "
 
 
 def answer_lines(
@@ -52,17 +53,29 @@ def _time(figures: RunFigures) -> str:
     head = f"bench {result.bench} on machine {figures.machine}, {devices}: {format_ns(result.total_ns)}"
     if not figures.launches:
         return head
-    rest = "; the rest: host and launching" if kernels < result.total_ns / 2 else ""
-    return f"{head}, kernels {format_ns(kernels)} ({percent(kernels, result.total_ns)}){rest}"
+    rest = result.total_ns - kernels
+    outside = f"host {format_ns(rest)} ({percent(rest, result.total_ns)})"
+    inside = f"kernels {format_ns(kernels)} ({percent(kernels, result.total_ns)})"
+    return f"{head}, {outside}, {inside}" if _is_host_bound(figures) else f"{head}, {inside}"
+
+
+def _is_host_bound(figures: RunFigures) -> bool:
+    """Whether more than half of the time is outside kernels."""
+    return figures.kernels_ns < figures.result.total_ns / 2
 
 
 def _bound(figures: RunFigures, bound: Verdict | None) -> str:
-    """The largest part of the critical path, and the fraction of the roofline of the slowest launch."""
+    """The largest part of the critical path, and the fraction of the roofline of the slowest launch; the host, where
+    most of the time is outside kernels.
+    """
     launch, roofline = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
-    near = f"{roofline.share:.1%} of the {roofline.bound_name} roofline"
+    near = f"{roofline.share:.1%} of {roofline.bound_name} roofline"
     near = near if roofline.bound != "neither" else "no flops and no bytes"
     if bound is None:
-        return f"{near} on {launch.name}, the slowest launch"
+        found = f"{near} on {launch.name}, the slowest launch"
+        return f"{HOST_BOUND}{found}" if _is_host_bound(figures) else found
+    if _is_host_bound(figures):
+        return f"{HOST_BOUND}{_shortened(bound.brief, WIDTH - 12 - len(HOST_BOUND))}"
     return f"{_shortened(bound.brief, WIDTH - 14 - len(near))}; {near}"
 
 

@@ -230,8 +230,9 @@ def test_the_first_six_lines_say_time_bound_data_what_to_try_and_where_to_look(c
     assert lines[0].startswith("bench gemm-single-pe on machine default, sip:0: ")
     assert ", kernels " in lines[0]
     assert [line[:12].strip() for line in lines[1:6]] == ["bound by", "data", "try", "look at", "then"]
-    assert "% of the critical path; " in lines[1]
-    assert lines[1].endswith(" roofline")
+    assert ", host " in lines[0]
+    assert lines[1].startswith("  bound by  host writes, launching; in kernels: ")
+    assert lines[1].endswith("% of the critical path")
     assert lines[2] == "  data      [v] PASS 1 compared"
     assert lines[4].startswith(f"  look at   {command} --set ")
     assert lines[4].endswith(" --verify-data --save gemm-single-pe-run")

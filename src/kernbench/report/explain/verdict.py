@@ -108,7 +108,7 @@ def _named(explanation: Explanation, finding: Finding, heaviest: str, work_ns: f
     gain = explanation.share(gain_ns)
     beside = f" {NAMES[heaviest]} is {explanation.share(work_ns):.1%} of the path." if work_ns else ""
     what = f"{finding.what} Avoiding it would gain about {format_ns(gain_ns)} ({gain:.1%}).{beside}"
-    brief = f"{finding.brief or _first_clause(finding.what)} ({gain:.1%} to gain)"
+    brief = f"{finding.brief or _first_clause(finding.what)} ({format_ns(gain_ns)} to gain)"
     return Verdict(finding.cause, finding.cls, finding.link_class, gain_ns, gain, gain, what, finding.hint, brief)
 
 
