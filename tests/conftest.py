@@ -80,7 +80,7 @@ SLOW = tuple(
         "report/diagrams/",  # every box of every picture
         "report/test_charts.py",  # matplotlib
         "report/test_figures.py",
-        "report/test_machine_summary.py",
+        "report/test_machine_facts.py",
         "report/test_replaced_folders.py",  # processes
         "runtime_api/test_tensor_math.py::test_a_large_right_operand",
         "sim_engine/fabric/test_reservations.py",  # random networks

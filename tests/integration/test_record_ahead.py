@@ -271,15 +271,15 @@ llm_layer.DecoderLayer.forward = failing
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_workers_end_when_their_process_is_killed(tmp_path: Path) -> None:
     change = """
-is_recorder_of = record_ahead.RecordAhead.is_recorder_of
+reserve_recording = record_ahead.RecordAhead.reserve_recording
 def noted(self, key):
     if self.is_worker:
         open(os.path.join(os.environ["TMPDIR"], f"{os.getpid()}.worker"), "w").close()
         time.sleep(0.1)
     elif self._workers is not None:
         time.sleep(60)
-    return is_recorder_of(self, key)
-record_ahead.RecordAhead.is_recorder_of = noted
+    return reserve_recording(self, key)
+record_ahead.RecordAhead.reserve_recording = noted
 """
     environment = {**os.environ, "KERNBENCH_WORKERS": "2", "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", PROGRAM.format(change=change)], env=environment) as process:

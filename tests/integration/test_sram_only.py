@@ -18,7 +18,7 @@ from kernbench.policy.placement.dp import DPPolicy
 from kernbench.policy.routing.router import AddressResolver
 from kernbench.probes.probe import run_probe
 from kernbench.report.diagrams import machine_views
-from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.machine_facts import machine_facts_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
@@ -144,7 +144,7 @@ def test_an_address_in_hbm_has_no_node() -> None:
 
 def test_totals_and_pictures_have_no_hbm() -> None:
     graph = load_topology(None, TWO_SIPS)
-    summary = summarize_machine(graph)
+    summary = machine_facts_of(graph)
     assert (summary.memory["hbm_bytes"], summary.bandwidth_gbs["hbm"], summary.counts["hbm_pseudo_channels"]) == (
         0,
         0,

@@ -9,8 +9,8 @@ import click
 from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.common.errors import UsageError
 from kernbench.report.diagrams import emit_diagrams
-from kernbench.report.machine_summary import graph_as_json, machine_summary_as_json, summarize_machine
-from kernbench.report.machine_summary_text import graph_as_text, machine_summary_as_text
+from kernbench.report.machine_facts import graph_as_json, machine_facts_as_json, machine_facts_of
+from kernbench.report.machine_facts_text import graph_as_text, machine_facts_as_text
 from kernbench.report.rates import rates_page
 
 
@@ -39,19 +39,19 @@ def topology(
     if rates:
         click.echo(rates_page(graph))
         return 0
-    summary = summarize_machine(graph)
+    summary = machine_facts_of(graph)
     for warning in summary.warnings:
         click.echo(f"warning: {warning}", err=True)
     written = [] if emit is None else [str(path) for path in emit_diagrams(graph, Path(emit))]
     if as_json:
-        data = machine_summary_as_json(summary)
+        data = machine_facts_as_json(summary)
         if nodes:
             data |= graph_as_json(graph)
         if emit is not None:
             data["files"] = written
         print_json(data)
         return 0
-    click.echo(machine_summary_as_text(summary, graph.spec))
+    click.echo(machine_facts_as_text(summary, graph.spec))
     if nodes:
         click.echo("\n" + graph_as_text(graph))
     for path in written:

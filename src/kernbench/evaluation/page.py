@@ -9,7 +9,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.regular_files import read_regular
 from kernbench.evaluation.contract import Row
 from kernbench.evaluation.results import EvaluationResults, figure_stems, read_results
-from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.machine_facts import machine_facts_of
 from kernbench.report.results_page import Figure, Page, page_as_html
 from kernbench.sweep.folder import write_atomically
 
@@ -27,7 +27,7 @@ def write_page(folder: Path, target: Path | None = None) -> Path:
         parameters=results.parameters,
         figures=[_figure(stem) for stem in figure_stems(folder)],
         groups=_groups(results),
-        machine=summarize_machine(results.graph()),
+        machine=machine_facts_of(results.graph()),
         facts=(*results.facts, *ENERGY_FACTS),
     )
     path = folder / PAGE if target is None else target

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.feasible import Feasibility, feasibility_of
-from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.machine_facts import machine_facts_of
 from kernbench.report.ranges import Range
 from kernbench.report.roofline import peak_of
 from kernbench.report.silicon import area_of
@@ -49,7 +49,7 @@ class MachineColumn:
 def column_of(name: str, graph: TopologyGraph) -> MachineColumn:
     """What a machine comes to without running anything."""
     limits = feasibility_of(graph)
-    warnings = (*summarize_machine(graph).warnings, *_bottlenecks(graph.spec, limits))
+    warnings = (*machine_facts_of(graph).warnings, *_bottlenecks(graph.spec, limits))
     return MachineColumn(name, graph, _totals(graph, limits), warnings, limits.infeasible)
 
 

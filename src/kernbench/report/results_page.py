@@ -13,7 +13,7 @@ from html import escape
 
 from kernbench.report.fidelity import POLICY
 from kernbench.report.fidelity_facts import FACTS
-from kernbench.report.machine_summary import MachineSummary
+from kernbench.report.machine_facts import MachineFacts
 
 Cell = object
 Row = Mapping[str, Cell]
@@ -38,7 +38,7 @@ class Page:
     parameters: Mapping[str, Cell]
     figures: Sequence[Figure]
     groups: Mapping[str, Sequence[Row]]
-    machine: MachineSummary | None  # None where results are of many machines
+    machine: MachineFacts | None  # None where results are of many machines
     facts: Sequence[str]
 
 
@@ -131,7 +131,7 @@ def _cell(value: Cell) -> str:
     return f'<td class="n" data-v="{value!r}">{shown}</td>'
 
 
-def _machine(machine: MachineSummary) -> Iterable[str]:
+def _machine(machine: MachineFacts) -> Iterable[str]:
     yield f"<h2>Machine: {escape(machine.name)}</h2>"
     facts = {**machine.counts, **machine.memory}
     rows = [{"what": name.replace("_", " "), "value": value} for name, value in facts.items()]

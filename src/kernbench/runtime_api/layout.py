@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from numbers import Integral
-from types import EllipsisType
 
 from kernbench.common.errors import TensorError, TensorIndexError
 from kernbench.common.frozen import frozen
 
 Shape = tuple[int, ...]
-BasicIndex = int | slice | EllipsisType | None
 
 
 def dense_strides(shape: Sequence[int]) -> Shape:

@@ -33,7 +33,6 @@ class ProgramFile:
             raise UsageError(f"no file '{file}'", hint="give a Python file that launches Triton kernels")
         self.file, self.args = str(path.resolve()), list(args)
         self.simulation: Simulation | None = None
-        self.failed_check: str | None = None  # of an `assert` in the file
         self._schedule, self._placement = schedule, placement
         self._benchmarks, self._sizes = benchmarks, Sizes.parse(benchmarks)
 
@@ -71,8 +70,6 @@ class ProgramFile:
         file, line = ([place for place in places if place[0] == self.file] or places)[-1]
         if isinstance(error, SyntaxError) and error.filename is not None:
             file, line = error.filename, error.lineno or 1
-        if isinstance(error, AssertionError):
-            self.failed_check = f"{file}:{line}"
         return UsageError(
             f"{Path(self.file).name} failed: {type(error).__name__}: {error}",
             where=f"{file}:{line}  {getline(file, line).strip()}",

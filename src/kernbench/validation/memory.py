@@ -25,7 +25,7 @@ WINDOW = 64  # accesses of the simulator's patterns that are under way
 WARP_BYTES = 512  # 32 lanes of 16 B
 SPREAD = 0x9E3779B1  # odd: i x SPREAD mod n visits all of n = 2^k places once
 PLACES = 1 << 20  # of random blocks
-ROW_BYTES, ALL_BANKS = 2048, 16 * 2048  # of HBM2: a row, and a row of each bank
+ROW_BYTES = 2048  # of HBM2
 APART = 1 << 26  # between streams, and between what is read and what is written
 
 

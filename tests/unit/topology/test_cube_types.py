@@ -6,7 +6,7 @@ import pytest
 
 from kernbench.common.errors import TopologyError
 from kernbench.report.diagrams import machine_views, view_of
-from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.machine_facts import machine_facts_of
 from kernbench.report.price import price_of
 from kernbench.report.roofline import peak_of
 from kernbench.report.silicon import dies_of
@@ -48,7 +48,7 @@ def test_a_type_has_its_own_values_and_inherits_the_rest() -> None:
 
 def test_totals_are_sums_over_types() -> None:
     graph = load_topology(None, MIXED)
-    summary = summarize_machine(graph)
+    summary = machine_facts_of(graph)
     assert summary.memory["hbm_bytes"] == (6 * 48 + 2 * 192) << 30
     assert summary.memory["sram_bytes"] == (6 * 32 + 2 * 64) << 20
     assert summary.bandwidth_gbs["hbm"] == 8 * (6 * 256.0 + 2 * 128.0)

@@ -12,7 +12,7 @@ from kernbench.policy.address.allocator import AddressConfig, FarMemoryAllocator
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.report.diagrams import machine_views
-from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.machine_facts import machine_facts_of
 from kernbench.topology import load_topology
 from kernbench.topology.load import load_spec
 from kernbench.topology.machine_hash import machine_hash
@@ -89,13 +89,13 @@ def test_a_larger_one_has_a_wider_window() -> None:
 
 def test_the_summary_has_its_size_its_link_and_a_warning() -> None:
     packets = at("sip", header_bytes=4, payload_bytes=64)
-    summary = summarize_machine(load_topology(None, packets))
+    summary = machine_facts_of(load_topology(None, packets))
     assert (summary.memory["far_bytes_per_sip"], summary.memory["far_bytes"]) == (64 * GIB, 256 * GIB)
     assert summary.bandwidth_gbs["far_link"] == 64.0 * 64 / 68
     assert summary.bandwidth_gbs["far_memory"] == 64.0
     assert any(line.startswith("far memory gives 64 GB/s, and its link carries 60.2") for line in summary.warnings)
     assert summary.worst_paths[-1].name == "PE to far memory"
-    assert "far_bytes" not in summarize_machine(load_topology()).memory
+    assert "far_bytes" not in machine_facts_of(load_topology()).memory
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from kernbench.common.errors import TopologyError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.report.diagrams import machine_views
-from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.machine_facts import machine_facts_of
 from kernbench.report.memory_times import memories_gbs
 from kernbench.report.price import price_of
 from kernbench.report.roofline import peak_of
@@ -57,7 +57,7 @@ def test_a_stack_is_a_controller_with_links_to_the_routers_beside_it() -> None:
 
 def test_every_pe_has_an_equal_part_of_all_stacks() -> None:
     graph = load_topology(None, ONE_DIE)
-    cube, summary = graph.spec.cube, summarize_machine(graph)
+    cube, summary = graph.spec.cube, machine_facts_of(graph)
     assert cube.hbm_bytes == 6 * 36 << 30
     assert cube.hbm_slice_bytes == (6 * 36 << 30) // 8
     assert cube.hbm_link_bw_gbs == 6 * 32 * 37.5 / 8

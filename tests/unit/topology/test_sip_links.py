@@ -9,8 +9,8 @@ import pytest
 from kernbench.common.errors import TopologyError
 from kernbench.policy.routing.router import PathRouter
 from kernbench.report.diagrams.views import machine_views
-from kernbench.report.machine_summary import summarize_machine
-from kernbench.report.machine_summary_text import machine_summary_as_text
+from kernbench.report.machine_facts import machine_facts_of
+from kernbench.report.machine_facts_text import machine_facts_as_text
 from kernbench.topology import load_topology
 from kernbench.topology.graph import EdgeKind, TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
@@ -156,6 +156,6 @@ def test_the_picture_of_the_tray_shows_the_links() -> None:
 def test_the_summary_counts_direct_links_across_the_middle(name: str, gbs: float) -> None:
     """Of a torus of 4 x 3, 0 to 5 and 6 to 11: two links along the second row, eight between rows."""
     graph = tray(name)
-    summary = summarize_machine(graph)
-    assert "of direct links" in machine_summary_as_text(summary, graph.spec)
+    summary = machine_facts_of(graph)
+    assert "of direct links" in machine_facts_as_text(summary, graph.spec)
     assert summary.bandwidth_gbs["tray_bisection"] == gbs

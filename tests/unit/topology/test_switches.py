@@ -7,8 +7,8 @@ import pytest
 from kernbench.common.errors import TopologyError
 from kernbench.policy.routing.router import PathRouter
 from kernbench.report.diagrams.views import machine_views
-from kernbench.report.machine_summary import summarize_machine
-from kernbench.report.machine_summary_text import machine_summary_as_text
+from kernbench.report.machine_facts import machine_facts_of
+from kernbench.report.machine_facts_text import machine_facts_as_text
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
@@ -66,9 +66,9 @@ def test_a_switch_of_a_level_is_the_one_of_the_top_unless_it_is_given() -> None:
 
 def test_the_summary_counts_switches_and_halves_the_machine_at_its_narrowest_level() -> None:
     graph = machine(tray=TRAY, rack=RACK)
-    summary = summarize_machine(graph)
+    summary = machine_facts_of(graph)
     assert summary.bandwidth_gbs["tray_bisection"] == 32.0  # one of two racks, where four SIPs have 4 x 128
-    assert "levels of switches: 4 tray, 2 rack, 1 at the top" in machine_summary_as_text(summary, graph.spec)
+    assert "levels of switches: 4 tray, 2 rack, 1 at the top" in machine_facts_as_text(summary, graph.spec)
 
 
 def test_the_picture_has_every_switch_above_its_sips() -> None:

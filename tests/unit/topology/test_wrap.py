@@ -6,7 +6,7 @@ import pytest
 
 from kernbench.common.errors import TopologyError
 from kernbench.policy.routing.router import PathRouter
-from kernbench.report.machine_summary import summarize_machine
+from kernbench.report.machine_facts import machine_facts_of
 from kernbench.topology import load_topology
 from kernbench.topology.graph import Edge, EdgeKind, TopologyGraph
 from kernbench.topology.load import load_spec
@@ -59,7 +59,7 @@ def test_routes_take_the_ring_where_it_is_shorter() -> None:
 def test_rings_add_to_the_bisection_of_their_axis() -> None:
     def bisection(wrap: str) -> float | None:
         graph = load_topology(None, {"system.sips.count": 1, "sip.cube_mesh": {"w": 4, "h": 1, "wrap": wrap}})
-        return summarize_machine(graph).bandwidth_gbs["sip_bisection"]
+        return machine_facts_of(graph).bandwidth_gbs["sip_bisection"]
 
     assert (bisection("none"), bisection("x")) == (512.0, 1024.0)
 

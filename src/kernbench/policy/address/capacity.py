@@ -72,10 +72,6 @@ class AddressConfig:
         return self.others.get((sip, cube), self)
 
     @property
-    def hbm_bytes_per_cube(self) -> int:
-        return self.hbm_slice_bytes * self.n_pes
-
-    @property
     def tcm_allocatable_bytes(self) -> int:
         """The TCM without the part at its top that is reserved for the scheduler."""
         return self.tcm_bytes_per_pe - self.tcm_scheduler_reserved_bytes

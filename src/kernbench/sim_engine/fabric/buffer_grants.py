@@ -106,8 +106,8 @@ def find_channel(s: BufferLoopState, rules: Rules, came: int, group: int) -> int
     return -1
 
 
-def has_credit(s: BufferLoopState, came: int, at: int, now: float) -> bool:
-    """Take a credit of a buffer, or wait for one."""
+def take_credit_or_wait(s: BufferLoopState, came: int, at: int, now: float) -> bool:
+    """Take a credit of a buffer; returns False where there is none and the flit waits for one."""
     buffer, cell = s.buffer, s.cell
     credit = buffer[at + RETURNING]
     if buffer[at + WAITING] < 0:

@@ -29,11 +29,11 @@ from kernbench.sim_engine.fabric.buffer_grants import (
     call_link,
     find_channel,
     gets_link,
-    has_credit,
     note,
     pass_channel_on,
     return_credit,
     take_credit,
+    take_credit_or_wait,
     take_next,
 )
 from kernbench.sim_engine.fabric.buffer_records import (
@@ -307,7 +307,7 @@ def happen(s: BufferLoopState, rules: Rules, kind: int, at: int, now: float) -> 
             buffer = find_channel(s, rules, came, buffer)
             if buffer < 0:
                 return
-        if not s.row[row + IS_FINAL] and not has_credit(s, came, buffer, now):
+        if not s.row[row + IS_FINAL] and not take_credit_or_wait(s, came, buffer, now):
             return
     elif rules.packets:
         buffer = s.inputs[came + OWNED]

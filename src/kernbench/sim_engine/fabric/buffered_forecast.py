@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import lcm
 
+from kernbench.sim_engine.fabric.fifo import leave_ns, wait_ns
 from kernbench.sim_engine.fabric.forecast import MAX_PROGRESSIONS
 from kernbench.sim_engine.fabric.links import Booking
 from kernbench.sim_engine.fabric.progressions import Pace, Progression, append_progression
@@ -57,14 +58,16 @@ class _Link:
         self.free_ns = self.wait_ns = self.wait_at_ns = 0.0
         self.first_ns = self.last_ns = -1.0  # when the first and the latest flit are ready for it
 
-    def take(self, ready: float, start: float) -> float:
-        """A flit starts; returns when it is behind the link."""
+    def take(self, ready: float, not_before: float = 0.0) -> float:
+        """A flit passes, from `not_before` on; returns when it is behind the link."""
         if self.first_ns < 0:
             self.first_ns = ready
-        if start - ready > self.wait_ns:
-            self.wait_ns, self.wait_at_ns = start - ready, ready
-        self.last_ns, self.free_ns = ready, start + self.occupy_ns
-        return self.free_ns + self.tail_ns
+        leave = leave_ns(max(ready, not_before), self.free_ns, self.occupy_ns)
+        wait = wait_ns(ready, leave, self.occupy_ns)
+        if wait > self.wait_ns:
+            self.wait_ns, self.wait_at_ns = wait, ready
+        self.last_ns, self.free_ns = ready, leave
+        return leave + self.tail_ns
 
 
 class _Stage:
@@ -99,13 +102,13 @@ class _Passing:
         slots, credit_ns = self.slots, self.credit_ns
         for stage, onward in self._ways:
             first = stage.links[0]
-            start = max(ready, first.free_ns)
+            credited_ns = 0.0
             if onward is not None and len(onward) >= slots:
-                start = max(start, onward[-slots] + credit_ns)
-            stage.starts.append(start)
-            ready = first.take(ready, start)
+                credited_ns = onward[-slots] + credit_ns
+            ready = first.take(ready, credited_ns)
+            stage.starts.append(first.free_ns - first.occupy_ns)
             for link in stage.links[1:]:
-                ready = link.take(ready, max(ready, link.free_ns))
+                ready = link.take(ready)
         self.end_ns = ready
         self._frees.append([link.free_ns for link in self.links])
         if self._is_written:

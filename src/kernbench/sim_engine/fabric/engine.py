@@ -80,8 +80,10 @@ class FlitEngine(FlitSteps):
         """A transfer sets out at its time, in its place among what happens then."""
         self.agenda.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
 
-    def takes_reads(self, count: int) -> bool:
-        """Whether reads that set out together may be moved together. Many of them ask for a loop that can."""
+    def admit_reads(self, count: int) -> bool:
+        """Count reads that set out together, since many of them ask for a compiled loop; returns whether it may move
+        them together now.
+        """
         if self.queues is None:
             if self.compile_after < INFINITY:
                 self.compile_after -= count * TYPICAL_HOPS

@@ -2,9 +2,10 @@
 link for its bytes / bandwidth.
 
 `leave_ns` is the rule. Everything else here is the same rule for many flits in closed form, and a property test holds
-each form against `leave_ns` flit by flit (tests/unit/sim_engine/fabric/test_fifo.py). No other file adds an occupancy
-to a time but three, which write `leave_ns` out: `FlitEngine._move`, because a call would cost as much as the rest of an
-event, and `compiled_loop._cross` and `buffer_loop.pass_links`, because compiled code cannot call Python.
+each form against `leave_ns` flit by flit (tests/unit/sim_engine/fabric/test_fifo.py). Other files write it out where a
+call costs too much or is not possible: `FlitEngine._move`, where it would cost as much as the rest of an event, and
+compiled code, which cannot call Python: `compiled_loop._cross`, `loop_queues.begin` (`leave_together`) and
+`buffer_loop.pass_links`. The oracle moves the same traffic through each of them.
 
 A progression of flits leaves a link as at most two: while there is a backlog the flits leave back to back; once it is
 gone they leave at the pace at which they come. A passage says when the flits are ready after the link and the node

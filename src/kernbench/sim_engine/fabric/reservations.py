@@ -1,7 +1,7 @@
 """Reservations of links and memory channels: a fast path that forecasts reserves what its forecast depends on.
 
 A transfer that sets out over a reserved link, or to or from reserved channels, interrupts the reservation: its owner is
-called first (`on_disturbed(now)`), at the instant at which the transfer sets out and before anything of it happens.
+called first (`on_interrupt(now)`), at the instant at which the transfer sets out and before anything of it happens.
 The reservation is released as a whole by then. Then the transfer goes on as if nothing had been reserved. So a fast
 path may be added or removed without changing a single time.
 
@@ -45,13 +45,13 @@ class Reservation:
         self.held = True
 
     def release(self) -> None:
-        """Give all of it up. Does nothing when the claim is over already."""
+        """Give all of it up. Does nothing when the reservation is over already."""
         if self.held:
             self._reservations.release(self)
 
 
 class Reservations:
-    """All reservations on one fabric's links and channels. Nothing can be reserved before `allow`."""
+    """All reservations on one fabric's links and channels. Nothing can be reserved unless they `are_allowed`."""
 
     __slots__ = (
         "_by_link", "_by_node", "_groups", "_links", "_network", "_newcomer", "are_allowed", "are_settled", "held",
@@ -105,7 +105,7 @@ class Reservations:
         """A transfer sets out as injection `order`: every reservation of what it will use is over, and then
         interrupted, once.
 
-        An owner that goes back in time may leave others behind who own some of it since then: they are called next.
+        An owner whose clock is rewound may leave later reservations of the same behind: their owners are called next.
         """
         by_link = self._by_link
         for link in transfer.links:
@@ -117,9 +117,9 @@ class Reservations:
                 self._interrupt(reservation, now, order)
 
     def interrupt_all(self, now: float, order: float) -> None:
-        """Disturb every claim, as injection `order` would."""
+        """Interrupt every reservation, as injection `order` would."""
         for reservation in sorted(self.held, key=_first_link):
-            if reservation.held:  # an owner that goes back in time may end others
+            if reservation.held:  # an owner whose clock is rewound may end others
                 self._interrupt(reservation, now, order)
 
     @property

@@ -64,7 +64,7 @@ class TrainPlanner:
             if trains.last_write(group, now):
                 self._split(trains.writes_after(group, now), now, transfer.order)
             engine.commit_read(transfer, group, now)
-        if self._may_plan(transfer) and (self._plan_from_template(transfer, now) or self._plan_new(transfer, now)):
+        if self._admit_plan(transfer) and (self._plan_from_template(transfer, now) or self._plan_new(transfer, now)):
             return
         if trains.active:
             in_the_way = trains.in_the_way(transfer, now)
@@ -105,9 +105,10 @@ class TrainPlanner:
             self._put_into_force(train)
         return True
 
-    def _may_plan(self, transfer: Transfer) -> bool:
-        """Whether a plan is worth trying. A small transfer needs a link where trains run through; a compiled loop moves
-        it for less than a plan costs. A transfer that alternates with others on its first link is never alone.
+    def _admit_plan(self, transfer: Transfer) -> bool:
+        """Count down the pause of its first link, if it has one; returns whether a plan is worth trying. A small
+        transfer needs a link where trains run through; a compiled loop moves it for less than a plan costs. A transfer
+        that alternates with others on its first link is never uncontended.
         """
         if transfer.slot is not None:
             return False

@@ -181,7 +181,7 @@ class LaunchRecordings:
                     return None
                 matched = self._matching(recording_key, region, own, places, memories)
             if matched is None:
-                if not self._ahead.is_recorder_of(key):
+                if not self._ahead.reserve_recording(key):
                     return None
                 recording = self._recorder.record(launches, region, list(own), places, memories)
                 if recording is None:

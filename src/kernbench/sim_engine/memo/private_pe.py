@@ -19,14 +19,11 @@ from kernbench.components.memory_port import MemoryPort
 from kernbench.components.table import make_component
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.fabric.agenda import INFINITY
-from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.memo.sub_network import SubNetwork
 from kernbench.sim_engine.memory_ports import DirectPort, PortOwner
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.simulation_stats import SimulationStats
 from kernbench.sim_engine.write_listeners import WriteListeners
-
-SentKind = tuple[Route, int, int]  # of a transfer: its route, bytes, and block
 
 
 class MachineParts(PortOwner, Protocol):

@@ -152,8 +152,10 @@ class RecordAhead:
 
     # ---- which process records what
 
-    def is_recorder_of(self, key: str) -> bool:
-        """Whether this process records a kind of launch: the first that asks does."""
+    def reserve_recording(self, key: str) -> bool:
+        """Reserve the recording of a kind of launch for this process, unless another one has; returns whether it is
+        reserved for this one.
+        """
         if self._workers is None:
             return True
         self.check_owner()
@@ -179,7 +181,7 @@ class RecordAhead:
 
     def take(self, key: str, kind: type[Found]) -> Found | None:
         """What a worker has found, once; None where there is nothing. Waits for a worker that is about it."""
-        if self.is_recorder_of(key):
+        if self.reserve_recording(key):
             return None
         self._reserved[key] = True  # what else there is to explore of this kind
         assert self._workers is not None

@@ -1,4 +1,4 @@
-"""Totals of a machine: counts, memories, bandwidths and longest paths; `machine_summary_text.py` prints them.
+"""Totals of a machine: counts, memories, bandwidths and longest paths; `machine_facts_text.py` prints them.
 
 A bisection bandwidth is that of the narrower of the two straight cuts through the middle, in one direction; a machine
 of one part has none. All bandwidths are those of one direction.
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
-class MachineSummary:
+class MachineFacts:
     """Figures by name: counts, bytes, and bytes per ns (None if the machine has no such link)."""
 
     name: str
@@ -34,13 +34,13 @@ class MachineSummary:
     types: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # figures of one cube of each type
 
 
-def summarize_machine(graph: TopologyGraph) -> MachineSummary:
+def machine_facts_of(graph: TopologyGraph) -> MachineFacts:
     """The totals of a machine."""
     spec, mesh = graph.spec, build_mesh(graph.spec.cube)
     gbs = _bandwidth_gbs(spec, mesh)
     warnings = tuple(_unreachable(spec))
     paths, types = worst_paths(graph), _types(spec)
-    return MachineSummary(spec.system.name, _counts(graph, mesh), _memory(spec), gbs, paths, warnings, types)
+    return MachineFacts(spec.system.name, _counts(graph, mesh), _memory(spec), gbs, paths, warnings, types)
 
 
 def _types(spec: MachineSpec) -> dict[str, dict[str, float]]:
@@ -197,7 +197,7 @@ def _sip_bisection_gbs(spec: MachineSpec, cube_port: float) -> float | None:
 # --------------------------------------------------------------------------------------------------------------- JSON
 
 
-def machine_summary_as_json(summary: MachineSummary) -> dict[str, object]:
+def machine_facts_as_json(summary: MachineFacts) -> dict[str, object]:
     """The content of `kernbench topology --json`."""
     paths = [
         {

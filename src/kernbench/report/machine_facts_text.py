@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernbench.common.units import format_bytes
-from kernbench.report.machine_summary import MachineSummary
+from kernbench.report.machine_facts import MachineFacts
 from kernbench.report.worst_paths import WorstPath
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.switches import levels_from_top
 
 
-def machine_summary_as_text(summary: MachineSummary, spec: MachineSpec) -> str:
+def machine_facts_as_text(summary: MachineFacts, spec: MachineSpec) -> str:
     """The totals in aligned columns."""
     counts, memory, gbs = summary.counts, summary.memory, summary.bandwidth_gbs
     grid = spec.sip.cube_mesh

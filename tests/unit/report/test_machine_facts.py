@@ -6,15 +6,15 @@ import pytest
 
 from kernbench.common.ids import HOST, CubeId, PeId
 from kernbench.policy.routing.router import PathRouter
-from kernbench.report.machine_summary import summarize_machine
-from kernbench.report.machine_summary_text import machine_summary_as_text
+from kernbench.report.machine_facts import machine_facts_of
+from kernbench.report.machine_facts_text import machine_facts_as_text
 from kernbench.topology import load_topology
 
 GIB, MIB = 1 << 30, 1 << 20
 
 
 def test_the_shipped_machine_adds_up() -> None:
-    summary = summarize_machine(load_topology())
+    summary = machine_facts_of(load_topology())
     assert summary.name == "default"
     counts = summary.counts
     assert (counts["sips"], counts["cubes"], counts["pes"]) == (2, 32, 256)
@@ -38,25 +38,25 @@ def test_the_shipped_machine_adds_up() -> None:
 @pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_the_farthest_slice_of_a_cube_is_across_the_die() -> None:
     # PE 0 stands at (1.5, 1.5), PE 7 at (12.5, 12.5): 11 + 11 mm, at 0.1 ns/mm, over 11 routers of 2 ns
-    worst = summarize_machine(load_topology()).worst_paths[0]
+    worst = machine_facts_of(load_topology()).worst_paths[0]
     assert worst.distance_mm == 22.0
     assert worst.latency_ns == pytest.approx(11 * 2 + 2.2, abs=1e-4)
     assert worst.hops == 12
 
 
 def test_ports_narrower_than_their_link_set_the_bandwidth() -> None:
-    gbs = summarize_machine(load_topology(overrides={"cube.ucie.n_connections": 2})).bandwidth_gbs
+    gbs = machine_facts_of(load_topology(overrides={"cube.ucie.n_connections": 2})).bandwidth_gbs
     assert gbs["ucie_port"] == gbs["io_port"] == 2 * 128
     assert gbs["sip_bisection"] == 4 * 2 * 128  # four ports across the middle
-    gbs = summarize_machine(load_topology(overrides={"io_chiplet.n_connections": 1})).bandwidth_gbs
+    gbs = machine_facts_of(load_topology(overrides={"io_chiplet.n_connections": 1})).bandwidth_gbs
     assert (gbs["io_port"], gbs["ucie_port"]) == (128, 4 * 128)
-    gbs = summarize_machine(load_topology(overrides={"sip.links.cube_to_cube.bw_gbs": 100})).bandwidth_gbs
+    gbs = machine_facts_of(load_topology(overrides={"sip.links.cube_to_cube.bw_gbs": 100})).bandwidth_gbs
     assert (gbs["ucie_port"], gbs["sip_bisection"], gbs["io_port"]) == (100, 4 * 100, 512)
 
 
 def test_one_of_everything_has_no_bisection_and_no_other_sip() -> None:
     graph = load_topology(overrides={"system.sips.count": 1, "sip.cube_mesh": {"w": 1, "h": 1}})
-    summary = summarize_machine(graph)
+    summary = machine_facts_of(graph)
     assert summary.bandwidth_gbs["sip_bisection"] is None
     assert summary.bandwidth_gbs["tray_bisection"] is None
     assert [way.name for way in summary.worst_paths] == ["PE to HBM, same cube", "host to HBM"]
@@ -89,7 +89,7 @@ def test_no_pair_is_farther_than_the_worst(overrides: dict[str, object]) -> None
         return max(mm(router.find_path(str(PeId(0, *a)), CubeId(sip, b[0]).hbm_ctrl(b[1]))) for a, b in pairs)
 
     host = max(mm(router.find_memory_path(HOST, CubeId(0, c).hbm_ctrl(p))) for c, p in product(cubes, pes))
-    worst = {way.name: way.distance_mm for way in summarize_machine(graph).worst_paths}
+    worst = {way.name: way.distance_mm for way in machine_facts_of(graph).worst_paths}
     assert worst == {
         "PE to HBM, same cube": farthest(0, same_cube=True),
         "PE to HBM, same SIP": farthest(0),
@@ -101,7 +101,7 @@ def test_no_pair_is_farther_than_the_worst(overrides: dict[str, object]) -> None
 @pytest.mark.needs("n_to_one", reason="figures of the shipped machine")
 def test_the_text_names_every_figure_and_fits_a_terminal() -> None:
     graph = load_topology()
-    text = machine_summary_as_text(summarize_machine(graph), graph.spec)
+    text = machine_facts_as_text(machine_facts_of(graph), graph.spec)
     assert "  PEs                   256  8 per cube" in text.splitlines()
     assert "  HBM per cube                 2,048" in text.splitlines()
     assert "  SIPs                    2  logical ring_1d; every SIP is on one switch" in text.splitlines()
