@@ -31,6 +31,7 @@ from kernbench import repeatable
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.memo import launch_recordings
 from kernbench.sim_engine.memo.launch_recordings import LaunchRecordings
 from kernbench.topology import TopologyGraph
 
@@ -128,6 +129,32 @@ def test_kernels_between_collectives() -> None:
             run.torch.distributed.all_reduce(x)
 
     assert same(ranks(body)) >= 2
+
+
+def test_one_that_takes_more_than_all_the_room_is_replayed_after_other_recordings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large collective comes again after kernels that do something else: none of them drops its recording."""
+
+    sizes: list[int] = []
+
+    def body(run: Run, number: int) -> None:
+        x, y = tensor(run, (64, 256)), tensor(run, (64, 256))
+        run.torch.distributed.all_reduce(x)
+        for kernel in (uneven, products):
+            run.launch(kernel, x, y, sips=(number,))
+        run.torch.distributed.all_reduce(x)
+        known = run.engine.launch_replayer
+        if known is not None and known._recordings.recorded:
+            kept = sorted((one.nbytes, one.messages is not None) for _, one in known._recordings._kept.values())
+            sizes[:] = [nbytes for nbytes, _ in kept]
+            assert [is_collective for _, is_collective in kept] == [False, False, True]
+            assert known._recordings.recorded == 3
+
+    outcome(ranks(body), machine())
+    assert len(sizes) == 3
+    monkeypatch.setattr(launch_recordings, "MOST_BYTES", sizes[-1] - 1)
+    assert same(ranks(body)) == 2 + 2 * 2 * 2  # collectives; kernels on cubes of SIPs
 
 
 def test_barriers() -> None:

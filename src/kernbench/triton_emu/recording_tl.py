@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Hashable, Iterator
 from functools import wraps
 from types import FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,6 +108,40 @@ class TlCall(NamedTuple):
     result: object
 
 
+class SharedCalls:
+    """What several traces have in common is kept once: kernels of a launch make mostly the same calls."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Any] = {}
+
+    def call(self, name: str, args: Hashable, dropped: list[Hashable], result: object) -> TlCall:
+        """A call, of parts that may be those of others."""
+        kept = self._kept
+        args, dropped = kept.setdefault((TlCall, args), args), kept.setdefault((list, *dropped), dropped)
+        result_key = _key_of_result(result)
+        if result_key is None:
+            return TlCall(name, args, dropped, result)
+        result = kept.setdefault(result_key, result)
+        made = TlCall(name, args, dropped, result)
+        shared: TlCall = kept.setdefault((name, id(args), id(dropped), id(result)), made)
+        return shared
+
+    def clear(self) -> None:
+        """No trace goes on."""
+        self._kept.clear()
+
+
+def _key_of_result(seen: object) -> Hashable | None:
+    """Results with one key are the same to a kernel; None of those that are rarer. A DType equals its name, but has
+    more to look at.
+    """
+    if type(seen) is SeenTensor:
+        return SeenTensor, seen, type(seen.dtype)
+    if seen is None or seen is KEPT or (type(seen) is SeenPending and seen.out is None):
+        return SeenPending, seen
+    return None
+
+
 class Trace:
     """The calls of one kernel, in order; holds none of its tensors."""
 
@@ -143,9 +177,10 @@ class Trace:
 class RecordingTl(TLContext):
     """A `tl` that notes its calls, and which handles are dropped between them."""
 
-    def __init__(self, env: KernelEnv, trace: Trace, place_of: PlaceOf) -> None:
+    def __init__(self, env: KernelEnv, trace: Trace, place_of: PlaceOf, shared: SharedCalls | None = None) -> None:
         super().__init__(env)
         self._trace = trace
+        self._shared = SharedCalls() if shared is None else shared
         self._signatures = CallSignatures(self, place_of)
         self._dropped: list[Hashable] = []  # handles, since the last call
         self._is_inside = False  # in a call: those that methods make of each other are not noted
@@ -167,7 +202,7 @@ class RecordingTl(TLContext):
         except IncomparableError:
             self._trace.give_up()
         else:
-            calls.append(TlCall(name, args, dropped, seen))
+            calls.append(self._shared.call(name, args, dropped, seen))
 
     def _seen(self, name: str, result: object, key: tuple[Hashable, ...]) -> object:
         if result is None:

@@ -26,6 +26,7 @@ from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.kernel_env import KernelEnv, KernelIds
 from kernbench.triton_emu.matching_tl import RecordingTl, Trace, matches
 from kernbench.triton_emu.pending_handle import CompletionHandle, TransferHandle
+from kernbench.triton_emu.recording_tl import SharedCalls
 from kernbench.triton_emu.repeatable import is_repeatable
 from kernbench.triton_emu.tl_context import TLContext
 
@@ -75,10 +76,11 @@ def ran(kernel: Kernel, *scalars: object, traced: bool = True) -> Ran:
     """A kernel on PEs that have a part of each of three tensors."""
     engine = GraphEngine(tiny_machine(PES), data=False)
     found: list[Traced] = []
+    shared = SharedCalls()
 
     def tl_of(cpu: PeCpuComponent, env: KernelEnv) -> TLContext:
         found.append(Traced(cpu, env, Trace()))
-        return RecordingTl(env, found[-1].trace, place_of(env))
+        return RecordingTl(env, found[-1].trace, place_of(env), shared)
 
     for pe in range(PES if traced else 0):
         cpu = engine.component(f"sip0.cube0.pe{pe}.pe_cpu")
@@ -144,6 +146,8 @@ def test_a_kernel_follows_on_another_pe_what_it_did_on_one() -> None:
     assert first.trace.is_usable
     assert len(first.trace.calls) > 15
     assert first.trace.calls == second.trace.calls
+    shared = sum(one is other for one, other in zip(first.trace.calls, second.trace.calls, strict=True))
+    assert shared > 0.8 * len(first.trace.calls)  # kept once, but those whose results are rare
     assert first.is_matched_by(work, second)
     assert first.is_matched_by(partial(work, changed=""), second)
     assert second.is_matched_by(work, first)

@@ -28,7 +28,7 @@ from kernbench.sim_engine.memo.private_machine import PrivateMachine, UnknownWri
 from kernbench.sim_engine.memo.recorded_contents import RecordedContents
 from kernbench.sim_engine.memo.regions import AnyRegion
 from kernbench.triton_emu.kernel_env import KernelEnv
-from kernbench.triton_emu.recording_tl import RecordingTl, Trace
+from kernbench.triton_emu.recording_tl import RecordingTl, SharedCalls, Trace
 
 MOST_STEPS = 1 << 18  # of the clock, for a launch in a region: the largest of a GPT-3 layer takes a quarter
 STEPS_OF_A_KERNEL = 1 << 10  # the same for each kernel, where many take part
@@ -113,7 +113,7 @@ class _LaunchRun:
         self._region, self._keys, self._places, self._memories = region, keys, places, memories
         self._begin_ns = private.env.now
         self._results: dict[PeKey, PeResult] = {}
-        self._traces = [Trace() for _ in keys]
+        self._traces, self._shared = [Trace() for _ in keys], SharedCalls()
         self._contents = RecordedContents(private.values, places) if machine.data else None
         self.is_over = False  # whether all kernels have ended well
         self.note_steps: Callable[[], object] = lambda: None
@@ -140,6 +140,7 @@ class _LaunchRun:
         communicator = self._communicator = private.join(launches[0].communicator)
         leases = [self._begin(*each, memory) for each in zip(self._keys, traces, pointers, strict=True)]
         self._go_on()
+        self._shared.clear()
         messages = None if communicator is None else self._messages(communicator)
         if not self.is_over:
             return None
@@ -187,12 +188,12 @@ class _LaunchRun:
 
     def _begin(self, key: PeKey, trace: Trace, pointers: Pointers, memory: UnknownWriters | None) -> TcmLease:
         private = self._private
-        pe, contents = str(PeId(*key)), self._contents
+        pe, contents, shared = str(PeId(*key)), self._contents, self._shared
         writers = None if memory is None else WritersOf(memory, pe)
 
         def tl_of(env: KernelEnv) -> RecordingTl:
             replayed = env.memory if contents is None else contents.memory_of(pe)
-            return RecordingTl(replace(env, writers=writers, memory=replayed), trace, pointers.place_of)
+            return RecordingTl(replace(env, writers=writers, memory=replayed), trace, pointers.place_of, shared)
 
         cpu = self._cpu_of(key)
         cpu.tl_of = tl_of

@@ -25,6 +25,7 @@ from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.triton_emu.recording_tl import Trace
 
 CALL_BYTES, ADDRESS_BYTES = 512, 40  # of memory: a call of a kernel, or a step with values; an address
+POINTER_BYTES = 8  # a call that another kernel has made, too
 Moved = tuple[tuple[str, ...], int, int, int, int]  # path, bytes and spare of the last flit, whole flits, transfers
 ChannelRows = list[tuple[int, float, float]]  # of each channel: granules, longest wait, when it began
 
@@ -84,12 +85,13 @@ class LaunchRecording:
     @property
     def nbytes(self) -> int:
         """About how much memory it takes, by what there may be much of."""
-        calls = sum(len(trace.calls) for trace in self.traces)
+        made = sum(len(trace.calls) for trace in self.traces)
+        calls = len({id(call) for trace in self.traces for call in trace.calls})
         addresses = sum(len(each.addresses) for each in self.pointers)
         asked = 0 if self.memory is None else len(self.memory.asked) + len(self.memory.who_wrote)
         rows = 0 if self.rows is None else self.rows.nbytes
         steps = 0 if self.contents is None else len(self.contents.steps) + len(self.contents.needed)
-        return rows + CALL_BYTES * (calls + asked + steps) + ADDRESS_BYTES * addresses
+        return rows + CALL_BYTES * (calls + asked + steps) + POINTER_BYTES * made + ADDRESS_BYTES * addresses
 
     def traffic_in(self, shift: Shift, network: Network) -> RecordedTraffic:
         """What it moves where a shift leads, as the network has it there."""
