@@ -6,8 +6,8 @@
     python benchmarks/layers.py --only startup    one part: composites, startup or models
 
 Everything runs as a user has it: op log and garbage collector on; tensors without contents, as their size is not what
-is measured. A row that says *first* forgets what is known of courses before every run; the others find the course that
-an earlier run on the machine has worked out, as a second launch or a second engine does. Of several runs the best
+is measured. A row that says *first* drops all recordings before every run; the others find the recording that
+an earlier run on the machine has made, as a second launch or a second engine does. Of several runs the best
 counts. Tile by tile is `fast=False`.
 
 Starting up and layers of models are `kernbench run` by itself, on two cores. Of start-up CPU seconds count, as they

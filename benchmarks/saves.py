@@ -5,7 +5,7 @@
     python benchmarks/saves.py --quick    small runs and few events, to see that it works; its figures mean nothing
 
 A run that is saved is seen flit by flit and does without most fast paths; so the ratio is large where those carry a run
-(a composite that is foreseen), and small where flows meet. The bar holds for the worst of them.
+(a composite that is one event), and small where flows meet. The bar holds for the worst of them.
 """
 
 from __future__ import annotations

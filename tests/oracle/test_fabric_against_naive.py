@@ -104,7 +104,7 @@ def test_the_compiled_loop_goes_on_wherever_it_takes_over(
     """
     if room == "little":
         monkeypatch.setattr("kernbench.sim_engine.fabric.flit_steps.MOST_QUEUED", 4)
-        for name, rows in (("NODES", 3), ("QUEUES", 1), ("TRANSFERS", 1), ("CROSSINGS", 2)):
+        for name, rows in (("NODES", 3), ("QUEUES", 1), ("TRANSFERS", 1), ("TRAVERSALS", 2)):
             monkeypatch.setattr(f"kernbench.sim_engine.fabric.flit_queues.{name}", rows)
     cases = [(traffic.Case(seed, sizes=MEDIUM, messages=14), traffic.run_fabric) for seed in (2577, 2582, 2759)]
     cases += [(traffic.ReaderCase(seed), traffic.run_readers) for seed in (567, 739, 1368)]

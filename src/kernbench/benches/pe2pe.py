@@ -228,7 +228,7 @@ def figures(rows: Rows, machine: TopologyGraph) -> list[Chart]:
             "with-consumption",
             "Handing bytes over and reading them: a message spares the second way that store and load take",
             f"From {what}. The receiver has the bytes in its TCM: by a receive, or by a load after a store that it was "
-            "told of for free (a launch of its own), which flatters DMA.",
+            "announced for free (a launch of its own), which flatters DMA.",
             with_use,
             height_in=2.6,
         ),
@@ -284,7 +284,7 @@ EVALUATION = Evaluation(
 
 @bench(
     name="pe2pe",
-    description="IPCQ against plain DMA from PE to PE: same cube, next cube (both ways), far cube, other SIP; by size.",
+    description="IPCQ against plain DMA from PE to PE: same cube, next cube in both directions, far cube, other SIP.",
     devices="whole",
     evaluation=EVALUATION,
 )

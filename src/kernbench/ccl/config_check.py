@@ -36,7 +36,7 @@ SETTINGS: Final[Mapping[str, _Read]] = {
     "chunk_bytes": lambda value: _multiple(value, 256, 256, _MIB),
     "root": lambda value: read_choice(value, get_args(Root)),
 }
-# Keys of other configurations of the same kind, which say what is said elsewhere here.
+# Keys of other configurations of the same kind, whose meaning other keys have here.
 REPLACED: Final[Mapping[str, str]] = {
     "world_size": "a rank is a SIP: system.sips.count of the machine, or torch.distributed.new_group for fewer",
     "topology": "the grid of SIPs is system.sips.topology of the machine",

@@ -44,7 +44,7 @@ def is_evaluated(spec: BenchSpec, of_evaluations: Mapping[str, object], of_runs:
     given = [option for option, value in of_evaluations.items() if value not in (None, False)]
     if spec.evaluation is None and given:
         raise UsageError(
-            f"{given[0]} is for evaluations, and bench '{spec.name}' is none",
+            f"{given[0]} is for evaluations, and bench '{spec.name}' has no evaluation",
             hint="leave it out; `kernbench sweep --out DIR` runs any bench over values of its parameters",
         )
     evaluated = spec.is_evaluation or of_evaluations["--out"] is not None or of_evaluations["--redraw"] is True

@@ -20,13 +20,13 @@ def show_run(figures: RunFigures, command: RunCommand, oplog: str | None, *, ful
     from kernbench.report.explain.headline import headline, wrapped
     from kernbench.report.rows import rows_as_text
     from kernbench.report.run_answer import answer_lines, path_chart
-    from kernbench.report.run_summary import run_summary_as_text, short_summary
+    from kernbench.report.run_summary import full_summary, short_summary
     from kernbench.report.simulation_text import simulation_as_text
 
     result, painted = figures.result, painter()
     found = _explained(result, command)
     click.echo("\n".join(answer_lines(figures, found, command, painted)))
-    click.echo(short_summary(figures, painted) if not full else f"\n{run_summary_as_text(figures, painted)}")
+    click.echo((full_summary if full else short_summary)(figures, painted))
     if found is not None:
         click.echo("\n" + "\n".join(path_chart(found, painted)))
         click.echo(wrapped(headline(found.run)))

@@ -43,7 +43,7 @@ from kernbench.values.graph import Value, ValueGraph
 
 T = TypeVar("T")
 Process = Generator[simpy.Event, Any, Any]
-Legs = list[Any] | None  # the fabric's finished transfers of one request, when hops are traced
+TransferTrace = list[Any] | None  # the finished transfers of one request, when hops are traced
 
 P = TypeVar("P")
 
@@ -62,12 +62,12 @@ class Packet:
         "granules",
         "initiator",
         "is_posted",
+        "legs",
         "nbytes",
         "on_left",
         "path",
         "request",
         "slot",
-        "way",
     )
 
     request: Request
@@ -84,9 +84,9 @@ class Packet:
     granules: int = 0  # that the last burst of a memory access touches; 0: as many as its bytes fill
     is_posted: bool = False  # whether its answer is dropped
     place: int = 0  # index in `path` of the node where it is now
-    legs: Legs = field(default=None, repr=False)
+    trace: TransferTrace = field(default=None, repr=False)
     initiator: object = None  # the work that an engine sends it for; observers of the fabric read it
-    way: Any = field(default=None, repr=False)  # its path in legs, which the machine looks up when it is first sent
+    legs: Any = field(default=None, repr=False)  # of its path, which the machine looks up when it is first sent
 
     @property
     def node(self) -> str:
@@ -288,20 +288,24 @@ class ActiveComponent(Component):
 
     # ---- called by issuers
 
-    def read(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
+    def read(
+        self, request: Request, path: Sequence[str], address: int, nbytes: int, trace: TransferTrace
+    ) -> simpy.Event:
         """Read bytes from the memory at the end of `path`; the event fires when the last one is here."""
         parts = self.ctx.requests_of(tuple(path), address, nbytes)
-        packets = [Packet(request, way, wanted_bytes=size, address=at, legs=_same(legs)) for way, at, size in parts]
-        return self._issue_all(packets, legs)
+        packets = [Packet(request, way, wanted_bytes=size, address=at, trace=_same(trace)) for way, at, size in parts]
+        return self._issue_all(packets, trace)
 
-    def write(self, request: Request, path: Sequence[str], address: int, nbytes: int, legs: Legs) -> simpy.Event:
+    def write(
+        self, request: Request, path: Sequence[str], address: int, nbytes: int, trace: TransferTrace
+    ) -> simpy.Event:
         """Write bytes to the memory at the end of `path`; the event fires when its acknowledgement is here."""
         parts = self.ctx.requests_of(tuple(path), address, nbytes)
         packets = [
-            Packet(request, way, nbytes=size, address=at, slot=(place, len(parts)), legs=_same(legs))
+            Packet(request, way, nbytes=size, address=at, slot=(place, len(parts)), trace=_same(trace))
             for place, (way, at, size) in enumerate(parts)
         ]
-        return self._issue_all(packets, legs)
+        return self._issue_all(packets, trace)
 
     def path_of(self, path: Sequence[str], address: int, nbytes: int) -> tuple[str, ...]:
         """The path of an access to the memory at the end of `path`; of one that is divided over stacks, of its first
@@ -311,20 +315,20 @@ class ActiveComponent(Component):
             return tuple(path)
         return self.ctx.requests_of(tuple(path), address, nbytes)[0][0]
 
-    def command(self, request: Request, path: Sequence[str], payload: object, legs: Legs) -> simpy.Event:
+    def command(self, request: Request, path: Sequence[str], payload: object, trace: TransferTrace) -> simpy.Event:
         """Send a control message; the event fires when the answer is here, with the reply packet as its value."""
-        return self._issue(Packet(request, tuple(path), payload=payload, legs=legs))
+        return self._issue(Packet(request, tuple(path), payload=payload, trace=trace))
 
-    def _issue_all(self, packets: Sequence[Packet], legs: Legs) -> simpy.Event:
-        """Send the requests of one access; the event fires when the last is answered, of which `legs` get the hops."""
+    def _issue_all(self, packets: Sequence[Packet], trace: TransferTrace) -> simpy.Event:
+        """Send the requests of one access; the event fires when the last is answered, whose transfers `trace` gets."""
         answered, missing = self.env.event(), len(packets)
 
         def one_answered(reply: Packet) -> None:
             nonlocal missing
             missing -= 1
             if not missing:
-                if legs is not None and reply.legs is not None:
-                    legs.extend(reply.legs)
+                if trace is not None and reply.trace is not None:
+                    trace.extend(reply.trace)
                 answered.succeed(reply)
 
         for packet in packets:
@@ -350,7 +354,7 @@ class ActiveComponent(Component):
             is_reply=True,
             answer=packet.answer,
             payload=payload,
-            legs=packet.legs,
+            trace=packet.trace,
             initiator=packet.initiator,
             granules=packet.granules,
             is_posted=packet.is_posted,
@@ -363,9 +367,9 @@ class ActiveComponent(Component):
             yield self.env.timeout(on_grid(ns))
 
 
-def _same(legs: Legs) -> Legs:
+def _same(trace: TransferTrace) -> TransferTrace:
     """A list for one request of an access, if its hops are traced."""
-    return None if legs is None else []
+    return None if trace is None else []
 
 
 class MemoryComponent(ActiveComponent):

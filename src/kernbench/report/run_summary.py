@@ -26,9 +26,9 @@ BOUND_WORDS = {
 }
 
 
-def run_summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
-    """The whole summary."""
-    lines = [*_head(figures), "", *_time(figures, paint)]
+def full_summary(figures: RunFigures, paint: Paint = plain) -> str:
+    """The lines below the answer, with all details."""
+    lines = [*_params(figures), "", *_time(figures, paint)]
     if figures.launches:
         lines += ["", *_launches(figures, paint)]
         if any(figures.tiles):
@@ -50,7 +50,7 @@ def run_summary_as_text(figures: RunFigures, paint: Paint = plain) -> str:
 
 def short_summary(figures: RunFigures, paint: Paint = plain) -> str:
     """The lines below the answer: the launches, and the results of checks."""
-    parts = [f"  with {_params(figures)}"] if figures.params else []
+    parts = _params(figures)
     if figures.launches:
         parts += ["", *_launches(figures, paint)]
         tiles = list(_tiles(figures, paint)) if any(figures.tiles) else []
@@ -64,16 +64,9 @@ def short_summary(figures: RunFigures, paint: Paint = plain) -> str:
     return "\n".join(parts)
 
 
-def _params(figures: RunFigures) -> str:
-    return ", ".join(f"{name}={value}" for name, value in figures.params.items())
-
-
-def _head(figures: RunFigures) -> Iterator[str]:
-    result = figures.result
-    devices = ", ".join(f"sip:{device}" for device in result.devices)
-    yield f"bench {result.bench} on machine {figures.machine}, {devices}"
-    if figures.params:
-        yield "  " + _params(figures)
+def _params(figures: RunFigures) -> list[str]:
+    named = ", ".join(f"{name}={value}" for name, value in figures.params.items())
+    return [f"  with {named}"] if named else []
 
 
 def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:

@@ -67,8 +67,8 @@ class AhbmBackend:
         names = [name for key, name in self._installed.items() if key[0] == group.name]
         return [message for name in names for message in self._communicators.unreceived(name)]
 
-    def plan(self, call: CollectiveCall, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PlannedLaunch:
-        return PlannedLaunch(
+    def plan(self, call: CollectiveCall, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> AhbmCall:
+        return AhbmCall(
             self, call, plan(call, self._spec, self._config, machine=self._machine), (*inputs, *outputs), host_call()
         )
 
@@ -94,7 +94,7 @@ class AhbmBackend:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedLaunch:
+class AhbmCall:
     """A rank's part of a collective, planned as a kernel launch. See `ccl_backend.PlannedCall`."""
 
     backend: AhbmBackend
@@ -109,10 +109,9 @@ class PlannedLaunch:
 
     def start(self, number: int) -> Launch:
         call, chosen = self.call, self.plan
-        tensors = dict(zip(map(id, call.tensors), self.tensors, strict=True))
 
         def passed(arg: TensorArg | int) -> object:
-            return tensors[id(arg)] if isinstance(arg, TensorArg) else arg
+            return next((own for of_call, own in zip(call.tensors, self.tensors, strict=True) if of_call is arg), arg)
 
         communicator = self.backend.communicator(call, chosen.config.rings)
         launch = self.backend.host.launch(

@@ -227,7 +227,7 @@ class AxisOps(OpLauncher):
 
 def _tile(shares: tuple[Share, ...], k: int, elements: int) -> tuple[int, int, int]:
     """Rows, columns and inner size of a product's blocks that fit so many elements of TCM: wide, tall, then deep, with
-    the next blocks of both operands beside the present ones.
+    the next blocks of both operands beside the current ones.
     """
     tall, wide = (max(box[axis][1] - box[axis][0] for _, _, box in shares) for axis in (-2, -1))
     columns = min(wide, MOST_COLUMNS, max(elements // 8, 1))

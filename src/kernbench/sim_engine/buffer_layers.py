@@ -56,7 +56,7 @@ def _table(graph: TopologyGraph, router: PathRouter, stops: frozenset[str], netw
             legs.setdefault(_key(graph, leg), {})[channels] = None
     layers: list[Dependencies] = []
     of_key: dict[Key, int] = {}
-    for key in sorted(legs, key=lambda key: (key[2] < 0 and not key[0], key)):  # ways out of the SIP come last
+    for key in sorted(legs, key=lambda key: (key[2] < 0 and not key[0], key)):  # paths out of the SIP come last
         layer = next((at for at, known in enumerate(layers) if not known.cycle_with(legs[key])), len(layers))
         if layer == len(layers):
             layers.append(Dependencies(str))
@@ -79,7 +79,7 @@ def _die_of(graph: TopologyGraph, node: Node) -> int:
 
 
 def _legs(graph: TopologyGraph, router: PathRouter, stops: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """All legs of data on the first SIP, there and back, and those of its ways to and from other SIPs."""
+    """All legs of data on the first SIP, there and back, and those of its paths to and from other SIPs."""
     nodes = [node for node in graph.nodes.values() if node.place.sip == 0]
     memories = [node for node in nodes if node.kind in MEMORIES]
     for path in chain(_paths(nodes, memories, router), _paths_between_sips(graph, nodes, memories, router)):
@@ -107,7 +107,7 @@ def _paths_between_sips(
     graph: TopologyGraph, nodes: list[Node], memories: list[Node], router: PathRouter
 ) -> Iterator[list[str]]:
     """From every PE of the first SIP to each other SIP, from each to every memory, and from SIP to SIP, which has all
-    ways through the SIPs between. Behind one switch all others are alike.
+    paths through the SIPs between. Behind one switch all others are alike.
     """
     system = graph.spec.system
     is_uniform = system.sips.links is None and not system.switch_levels

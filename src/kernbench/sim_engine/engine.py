@@ -27,7 +27,7 @@ from kernbench.common.messages import (
 )
 from kernbench.common.race import Race
 from kernbench.common.units import format_ns
-from kernbench.components.base import Legs, Process, Served
+from kernbench.components.base import Process, Served, TransferTrace
 from kernbench.components.builtin.pcie_ep import PcieEpComponent
 from kernbench.components.recording import NO_REF, Release
 from kernbench.sim_engine.blank_memory import BlankMemory
@@ -66,7 +66,7 @@ class EntryPoint(Protocol):
 
     node: Node
 
-    def serve(self, request: Request, legs: Legs) -> Process: ...
+    def serve(self, request: Request, trace: TransferTrace) -> Process: ...
 
 
 class GraphEngine(Machine):
@@ -271,8 +271,8 @@ class GraphEngine(Machine):
             trace["pes"] = list(handle.results)
             for name in ("pe_exec_ns", "dma_ns", "compute_ns"):
                 trace[name] = max((getattr(result, name) for result in handle.results), default=0.0)
-        if handle.legs is not None:
-            trace["hops"] = [leg_trace(self.fabric, transfer) for transfer in handle.legs]
+        if handle.transfers is not None:
+            trace["hops"] = [leg_trace(self.fabric, transfer) for transfer in handle.transfers]
         return handle.completion, trace
 
     def _check_ours(self, handle: Handle) -> None:
@@ -294,8 +294,8 @@ class GraphEngine(Machine):
         return self._command_order.admit(msg, entry.node.id) if isinstance(msg, CubeCommand) else 0.0
 
     def _enter(self, msg: HostMessage, entry: EntryPoint, hold_ns: float, value: Value | None = None) -> Handle:
-        legs: Legs = [] if self.trace_hops else None
-        handle = Handle(len(self._handles), msg, entry.node.id, value, start_ns=self.env.now, legs=legs)
+        transfers: TransferTrace = [] if self.trace_hops else None
+        handle = Handle(len(self._handles), msg, entry.node.id, value, start_ns=self.env.now, transfers=transfers)
         if self.races is not None:
             self.races.submitted(handle.number, msg, self.env.now)
         if isinstance(msg, KernelLaunchMsg):
@@ -323,7 +323,7 @@ class GraphEngine(Machine):
     def _follow(self, handle: Handle, entry: EntryPoint, hold_ns: float) -> Process:
         if hold_ns:
             yield self.env.timeout(hold_ns)
-        served = yield from entry.serve(handle.request, handle.legs)
+        served = yield from entry.serve(handle.request, handle.transfers)
         if isinstance(served, Served):
             handle.path = served.path
             if isinstance(served.payload, tuple):

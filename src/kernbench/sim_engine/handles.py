@@ -30,7 +30,7 @@ class Handle:
     end_ns: float | None = None
     path: tuple[str, ...] = ()
     results: tuple[PeResult, ...] = field(default=(), repr=False)  # of the PEs of a launch
-    legs: list[Transfer] | None = field(default=None, repr=False)
+    transfers: list[Transfer] | None = field(default=None, repr=False)
 
     @property
     def is_done(self) -> bool:

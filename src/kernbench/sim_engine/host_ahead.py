@@ -48,7 +48,7 @@ class HostAhead:
         self.workers = workers_wanted() if allowed else 0
         self.why_none = "" if self.workers else _why_none(allowed)
         self.is_worker = False  # whether this process runs ahead
-        self.on_end: Callable[[], object] | None = None  # called where the last scope is left
+        self.on_end: list[Callable[[], object]] = []  # called where the last scope is left
         self._inside: Counter[object] = Counter()  # by program: blocks may be nested
         self._programs: Callable[[], int] = lambda: 1
 
@@ -64,8 +64,8 @@ class HostAhead:
             if not self._inside[program]:
                 del self._inside[program]
                 self.end_worker()
-                if not self._inside and self.on_end is not None:
-                    self.on_end()
+                for end in () if self._inside else self.on_end:
+                    end()
 
     @property
     def is_inside(self) -> bool:

@@ -102,7 +102,7 @@ class Machine(MachineMemories):
         self.stats.composites.why_not = self.why_not_ahead or ("" if fast.composites else OFF)
         self.composite_replayer = None if self.stats.composites.why_not else CompositeMemo(self)
         if op_log is not None and not self.why_not_ahead:
-            op_log.before_read = self.interrupt_replays
+            op_log.before_read.append(self.interrupt_replays)
             if isinstance(op_log, StreamingOpLog) and self.composite_replayer is not None:
                 op_log.not_before = self.composite_replayer.earliest_begin_ns
         self.launch_replayer: LaunchReplayer | None = None
@@ -190,9 +190,9 @@ class Machine(MachineMemories):
     def send(self, packet: Packet) -> None:
         """Send a packet to the next block on its path that accepts packets, and deliver it there."""
         path, place = packet.path, packet.place
-        if packet.way is None:
-            packet.way = self.legs_of(path)
-        stop, route = packet.way[place]
+        if packet.legs is None:
+            packet.legs = self.legs_of(path)
+        stop, route = packet.legs[place]
         is_whole_path = stop - place == len(path) - 1
         # An address matters where there are channels: at the end of a write, at the start of a read's reply.
         read_from = write_to = None
@@ -205,7 +205,7 @@ class Machine(MachineMemories):
                 self._traffic.count_leg(packet)
         slot = packet.slot if is_whole_path else None  # a block that stores and forwards takes one after the other
         packet.place = stop
-        trace = packet.legs is not None
+        is_traced = packet.trace is not None
         on_left = None if packet.on_left is None else partial(packet.on_left, path[place])
         now, arrived, nbytes = self.env.now, self._arrived, packet.nbytes
         is_control = not nbytes and packet.address is not None  # requests of memory accesses, acknowledgements
@@ -213,7 +213,7 @@ class Machine(MachineMemories):
             nbytes = self._control_bytes
         self.fabric.inject(
             route, nbytes, now, read_from=read_from, write_to=write_to, on_done=arrived, on_left=on_left,
-            trace=trace, tag=packet, slot=slot, granules=packet.granules, is_control=is_control,
+            trace=is_traced, tag=packet, slot=slot, granules=packet.granules, is_control=is_control,
         )  # fmt: skip
 
     def legs_of(self, path: tuple[str, ...]) -> PacketLegs:
@@ -233,8 +233,8 @@ class Machine(MachineMemories):
     def _arrived(self, transfer: Transfer) -> None:
         packet = transfer.tag
         assert isinstance(packet, Packet)
-        if packet.legs is not None:
-            packet.legs.append(transfer)
+        if packet.trace is not None:
+            packet.trace.append(transfer)
         node = packet.node
         if packet.at_end:
             if packet.is_reply:
@@ -244,7 +244,7 @@ class Machine(MachineMemories):
             if packet.on_arrival is not None:
                 packet.on_arrival()
             if packet.nbytes and packet.address is not None:
-                if node in self._wiring.counted and len(packet.way) > 1:
+                if node in self._wiring.counted and len(packet.legs) > 1:
                     self._traffic.count_leg(packet)
                 if packet.on_arrival is None:
                     self.listeners.notify(node, packet.address, packet.nbytes, packet.payload)

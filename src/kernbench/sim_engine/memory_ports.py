@@ -104,7 +104,8 @@ class DirectPort:
     """Directly by the fabric, without packets."""
 
     __slots__ = (
-        "_back", "_control_bytes", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "granule_bytes", "path",
+        "_back", "_control_bytes", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "granule_bytes",
+        "path",
     )  # fmt: skip
 
     def __init__(self, machine: PortOwner, path: tuple[str, ...]) -> None:
@@ -316,7 +317,7 @@ class PacketPort:
         packet.answer = partial(_answered, access.done, access.tag)
         packet.initiator = access.tag
         packet.is_posted = access.done is None
-        packet.way = self._legs
+        packet.legs = self._legs
         packet.granules = access.granules
         self._machine.at(access.at_ns, self._machine.send, packet)
 

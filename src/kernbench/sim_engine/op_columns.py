@@ -29,7 +29,7 @@ class OpColumns:
         self._token_firsts = array("q")  # number of each token's first record; -1, or none yet: it is not recorded
         self._ids = RecordIds()
         self._ordered = 0  # rows, the first ones, that are in order for good
-        self.before_order: Callable[[], None] | None = None  # the last moment at which rows are as they came
+        self.before_order: list[Callable[[], None]] = []  # called while rows are still in the order of recording
 
     def _append(
         self,
@@ -66,8 +66,8 @@ class OpColumns:
         done, rows = self._ordered, len(self._firsts)
         if done == rows:
             return
-        if self.before_order is not None:
-            self.before_order()
+        for notify in self.before_order:
+            notify()
         ends = array("q", [*self._starts[done + 1 :], len(self._times) // 2])
         keys = [
             (self._times[2 * end - 1], natural(self._describers[done + at].pe), self._firsts[done + at])

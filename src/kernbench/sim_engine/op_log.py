@@ -60,7 +60,7 @@ class OpLog(OpColumns):
         self._folded: list[FoldedRows] = []
         self._copies: list[tuple[RowsCopy, int, int]] = []  # and the numbers of their first record and first token
         self._taken = self._taken_tokens = 0  # records and tokens that have left with `take_rows`
-        self.before_read: Callable[[], None] | None = None  # makes sure that all that has happened is written down
+        self.before_read: list[Callable[[], None]] = []  # each records ops that have ended and are not recorded yet
 
     def __len__(self) -> int:
         """How many ops were recorded."""
@@ -152,8 +152,8 @@ class OpLog(OpColumns):
         """Remove and return everything recorded since the last call; numbers continue. For logs that are not read."""
         assert not self._ordered, "rows are taken as they came"
         assert not self._copies, "what is taken was recorded here"
-        if self.before_order is not None:
-            self.before_order()
+        for notify in self.before_order:
+            notify()
         first, first_token = self._taken, self._taken_tokens
         token_of = {number: first_token + at for at, number in enumerate(self._token_firsts[first_token:])}
         rows = RecordedRows(
@@ -236,8 +236,8 @@ class OpLog(OpColumns):
     # ---- order
 
     def _prepare_to_read(self) -> None:
-        if self.before_read is not None:
-            self.before_read()
+        for record_ended in self.before_read:
+            record_ended()
         self._unfold()
         self._put_in_order(float("inf"))
 
@@ -245,8 +245,8 @@ class OpLog(OpColumns):
         """Make rows of all composites and copies."""
         if not self._folded and not self._copies:
             return
-        if self.before_order is not None:
-            self.before_order()
+        for notify in self.before_order:
+            notify()
         folded, self._folded = self._folded, []
         for rows in folded:
             for row in rows.unfolded():

@@ -51,7 +51,7 @@ class OpTally:
         self._launches: dict[RequestId, dict[WorkKey, EngineWork]] = {}  # those that are watched
         # By PE and stream, in order; all but the last are for records not yet in the sums.
         self._marks: dict[tuple[str, LaunchStream], list[LaunchMark]] = {}
-        log.before_order = self._update
+        log.before_order.append(self._update)
 
     def watch(self, launch: RequestId) -> None:
         """Keep sums for a launch, from now on and until they are taken."""

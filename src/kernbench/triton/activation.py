@@ -23,7 +23,7 @@ _MISSING = object()
 
 class Activation:
     """Triton's driver, launches, benchmarks and autotuning, and PyTorch's device queries, are those of a machine.
-    `launch` takes a kernel, its arguments, grid and options; `told` are the notes that the user has had.
+    `launch` takes a kernel, its arguments, grid and options; `noted` are the notes that the user has had.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Activation:
         launch: Callable[..., Any],
         now_ns: Callable[[], float],
         remember: Callable[[Any], None],
-        told: set[str],
+        noted: set[str],
     ) -> None:
-        self._spec, self._benchmarks, self._launch, self._now_ns, self._told = spec, benchmarks, launch, now_ns, told
+        self._spec, self._benchmarks, self._launch, self._now_ns, self._noted = spec, benchmarks, launch, now_ns, noted
         self._tcm_bytes = spec.least_of_cubes(lambda cube: cube.tcm_allocatable_bytes)
         self._front = DeviceFront(remember)
         self._changed: list[tuple[Any, str, Any]] = []
@@ -65,7 +65,7 @@ class Activation:
         self._change(testing, "do_bench", timed.do_bench)
         self._change(testing, "do_bench_cudagraph", timed.do_bench)
         self._change(testing, "perf_report", timed.perf_report)
-        self._change(autotuner.Autotuner, "run", run_of_tuner(timed.run_of_tuner(), self._told))
+        self._change(autotuner.Autotuner, "run", run_of_tuner(timed.run_of_tuner(), self._noted))
         self._change(autotuner.Autotuner, "_bench", timed.bench_of_tuner())
         self._change(autotuner.Autotuner, "prune_configs", timed.configs_of_tuner())
         self._front.__enter__()

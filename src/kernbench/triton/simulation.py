@@ -113,12 +113,12 @@ class Simulation:
         self._ahead: dict[object, ProgramsAhead] = {}  # of the configurations that are being tried
         self._storages = ProgramStorages()
         self._patches = Patches()
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         self._note = note or (lambda text: print(text, file=sys.stderr))
         self.benchmarks = Benchmarks(self, sizes)
         spec = context.spec
         self._activation = Activation(
-            spec, self.benchmarks, self.launch, lambda: self.context.now_ns, self._storages.remember, self._told
+            spec, self.benchmarks, self.launch, lambda: self.context.now_ns, self._storages.remember, self._noted
         )
         self.pes = spec.cube.n_pes * spec.sip.n_cubes
 
@@ -302,14 +302,14 @@ class Simulation:
     def _say_once(self, call: KernelCall) -> None:
         """Note the options of a launch that do nothing here, each once."""
         for name, value in call.options.items():
-            if value is None or name in (*_WITH_MEANING, *_ANY_PROCESSOR) or name in self._told:
+            if value is None or name in (*_WITH_MEANING, *_ANY_PROCESSOR) or name in self._noted:
                 continue
-            self._told.add(name)
+            self._noted.add(name)
             self._note(f"note: {name} has no meaning on this machine: {WITHOUT_MEANING.get(name, ON_ONE_PE)}")
 
     def _note_once(self, text: str) -> None:
-        if text not in self._told and not self._is_trial:
-            self._told.add(text)
+        if text not in self._noted and not self._is_trial:
+            self._noted.add(text)
             self._note(text)
 
 

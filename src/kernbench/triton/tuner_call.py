@@ -9,9 +9,9 @@ from kernbench.common.errors import UsageError
 from kernbench.triton.internals import autotuner
 
 
-def run_of_tuner(plain: Callable[..., Any], told: set[str]) -> Callable[..., Any]:
+def run_of_tuner(plain: Callable[..., Any], noted: set[str]) -> Callable[..., Any]:
     """`Autotuner.run` that names parameters which are given and tuned. Options that have their defaults in all
-    configurations are not the program's: `told` has the options that need no note.
+    configurations are not the program's: `noted` has the options that need no note.
     """
     defaults = autotuner.Config({}).all_kwargs()
 
@@ -26,11 +26,11 @@ def run_of_tuner(plain: Callable[..., Any], told: set[str]) -> Callable[..., Any
         unasked = {
             name for name, value in defaults.items()
             if name not in kwargs and all(config.all_kwargs().get(name) == value for config in self.configs)
-        } - told  # fmt: skip
-        told.update(unasked)
+        } - noted  # fmt: skip
+        noted.update(unasked)
         try:
             return plain(self, *args, **kwargs)
         finally:
-            told.difference_update(unasked)
+            noted.difference_update(unasked)
 
     return run

@@ -78,7 +78,10 @@ def test_an_evaluation_of_ones_own_says_how_long_runs_and_is_drawn_again(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["run", "--bench", "softmax", "--out", "x"], "--out is for evaluations, and bench 'softmax' is none"),
+        (
+            ["run", "--bench", "softmax", "--out", "x"],
+            "and bench 'softmax' has no evaluation",
+        ),
         (["run", "--bench", "pe2pe", "--workers", "2"], "--workers is for the evaluation of 'pe2pe'"),
         (["run", "--bench", "pe-dma-perf", "--verify-data"], "--verify-data is for one run"),
         (["run", "--bench", "pe-dma-perf", "--oplog", "x"], "--oplog is for one run"),

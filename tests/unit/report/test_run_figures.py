@@ -9,7 +9,7 @@ import pytest
 
 import kernbench
 from kernbench.report.run_figures import _covered_ns, busiest_links, figures_of, run_as_json
-from kernbench.report.run_summary import run_summary_as_text
+from kernbench.report.run_summary import full_summary
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.data_executor import DataCheck
@@ -73,7 +73,7 @@ def test_bytes_that_a_kernel_asks_for_are_told_apart_from_whole_bursts() -> None
     (as_json,) = found["launches"]  # type: ignore[misc]  # a list
     assert (as_json["bytes_hbm"], as_json["bytes_hbm_requested"]) == (512, 200)
     assert (as_json["roofline"]["gbs"], as_json["roofline"]["gbs_requested"]) == (roofline.gbs, roofline.gbs_requested)
-    text = run_summary_as_text(figures)
+    text = full_summary(figures)
     assert "  HBM: 200 B requested, 512 B moved in whole bursts" in text
     (row,) = (line for line in text.splitlines() if line.startswith("  k "))
     assert f"  {200 / launch.exec_ns:,.1f}  memory" in row
@@ -95,7 +95,7 @@ def test_the_most_tcm_that_a_kernel_took_is_told_with_its_pe() -> None:
     (as_json,) = run_as_json(figures)["launches"]  # type: ignore[misc]  # a list
     assert [pe["tcm_peak_bytes"] for pe in as_json["per_pe"]] == [2048, 3072, 4096]
     assert as_json["tcm_peak_bytes"] == 4096
-    assert "  TCM peak 4 KiB of 1 MiB on sip0.cube0.pe2" in run_summary_as_text(figures)
+    assert "  TCM peak 4 KiB of 1 MiB on sip0.cube0.pe2" in full_summary(figures)
 
 
 def test_links_of_a_launch_are_those_its_kernel_used(result: BenchResult) -> None:
@@ -109,12 +109,12 @@ def test_a_low_intensity_is_told_in_three_digits(result: BenchResult) -> None:
     figures = figures_of(result)
     (launch, roofline), *_ = figures.launches
     rare = replace(figures, launches=[(launch, replace(roofline, flops=128))])
-    text = run_summary_as_text(rare)
+    text = full_summary(rare)
     assert "  0.00781 flops per byte; f16 products are compute bound from 32 on" in text  # 128 / 16384; 8192 / 256
 
 
 def test_a_long_list_of_launches_is_cut_and_counted(result: BenchResult) -> None:
-    text = run_summary_as_text(figures_of(result))
+    text = full_summary(figures_of(result))
     assert sum(line.startswith("  copy ") for line in text.splitlines()) == 12
     assert "  and 3 more" in text
 
@@ -124,7 +124,7 @@ def test_wrong_ops_are_listed(result: BenchResult) -> None:
     wrong = DataCheck("%7 dot[2, 2]", "f16", False, 0.5, 1e-3, 1e-3)
     broken = replace(result, data=[fine], ops=[fine, wrong])
     assert not broken.ok
-    text = run_summary_as_text(figures_of(broken))
+    text = full_summary(figures_of(broken))
     assert "[x] FAIL 2 intermediate ops checked, 1 wrong" in text
     assert "%7 dot[2, 2] f16: off by 0.5" in text
     assert run_as_json(figures_of(broken))["ops"] == {"compared": 2, "wrong": [wrong.as_json()]}
@@ -133,11 +133,11 @@ def test_wrong_ops_are_listed(result: BenchResult) -> None:
 def test_colour_does_not_shift_columns(result: BenchResult) -> None:
     checks = [DataCheck("a", "f16", True, 0.0, 1e-3, 1e-3), DataCheck("long", "f16", False, 2.0, 1e-3, 1e-3)]
     figures = figures_of(replace(result, data=checks))
-    painted = run_summary_as_text(figures, lambda text, role: f"<{role}>{text}</>")
+    painted = full_summary(figures, lambda text, role: f"<{role}>{text}</>")
     bare = painted
     for role in ("title", "pass", "fail"):
         bare = bare.replace(f"<{role}>", "")
-    assert bare.replace("</>", "") == run_summary_as_text(figures)
+    assert bare.replace("</>", "") == full_summary(figures)
 
 
 def product(a: TensorPtr, b: TensorPtr, c: TensorPtr, auto: bool, tl: TLContext) -> None:
@@ -161,20 +161,20 @@ class TestTiles:
         took = [figures.launches[0][0].pe_exec_ns_max for figures in (native, auto)]
         assert use.auto_gain == pytest.approx(took[0] / took[1], rel=0.1)
         shape = " x ".join(map(str, chosen.tile))
-        text = run_summary_as_text(native)
+        text = full_summary(native)
         assert "  product: gemm 32 x 64 x 32 (128 tiles)" in text
         shown = (
             f'    native tile 32 x 64 x 32; tile_shape="auto" would use {shape}, about {use.auto_gain:.1f} times faster'
         )
         assert shown in text
-        text = run_summary_as_text(auto)
+        text = full_summary(auto)
         assert f"  product: gemm {shape} ({chosen.tiles:,} tiles)" in text
         assert "would use" not in text
 
     def test_a_native_tile_that_is_fast_enough_needs_no_advice(self) -> None:
         figures = figures_of(kernbench.run(products, tiny_machine(), params={"m": 32, "k": 64, "n": 32}))
         assert figures.tiles[0][0].auto_tile is None
-        assert "would use" not in run_summary_as_text(figures)
+        assert "would use" not in full_summary(figures)
 
     def test_json_has_the_same(self) -> None:
         figures = figures_of(kernbench.run(products, tiny_machine()))
@@ -187,7 +187,7 @@ class TestTiles:
     def test_a_launch_without_composites_has_no_tiles(self, result: BenchResult) -> None:
         figures = figures_of(result)
         assert not any(figures.tiles)
-        assert "Tiles" not in run_summary_as_text(figures)
+        assert "Tiles" not in full_summary(figures)
 
     def test_the_log_says_the_tile_of_every_composite(self) -> None:
         records = kernbench.run(products, tiny_machine()).engine.log.records  # type: ignore[union-attr]  # a run has a log
@@ -201,6 +201,6 @@ def test_long_names_keep_their_beginning_and_their_end() -> None:
         for name in ("all_reduce.lrab_hierarchical_allreduce", "a" * 30 + "b" * 30):
             torch.launch(name, copy, x, out)
 
-    launches = run_summary_as_text(figures_of(kernbench.run(bench, tiny_machine()))).split("Launches\n")[1].splitlines()
+    launches = full_summary(figures_of(kernbench.run(bench, tiny_machine()))).split("Launches\n")[1].splitlines()
     assert launches[1].startswith("  all_reduce.lrab_hierarchical_allreduce ")
     assert launches[2].startswith("  " + "a" * 21 + "..." + "b" * 20 + " ")  # 44 characters

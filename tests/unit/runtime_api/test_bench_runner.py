@@ -14,7 +14,7 @@ from kernbench.benches.gemm import gemm_single_pe
 from kernbench.benches.registry import AtLeast
 from kernbench.common.errors import DataError, LaunchError, UsageError
 from kernbench.report.run_figures import figures_of
-from kernbench.report.run_summary import run_summary_as_text
+from kernbench.report.run_summary import full_summary
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.bench_runner import devices_of
 from kernbench.topology import load_topology
@@ -92,7 +92,7 @@ def test_a_function_may_drive_the_whole_tray_in_one_run(device: str) -> None:
     assert result.devices == (0, 1)
     assert [launch.sips for launch in result.launches] == [(0, 1)]
     assert [check.tensor for check in result.data] == ["x0", "x1"]
-    assert "sip:0, sip:1" in run_summary_as_text(figures_of(result)).splitlines()[0]
+    assert "sip:0+sip:1" in full_summary(figures_of(result))
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -121,7 +121,7 @@ def test_a_wrong_op_is_named_with_its_kernel_line(monkeypatch: pytest.MonkeyPatc
     line = square.__code__.co_firstlineno + 2
     assert wrong.tensor.endswith(f" mul[3, 4] at {__file__}:{line}")
     assert (wrong.dtype, wrong.max_abs_err) == ("f16", 11 * 11 - 22)
-    assert f"{wrong.tensor} f16: off by 99" in run_summary_as_text(figures_of(result))
+    assert f"{wrong.tensor} f16: off by 99" in full_summary(figures_of(result))
 
 
 def test_ops_behind_a_branch_and_a_host_read_are_compared_too() -> None:

@@ -31,7 +31,7 @@ def test_all_programs_have_to_be_within_a_block() -> None:
 
 def test_nested_blocks_are_one() -> None:
     host, ends = HostAhead(), []
-    host.on_end = lambda: ends.append(host.may_begin)
+    host.on_end.append(lambda: ends.append(host.may_begin))
     with host.scope(lambda: 1):
         with host.scope(lambda: 1):
             assert host.may_begin

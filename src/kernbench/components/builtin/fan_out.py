@@ -57,7 +57,7 @@ class CommandProcessor(ActiveComponent):
         if isinstance(command, KernelLaunchMsg) and command.failure_policy == "fail_fast":
             answers.on_failure = partial(self._abort, command, targets)
         for index, node in enumerate(targets):
-            self.ctx.send(Packet(command, self._path_to(node), answer=partial(answers.take, index), legs=packet.legs))
+            self.ctx.send(Packet(command, self._path_to(node), answer=partial(answers.take, index), trace=packet.trace))
 
     def stop(self, packet: Packet) -> Process | None:
         return self.accept(packet)  # an abort is fanned out as the launch was

@@ -99,4 +99,4 @@ class MCpuComponent(CommandProcessor):
             spec, slice_bytes = self.ctx.graph.spec, self.ctx.graph.cube_at(self.node.id).hbm_slice_bytes
             pa = PhysAddr.pe_hbm_addr(place.sip, place.cube, pe, request.offset, slice_bytes, spec.address_layout)
             address = self.ctx.resolver.local_address(pa)
-            yield move(request, path, address, request.nbytes, packet.legs)
+            yield move(request, path, address, request.nbytes, packet.trace)

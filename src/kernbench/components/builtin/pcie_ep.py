@@ -9,29 +9,29 @@ from __future__ import annotations
 from kernbench.common.errors import ComponentError
 from kernbench.common.messages import CubeCommand, MemoryReadMsg, MemoryWriteMsg, Request
 from kernbench.common.units import on_grid
-from kernbench.components.base import ActiveComponent, Legs, Process, Served
+from kernbench.components.base import ActiveComponent, Process, Served, TransferTrace
 from kernbench.components.builtin.io_cpu import IoCpuComponent
 
 
 class PcieEpComponent(ActiveComponent):
     """Serves what the host submits to this endpoint."""
 
-    def serve(self, request: Request, legs: Legs) -> Process:
+    def serve(self, request: Request, trace: TransferTrace) -> Process:
         """Carry out a host request; returns the path that its bytes, or its command, took, and what was answered."""
         payload: object = None
         yield from self.pause(self.entry_ns)
         if isinstance(request, MemoryWriteMsg):
             path, address = self._memory_path(request.dst_pa)
-            yield self.write(request, path, address, request.nbytes, legs)
+            yield self.write(request, path, address, request.nbytes, trace)
             path = list(self.path_of(path, address, request.nbytes))
         elif isinstance(request, MemoryReadMsg):
             path, address = self._memory_path(request.src_pa)
-            yield self.read(request, path, address, request.nbytes, legs)
+            yield self.read(request, path, address, request.nbytes, trace)
             path = list(self.path_of(path, address, request.nbytes))
         else:
             assert isinstance(request, CubeCommand)
             path = self._command_path()
-            answer = yield self.command(request, path, None, legs)
+            answer = yield self.command(request, path, None, trace)
             payload = answer.payload
         return Served(tuple(path), payload)
 

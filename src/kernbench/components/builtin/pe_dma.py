@@ -29,7 +29,7 @@ from kernbench.common.errors import FabricError
 from kernbench.common.ipcq import Chunk, Credit
 from kernbench.common.last_of import LastOf
 from kernbench.common.messages import BaawSegmentInstallMsg, BaawSegmentRemoveMsg, PeDmaMsg, Request
-from kernbench.components.base import Context, Legs, Packet, Process, Served
+from kernbench.components.base import Context, Packet, Process, Served, TransferTrace
 from kernbench.components.builtin.dma_channel import DmaChannel, Fetched, Notified, Posted
 from kernbench.components.builtin.interfaces import TRANSLATOR, Translator
 from kernbench.components.builtin.operand_access import OperandAccess
@@ -64,8 +64,8 @@ class PeDmaComponent(PeEngine):
     )  # fmt: skip
 
     __slots__ = (
-        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns",
-        "_timings", "_under_way", "_virtual", "_write", "access_observers", "baaw",
+        "_busy_ns", "_busy_since", "_communication", "_memories", "_mmu", "_read", "_request_ns", "_timings",
+        "_under_way", "_virtual", "_write", "access_observers", "baaw",
     )  # fmt: skip
 
     def __init__(self, node: Node, ctx: Context) -> None:
@@ -394,7 +394,7 @@ class PeDmaComponent(PeEngine):
 
     # ---- single requests
 
-    def serve(self, request: Request, legs: Legs) -> Process:
+    def serve(self, request: Request, trace: TransferTrace) -> Process:
         """Carry out one DMA request; returns the path to the memory."""
         assert isinstance(request, PeDmaMsg)
         if self.access_observers:
@@ -411,6 +411,6 @@ class PeDmaComponent(PeEngine):
             yield channel_free
         yield from self.pause(self.entry_ns)
         move = self.write if request.is_write else self.read
-        yield move(request, port.path, local, request.nbytes, legs)
+        yield move(request, port.path, local, request.nbytes, trace)
         self._leave_place(channel, NO_REF)
         return Served(self.path_of(port.path, local, request.nbytes))

@@ -170,15 +170,15 @@ class Activity:
         """Flits of a train from `first` on have passed a hop, whose link others had until `before`."""
         if not leave:
             return
-        link, occupy, *_ = transfer.crossings[hop]
+        link, occupy, *_ = transfer.traversals[hop]
         last, bins = transfer.last, self.bins
         own = self._own_at(transfer, link)
         behind = 0.0
-        start = leave[0] - transfer.crossing(hop, first).occupy_ns
+        start = leave[0] - transfer.traversal(hop, first).occupy_ns
         nbytes = 0
         for at, (came, left) in enumerate(zip(ready, leave, strict=True)):
             index = first + at
-            took = occupy if index < last else transfer.last_crossings[hop].occupy_ns
+            took = occupy if index < last else transfer.last_traversals[hop].occupy_ns
             begun = left - took
             if nbytes and begun != leave[at - 1]:  # flits that follow each other are added as one
                 bins.use(link, start, leave[at - 1], nbytes)

@@ -37,7 +37,7 @@ from kernbench.sim_engine.fabric.buffer_records import (
 
 
 def note(s: BufferLoopState, time: float, key: int) -> None:
-    """An event that the present one sets off."""
+    """An event that the current one causes."""
     at = s.counts[HEAP] + s.counts[PUSHES]
     s.heap_ns[at], s.heap_key[at] = time, key
     s.counts[PUSHES] += 1

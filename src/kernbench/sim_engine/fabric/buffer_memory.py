@@ -145,16 +145,16 @@ class BufferMemory:
             )
             words[at + records.OUTPUT] = self._outputs.get(route.links[start], 0)
         words[starts[-1] * WORDS + records.IS_FINAL] = 1
-        times[records.FLIT_NS] = [crossing.occupy_ns for crossing in transfer.crossings]
-        times[records.LAST_NS] = [crossing.occupy_ns for crossing in transfer.last_crossings]
-        times[records.TAIL_NS] = [crossing.tail_ns for crossing in transfer.crossings]
+        times[records.FLIT_NS] = [traversal.occupy_ns for traversal in transfer.traversals]
+        times[records.LAST_NS] = [traversal.occupy_ns for traversal in transfer.last_traversals]
+        times[records.TAIL_NS] = [traversal.tail_ns for traversal in transfer.traversals]
         self.state.row[found : self._rows] = words
         for word, values in times.items():
             self.state.row_ns[found + word : self._rows : WORDS] = values
         self._longest = max(self._longest, hops)
         return found
 
-    def settled_ns(self, links: Iterable[int] | None = None) -> float:
+    def credited_ns(self, links: Iterable[int] | None = None) -> float:
         """When the last credit of some links' buffers, or of all, is back, as far as flits have started so far."""
         state, each = self.state, self.words_per_link
         latest = 0.0

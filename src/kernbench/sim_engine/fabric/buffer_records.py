@@ -18,7 +18,7 @@ WORDS = 8  # of a record
 # Cells: flits in buffers, and credits on their way back. Of a flit: when it is ready in its buffer, and for which row.
 NEXT, AT_NS, TRANSFER, ROW, FLIT = range(5)
 # Inputs: the queues of buffers, then one source for each link. HEAD and TAIL are cells, or transfers of a source.
-# NEXT_INPUT: in the list in which it waits; OWNED: the buffer whose virtual channel the present packet owns;
+# NEXT_INPUT: in the list in which it waits; OWNED: the buffer whose virtual channel the current packet owns;
 # STARTED_NS: when its latest flit has started; SLOT: the buffer whose queue it is; KEPT: flits of the packet that is
 # copied to a branch, and then to the next.
 HEAD, TAIL, NEXT_INPUT, OWNED, STARTED_NS, SLOT, KEPT, KEPT_LAST = range(8)

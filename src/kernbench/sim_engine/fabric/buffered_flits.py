@@ -188,7 +188,7 @@ class BufferedFlits:
         """Flits come before ends and injections of the same instant."""
         return -1 if self.next_ns < INFINITY else INFINITY
 
-    has_entered = False  # whether a sender was told by the latest `move`
+    has_entered = False  # whether a sender was notified by the latest `move`
 
     def _read_log(self, words: int, ended: Callable[[Transfer, float, int], None]) -> None:
         """Report what has happened: passages first, then writes, senders that may go on, and ends."""
@@ -211,7 +211,7 @@ class BufferedFlits:
                 transfer.on_left(time)
             else:
                 hop, ready = log[at + records.LOG_ROW] // WORDS, log_ns[at + records.LOG_READY_NS]
-                self._counters.watch(transfer, flit, hop, ready, time, transfer.crossing(hop, flit).occupy_ns)
+                self._counters.watch(transfer, flit, hop, ready, time, transfer.traversal(hop, flit).occupy_ns)
 
     def _hand_over(self, transfer: Transfer, time: float, link: int, flit: int) -> None:
         """A flit on its way into a memory: it is committed when the last of its transfer arrives."""
@@ -222,9 +222,9 @@ class BufferedFlits:
 
     # ---- for reservations
 
-    def settled_ns(self, links: Iterable[int] | None = None) -> float:
+    def credited_ns(self, links: Iterable[int] | None = None) -> float:
         """When the last credit of some links' buffers, or of all, is back, as far as flits have started so far."""
-        return self._memory.settled_ns(links)
+        return self._memory.credited_ns(links)
 
     @property
     def credit_ns(self) -> float:

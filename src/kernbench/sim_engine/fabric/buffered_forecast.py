@@ -86,7 +86,7 @@ class _Passing:
     def __init__(self, transfer: Transfer, slots: int, credit_ns: float) -> None:
         heads, hops = transfer.route.heads, transfer.hops
         self.slots, self.credit_ns = slots, credit_ns
-        self.links = [_Link(each.link, each.occupy_ns, each.tail_ns) for each in transfer.crossings]
+        self.links = [_Link(each.link, each.occupy_ns, each.tail_ns) for each in transfer.traversals]
         at = [hop for hop in range(hops) if heads[hop] == hop]
         self.stages = [_Stage(hop, self.links[hop:end]) for hop, end in zip(at, [*at[1:], hops], strict=True)]
         onward = [*(stage.starts for stage in self.stages[1:]), None]
@@ -162,7 +162,7 @@ def lone_transfer(transfer: Transfer, pace: Pace | None, slots: int, credit_ns: 
                 passing.skip(times * period, times * later, later)
                 index, is_skipped = index + times * period, True
                 break
-    for link, crossing in zip(passing.links, transfer.last_crossings, strict=True):
-        link.occupy_ns = crossing.occupy_ns
+    for link, traversal in zip(passing.links, transfer.last_traversals, strict=True):
+        link.occupy_ns = traversal.occupy_ns
     passing.take(0.0 if pace is None else pace.time(last))
     return None if len(passing.arrival) > MAX_PROGRESSIONS else LoneTransfer(pace, passing)

@@ -92,7 +92,7 @@ class BufferedTrains(FlitsOnly):
         template = self._template(transfer)
         if template is None or (transfer.pace is not None and not template.has_pace(transfer.pace, now)):
             return False
-        if not links.are_free(template.links, now) or not self._are_settled(template, now):
+        if not links.are_free(template.links, now) or not self._are_credited(template, now):
             return False
         train = BufferedTrain(next(self._seq), transfer, template, now)
         self.planned += 1
@@ -111,10 +111,10 @@ class BufferedTrains(FlitsOnly):
         self._engine.finish(transfer, max(end, transfer.finish_ns))
         return True
 
-    def _are_settled(self, template: LoneTransfer, now: float) -> bool:
+    def _are_credited(self, template: LoneTransfer, now: float) -> bool:
         """Whether all slots of every link are credited when its first flit comes."""
-        settled_ns = self._flits.settled_ns
-        return all(settled_ns((link,)) <= now + first for link, first in template.firsts)
+        credited_ns = self._flits.credited_ns
+        return all(credited_ns((link,)) <= now + first for link, first in template.firsts)
 
     def _template(self, transfer: Transfer) -> LoneTransfer | None:
         """How transfers of this route and size move alone; None if that is long to work out, or not worth it yet."""

@@ -56,15 +56,14 @@ class ChannelBank:
         StateField("pending", lambda group, view: view.pending(group.pending)),
     )
     DERIVED: ClassVar[Derived] = (
-        "_all_waited_ns", "_busy_with", "_counted", "_extra", "_rounds", "_worst_at_ns", "_worst_ns", "even", "lent_to",
-        "most_pending",
+        "_all_waited_ns", "_busy_with", "_counted", "_extra", "_rounds", "_worst_at_ns", "_worst_ns", "even",
+        "state_held_by", "most_pending",
     )  # fmt: skip
 
     __slots__ = (
-        "_all_waited_ns", "_busy_with", "_counted", "_direction", "_extra", "_free_ns", "_rounds",
-        "_worst_at_ns", "_worst_ns",
-        "burst_ns", "drain", "even", "granule_ns", "granule_shift", "lent_to", "mask", "most_pending", "node",
-        "open_ns", "penalty_ns", "pending", "per_burst", "separate", "shift", "users",
+        "_all_waited_ns", "_busy_with", "_counted", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns",
+        "_worst_ns", "burst_ns", "drain", "even", "granule_ns", "granule_shift", "mask", "most_pending", "node",
+        "open_ns", "penalty_ns", "pending", "per_burst", "separate", "shift", "state_held_by", "users",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +97,7 @@ class ChannelBank:
         self._busy_with: WriteBursts | None = (
             None  # the write that has all channels that are taken, where that is asked
         )
-        self.lent_to: object = None  # who has its state for now (`loop_reads.py`)
+        self.state_held_by: object = None  # what holds its state for now (`loop_reads.py`)
         self._free_ns = [0.0] * channels
         self._direction = [0] * channels
         self._rounds = 0  # bursts that every channel has had,

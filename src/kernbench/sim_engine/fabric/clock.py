@@ -137,14 +137,14 @@ class FabricEnvironment(simpy.Environment):
     # ---- what was to happen and did not
 
     def rewind(self, begin_ns: float, start: Callable[[], object], *, is_call: bool = True) -> None:
-        """Call `start` as it would have been called at `begin_ns`, among the calls of that instant, and let happen what
-        comes of it, up to now. Then everything goes on, as if it had been called in time.
+        """Call `start` as it would have been called at `begin_ns`, among the calls of that instant, and simulate what
+        follows from it, up to now. Then the simulation continues as if it had been called in time.
 
-        What it sets going must have been by itself until now: whatever it uses is idle since, and owned by a claim that
-        is over now. May be called whenever something happens, and between steps. At this very instant, what would have
-        happened before what happens now does: transfers that set out before the newcomer on whose behalf an owner is
-        called; all that the fabric does, where calls are being made; calls, too, where processes go on; everything,
-        once the end of the instant is reached.
+        What `start` uses must have been idle since `begin_ns`, and held by a reservation that has just ended, so that
+        nothing else was affected. May be called during any event, and between steps. Of what is due at this very
+        instant, that is simulated which precedes the current event: transfers with a lower sequence number than the
+        one that interrupts; all of the fabric's events, while calls are being made; calls as well, while processes
+        resume; everything, once the end of the instant is reached.
         """
         now = self.fabric.engine.now
         if is_call and begin_ns >= now != self.ended_at:
@@ -184,10 +184,10 @@ class FabricEnvironment(simpy.Environment):
             return self._run_first_calls
         if self.calls_at == now:
             return self._run_before_calls
-        newcomer = self.fabric.engine.reservations.newcomer
-        if newcomer == INFINITY or now in (self.ends_at, self.processes_at):
+        interfering_order = self.fabric.engine.reservations.interfering_order
+        if interfering_order == INFINITY or now in (self.ends_at, self.processes_at):
             return lambda now, _: self.run_transfers(now)
-        return lambda now, fabric: fabric.catch_up(now, newcomer)
+        return lambda now, fabric: fabric.catch_up(now, interfering_order)
 
     def _run_before_calls(self, now: float, _: RewoundFabric) -> None:
         """What the fabric does at `now`, and those who go on before calls are made."""

@@ -128,7 +128,7 @@ def _place(node: int, link: int, node_ns: Array, node_order: Array, node_ints: A
 def _hand_out(
     memories: int, stop: float, until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array,
     node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array, link_ints: Array, touched: Array,
-    transfers: Array, crossing_ints: Array, counts: Array, clock: Array, read_ints: Array,
+    transfers: Array, traversal_ints: Array, counts: Array, clock: Array, read_ints: Array,
 ) -> int:  # fmt: skip
     """Hand the flits of near queues that are ready before `stop`, up to `until` and before what happens at `other_ns`,
     to their links, and reads to their memories: each in its place there, mostly behind the latest one. Returns how many
@@ -150,7 +150,7 @@ def _hand_out(
                 if hop == AT_MEMORY:
                     link = links + read_ints[transfer, GROUP]
                 else:
-                    link = crossing_ints[transfers[transfer, FIRST] + hop, LINK]
+                    link = traversal_ints[transfers[transfer, FIRST] + hop, LINK]
                 if link_ints[link, FIRST_HERE] < 0:
                     touched[count] = link
                     count += 1
@@ -181,7 +181,7 @@ def _hand_out(
 @compiled
 def _read(
     node: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
-    quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ints: Array, counts: Array,
+    quick_ns: Array, transfers: Array, traversal_ints: Array, traversal_ns: Array, link_ints: Array, counts: Array,
     clock: Array, read_ints: Array, read_ns: Array, group_ints: Array, burst_ns: Array, channel_ns: Array,
     granules: Array,
 ) -> None:  # fmt: skip
@@ -206,11 +206,11 @@ def _read(
             flit = node_ints[flit, NEXT]
         first = transfers[transfer, FIRST]
         for hop in range(transfers[transfer, HOPS]):
-            link_ints[crossing_ints[first + hop, LINK], USERS] += 1
+            link_ints[traversal_ints[first + hop, LINK], USERS] += 1
         head_ns[queue] = node_ns[queues[queue, HEAD]]
         put(queue, head_ns[queue], near, far, counts, clock)
-        if crossing_ns[first, LEAST_LAST] < clock[WINDOW]:
-            note_quick(quick_ns, counts, latest + crossing_ns[first, LEAST_LAST])
+        if traversal_ns[first, LEAST_LAST] < clock[WINDOW]:
+            note_quick(quick_ns, counts, latest + traversal_ns[first, LEAST_LAST])
         release_node(node, node_ints, counts)
         counts[EVENTS] += 1
         node = following
@@ -244,11 +244,11 @@ def _end(
 
 @in_line
 def _cross(
-    crossing: int, is_last: bool, ready: float, crossing_ints: Array, crossing_ns: Array, link_ns: Array,
+    traversal: int, is_last: bool, ready: float, traversal_ints: Array, traversal_ns: Array, link_ns: Array,
     link_ints: Array,
 ) -> float:  # fmt: skip
     """A link takes a flit by the rule of `fifo.leave_ns`: when it has left."""
-    link, leave = crossing_ints[crossing, LINK], crossing_ns[crossing, OCCUPY_LAST if is_last else OCCUPY]
+    link, leave = traversal_ints[traversal, LINK], traversal_ns[traversal, OCCUPY_LAST if is_last else OCCUPY]
     start = link_ns[link, FREE]
     if start > ready:
         if start - ready > link_ns[link, WORST]:
@@ -260,13 +260,13 @@ def _cross(
     link_ns[link, FREE] = leave
     if is_last:
         link_ints[link, USERS] -= 1
-    return leave + crossing_ns[crossing, TAIL_NS]  # type: ignore[no-any-return]  # an array of numba has no types
+    return leave + traversal_ns[traversal, TAIL_NS]  # type: ignore[no-any-return]  # an array of numba has no types
 
 
 @compiled
 def _take(
     count: int, node_ns: Array, node_ints: Array, queues: Array, head_ns: Array, near: Array, far: Array,
-    touched: Array, quick_ns: Array, transfers: Array, crossing_ints: Array, crossing_ns: Array,
+    touched: Array, quick_ns: Array, transfers: Array, traversal_ints: Array, traversal_ns: Array,
     link_ns: Array, link_ints: Array, end_ns: Array, end_ints: Array, write_ns: Array, write_ints: Array, counts: Array,
     clock: Array, read_ints: Array, read_ns: Array, joined_ints: Array, joined_ns: Array, group_ints: Array,
     burst_ns: Array, channel_ns: Array, granules: Array,
@@ -279,7 +279,7 @@ def _take(
         node, link_ints[touched[at], FIRST_HERE] = link_ints[touched[at], FIRST_HERE], -1
         if touched[at] >= len(link_ns):
             _read(
-                node, node_ns, node_ints, queues, head_ns, near, far, quick_ns, transfers, crossing_ints, crossing_ns,
+                node, node_ns, node_ints, queues, head_ns, near, far, quick_ns, transfers, traversal_ints, traversal_ns,
                 link_ints, counts, clock, read_ints, read_ns, group_ints, burst_ns, channel_ns, granules,
             )  # fmt: skip
             continue
@@ -287,15 +287,15 @@ def _take(
             following = node_ints[node, NEXT]
             transfer, leave = node_ints[node, TRANSFER], node_ns[node]
             is_last = node_ints[node, FLIT] == transfers[transfer, LAST]
-            crossing = transfers[transfer, FIRST] + node_ints[node, HOP]
-            leave = _cross(crossing, is_last, leave, crossing_ints, crossing_ns, link_ns, link_ints)
-            while crossing_ints[crossing, IS_IN_SERIES]:
-                crossing += 1
-                leave = _cross(crossing, is_last, leave, crossing_ints, crossing_ns, link_ns, link_ints)
-            link = crossing_ints[crossing, LINK]
-            crossing += 1
+            traversal = transfers[transfer, FIRST] + node_ints[node, HOP]
+            leave = _cross(traversal, is_last, leave, traversal_ints, traversal_ns, link_ns, link_ints)
+            while traversal_ints[traversal, IS_IN_SERIES]:
+                traversal += 1
+                leave = _cross(traversal, is_last, leave, traversal_ints, traversal_ns, link_ns, link_ints)
+            link = traversal_ints[traversal, LINK]
+            traversal += 1
             events += 1
-            hop = crossing - transfers[transfer, FIRST]
+            hop = traversal - transfers[transfer, FIRST]
             if hop < transfers[transfer, HOPS]:
                 node_ns[node] = leave
                 node_ints[node, HOP] = hop
@@ -303,8 +303,8 @@ def _take(
                     head_ns[link] = leave
                     put(link, leave, near, far, counts, clock)
                 join(node, link, node_ints, queues)
-                if is_last and crossing_ns[crossing, LEAST_LAST] < window:
-                    note_quick(quick_ns, counts, leave + crossing_ns[crossing, LEAST_LAST])
+                if is_last and traversal_ns[traversal, LEAST_LAST] < window:
+                    note_quick(quick_ns, counts, leave + traversal_ns[traversal, LEAST_LAST])
             else:
                 if transfers[transfer, IS_WRITE]:
                     write_ns[writes] = leave
@@ -326,7 +326,7 @@ def _take(
 def move(
     until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array, node_ints: Array,
     queues: Array, head_ns: Array, near: Array, far: Array, touched: Array, quick_ns: Array,
-    transfers: Array, crossing_ints: Array, crossing_ns: Array, link_ns: Array, link_ints: Array, end_ns: Array,
+    transfers: Array, traversal_ints: Array, traversal_ns: Array, link_ns: Array, link_ints: Array, end_ns: Array,
     end_ints: Array, write_ns: Array, write_ints: Array, counts: Array, clock: Array, read_ints: Array, read_ns: Array,
     joined_ints: Array, joined_ns: Array, group_ints: Array, burst_ns: Array, channel_ns: Array, granules: Array,
 ) -> None:  # fmt: skip
@@ -343,11 +343,11 @@ def move(
         stop = min(now + clock[WINDOW], clock[NEAR_NS], clock[FIRST_END], quick)
         count = _hand_out(
             len(burst_ns), stop, until, other_ns, other_order, node_ns, node_order, node_ints, queues, head_ns, near,
-            far, link_ints, touched, transfers, crossing_ints, counts, clock, read_ints,
+            far, link_ints, touched, transfers, traversal_ints, counts, clock, read_ints,
         )  # fmt: skip
         _take(
-            count, node_ns, node_ints, queues, head_ns, near, far, touched, quick_ns, transfers, crossing_ints,
-            crossing_ns, link_ns, link_ints, end_ns, end_ints, write_ns, write_ints, counts, clock, read_ints, read_ns,
+            count, node_ns, node_ints, queues, head_ns, near, far, touched, quick_ns, transfers, traversal_ints,
+            traversal_ns, link_ns, link_ints, end_ns, end_ints, write_ns, write_ints, counts, clock, read_ints, read_ns,
             joined_ints, joined_ns, group_ints, burst_ns, channel_ns, granules,
         )  # fmt: skip
         clock[NEXT_NS] = min(clock[NEXT_NS], clock[FAR_NS])

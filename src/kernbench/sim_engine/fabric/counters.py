@@ -46,7 +46,7 @@ class Counters:
         # By the other end: the memory, whether it was read, the last flit, and the kind of transfer.
         self._memory_users: dict[int, list[tuple[int, bool, LastFlit, int]]] = {}
         self._looked_at = 0  # entries of the tally that are known there
-        self.before_reading: Callable[[], None] = _nothing  # has what is done counted
+        self._pending: list[Callable[[], None]] = []  # count what is done and not counted yet
 
     # ---- counting
 
@@ -72,6 +72,14 @@ class Counters:
             if i == transfer.last:
                 transfer.times[hop][2:4] = ready, leave
 
+    def count_before_reading(self, count_done: Callable[[], None]) -> None:
+        """Have `count_done` called before counters are read: it counts what is done and is not counted yet."""
+        self._pending.append(count_done)
+
+    def _count_pending(self) -> None:
+        for count_done in self._pending:
+            count_done()
+
     # ---- reading
 
     def link_counters(self, src: Hashable, dst: Hashable) -> LinkCounters:
@@ -82,17 +90,17 @@ class Counters:
 
     def done(self) -> Iterator[Done]:
         """All transfers that are done, by kind."""
-        self.before_reading()
+        self._count_pending()
         return self._tally.all()
 
     def done_so_far(self) -> DoneCounts:
         """Which transfers are done, for `done_since` and `busy_since`."""
-        self.before_reading()
+        self._count_pending()
         return self._tally.so_far()
 
     def done_since(self, before: DoneCounts) -> Iterator[Done]:
         """Transfers that are done since `done_so_far` gave `before`, by kind."""
-        self.before_reading()
+        self._count_pending()
         return self._tally.since(before)
 
     def busy_since(
@@ -101,7 +109,7 @@ class Counters:
         """How long links were busy with what is done since `done_so_far` gave `before`, in order of index; with what
         has touched `parts` of the network, or with all.
         """
-        self.before_reading()
+        self._count_pending()
         return {self._ends_of(link): ns for link, _, ns in self._carried(self._tally.since(before, parts))}
 
     def all_link_counters(self) -> dict[tuple[Hashable, Hashable], LinkCounters]:
@@ -134,7 +142,7 @@ class Counters:
 
         Of transfers that are done; of those that end elsewhere on their way, nothing.
         """
-        self.before_reading()
+        self._count_pending()
         if self._looked_at < len(self._tally.kinds):
             self._look_at_new_routes()
         moved: dict[int, list[int]] = {}
@@ -214,7 +222,3 @@ class Counters:
         used, place = np.unique(np.array(links, np.int64), return_inverse=True)
         nbytes = np.bincount(place, wire_bytes, len(used)).astype(np.int64)
         return zip(used.tolist(), nbytes.tolist(), np.bincount(place, spent_ns, len(used)).tolist(), strict=True)
-
-
-def _nothing() -> None:
-    """All that is done is counted."""

@@ -64,7 +64,7 @@ class FlitEngine(FlitSteps):
         self.reads: LoopReads | None = None  # that set out together: beside such a loop
         self.compile_after: float = INFINITY  # events, before it is asked for
         self.lacks_numba = False  # whether it was asked for in vain
-        self.recalled = False  # `advance` goes no further than the present instant, once
+        self.recalled = False  # `advance` goes no further than the current instant, once
 
     # ---- setting out
 
@@ -77,7 +77,7 @@ class FlitEngine(FlitSteps):
             self.push_injection(transfer)
 
     def push_injection(self, transfer: Transfer) -> None:
-        """A transfer sets out at its time, in its place among what happens then."""
+        """A transfer sets out at its time, in the order of sequence numbers."""
         self.agenda.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
 
     def admit_reads(self, count: int) -> bool:
@@ -107,7 +107,7 @@ class FlitEngine(FlitSteps):
                     activity.set_out(segment, now)
         if transfer.on_left is not None and self.buffered is None:
             # All flits are ready now, so they follow one another on the first link whatever comes later.
-            occupy_ns, last_ns = transfer.crossings[0].occupy_ns, transfer.last_crossings[0].occupy_ns
+            occupy_ns, last_ns = transfer.traversals[0].occupy_ns, transfer.last_traversals[0].occupy_ns
             free_ns = self.links.free[transfer.links[0]]
             transfer.on_left(leave_together(now, free_ns, occupy_ns, last_ns, transfer.last)[1])
             self.recalled = True  # a call was made for that time: what comes next may be before the next flit
@@ -124,7 +124,7 @@ class FlitEngine(FlitSteps):
     def advance(self, until: float = INFINITY) -> list[Transfer]:
         """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected.
 
-        An owner that is disturbed may have things to do before `until`: it sets `recalled`, for the caller.
+        An owner that is interrupted may have things to do before `until`: it sets `recalled`, for the caller.
         """
         agenda, loop = self.agenda, self.loop
         if agenda.current or agenda.load():
@@ -146,10 +146,10 @@ class FlitEngine(FlitSteps):
             current, number, width_ns = agenda.current, agenda.number, agenda.width_ns
             if current[0][0] > until:
                 break
-            for now, _, i, transfer, crossing in current:
+            for now, _, i, transfer, traversal in current:
                 if now > until:
                     break
-                link, leave, tail_ns, onward, special = crossing
+                link, leave, tail_ns, onward, special = traversal
                 if link < 0:
                     self.now = now
                     if self._other(transfer, now, i, -link):
@@ -232,8 +232,7 @@ class FlitEngine(FlitSteps):
         self.compile_after = INFINITY
         self.buffered = BufferedFlits(self.network, self.links, self.counters, is_compiled=is_compiled)
         self.loop = self.buffered
-        settled_ns = self.buffered.settled_ns
-        self.reservations.are_settled = lambda links, now: settled_ns(links) <= now
+        self.reservations.use_buffers(self.buffered)
         self.lacks_numba = is_compiled and not self.buffered.is_compiled
 
     @property
@@ -269,14 +268,14 @@ class FlitEngine(FlitSteps):
                 continue
             if time > until or time == INFINITY:
                 break
-            now, _, i, transfer, crossing = agenda.current[0]
+            now, _, i, transfer, traversal = agenda.current[0]
             agenda.drop(1)
             self.events += 1
-            if crossing.link >= 0:
-                self._cross(transfer, now, i, transfer.hop_of(crossing))
+            if traversal.link >= 0:
+                self._cross(transfer, now, i, transfer.hop_of(traversal))
                 continue
             self.now = now
-            if self._other(transfer, now, i, -crossing.link):
+            if self._other(transfer, now, i, -traversal.link):
                 done.append(transfer)
                 until = now
             elif self.recalled:
@@ -341,10 +340,10 @@ class FlitEngine(FlitSteps):
 
     def happen(self, event: Event) -> None:
         """Let one event happen, away from the loop of `advance`. An end is not reported."""
-        now, _, i, transfer, crossing = event
+        now, _, i, transfer, traversal = event
         self.now = now
         self.events += 1
-        if crossing.link < 0:
-            self._other(transfer, now, i, -crossing.link)
+        if traversal.link < 0:
+            self._other(transfer, now, i, -traversal.link)
         else:
-            self._cross(transfer, now, i, transfer.hop_of(crossing))
+            self._cross(transfer, now, i, transfer.hop_of(traversal))

@@ -97,11 +97,12 @@ class Fabric:
         `read_from` is an address in the memory at the first node: a flit may leave once its burst is committed.
         `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
         `on_done` is called by `run`. `on_left`, of a transfer that reads no memory channels, is called when it sets
-        out, with the time at which its last flit will have left the first link. `seq` is its place among transfers
-        that set out at the same instant, as injected if left out. With `slot` (i, n) its flits take every n-th place on
-        the first link, from the i-th on: n such transfers share the link flit by flit. `granules` is how many of them
-        the last burst of a memory access touches; 0: as many as its bytes fill. A transfer that `is_control` is no
-        traffic of the memory at its end. Raises FabricError for a path, size or time the network cannot carry.
+        out, with the time at which its last flit will have left the first link. `seq` breaks ties
+        among transfers that set out at the same instant, as injected if left out. With `slot` (i, n) its flits take
+        every n-th place on the first link, from the i-th on: n such transfers share the link flit by flit. `granules`
+        is how many of them the last burst of a memory access touches; 0: as many as its bytes fill. A transfer that
+        `is_control` is no traffic of the memory at its end. Raises FabricError for a path, size or time that the
+        network cannot carry.
         """
         route = path if isinstance(path, Route) else self.network.route(path)
         engine = self.engine
@@ -200,9 +201,9 @@ class Fabric:
         done. Only where `admit_reads` says so, at the same instant.
         """
         assert self.engine.reads is not None
-        self.engine.reads.add(reads, on_done, tag, self._alone)
+        self.engine.reads.add(reads, on_done, tag, self._as_single)
 
-    def _alone(self, read: JoinedRead, together: JoinedReads) -> Transfer:
+    def _as_single(self, read: JoinedRead, together: JoinedReads) -> Transfer:
         """One of several reads as a transfer of its own."""
         route, nbytes, at_ns, address, granules, seq = read
         made = self._maker.make(
@@ -256,9 +257,9 @@ class Fabric:
         return self.engine.reservations.reserve(links, nodes, on_interrupt, self.engine.now)
 
     @property
-    def settled_ns(self) -> float:
+    def credited_ns(self) -> float:
         """When the last slot of a buffer is credited, as far as flits have moved so far; 0 without finite buffers."""
-        return 0.0 if self.engine.buffered is None else self.engine.buffered.settled_ns()
+        return 0.0 if self.engine.buffered is None else self.engine.buffered.credited_ns()
 
     @property
     def sequence(self) -> Iterator[int]:

@@ -22,7 +22,7 @@ from kernbench.sim_engine.fabric.progressions import Pace, Times, each_time
 from kernbench.sim_engine.fabric.routes import IN_SERIES, LastFlit
 from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
 
-NODES, QUEUES, TRANSFERS, CROSSINGS, JOINED = 1 << 14, 1 << 10, 1 << 10, 1 << 12, 1 << 6  # room to begin with
+NODES, QUEUES, TRANSFERS, TRAVERSALS, JOINED = 1 << 14, 1 << 10, 1 << 10, 1 << 12, 1 << 6  # room to begin with
 FEW = 32  # flits whose times are not worth a calculation with arrays
 
 Floats = NDArray[np.float64]
@@ -49,8 +49,8 @@ class FlitQueues:
             touched=np.empty(count + memories, np.int32),
             quick_ns=np.empty(2 * TRANSFERS),
             transfers=np.zeros((TRANSFERS, 4), np.int32),
-            crossing_ints=np.zeros((CROSSINGS, 2), np.int32),
-            crossing_ns=np.zeros((CROSSINGS, 4)),
+            traversal_ints=np.zeros((TRAVERSALS, 2), np.int32),
+            traversal_ns=np.zeros((TRAVERSALS, 4)),
             link_ns=link_ns,
             link_ints=link_ints,
             end_ns=np.empty(TRANSFERS),
@@ -75,7 +75,7 @@ class FlitQueues:
         self._under_way: list[Transfer | None] = []
         self._free_places: list[int] = []
         self._places: dict[int, int] = {}  # of transfers, by their number
-        self._crossings = 0
+        self._traversals = 0
         self._firsts: dict[LastFlit, int] = {}
         self.next_ns = INFINITY  # when the next flit is ready for a link
 
@@ -85,13 +85,13 @@ class FlitQueues:
         """A transfer of several hops sets out: all its flits are ready now."""
         assert transfer.last_flit is not None
         place = self._places[transfer.seq] = self.place_for(transfer)
-        first = self.first_crossing(transfer.last_flit)
+        first = self.first_traversal(transfer.last_flit)
         self.make_room(0, transfer.flits)
         state = self._state
         self.next_ns = loop_queues.begin(
             now, place, first, transfer.hops, transfer.last, transfer.sink is not None, state.node_ns, state.node_ints,
-            state.queues, state.head_ns, state.near, state.far, state.quick_ns, state.transfers, state.crossing_ints,
-            state.crossing_ns, state.link_ns, state.link_ints, state.counts, state.clock, state.read_ints,
+            state.queues, state.head_ns, state.near, state.far, state.quick_ns, state.transfers, state.traversal_ints,
+            state.traversal_ns, state.link_ns, state.link_ints, state.counts, state.clock, state.read_ints,
         )  # fmt: skip
 
     def add(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
@@ -104,9 +104,9 @@ class FlitQueues:
     def take_from(self, agenda: Agenda[Any]) -> None:
         """The flits that are in an agenda by themselves go on here: those that follow one another, in one queue."""
         waiting: dict[tuple[int, int], list[tuple[float, int, Transfer]]] = {}
-        for time, _, flit, transfer, crossing in agenda:
-            if crossing.link >= 0:
-                waiting.setdefault((transfer.seq, transfer.hop_of(crossing)), []).append((time, flit, transfer))
+        for time, _, flit, transfer, traversal in agenda:
+            if traversal.link >= 0:
+                waiting.setdefault((transfer.seq, transfer.hop_of(traversal)), []).append((time, flit, transfer))
         agenda.keep(lambda event: event[4].link < 0)
         for (_, hop), flits in waiting.items():
             flits.sort(key=itemgetter(0, 1))
@@ -127,7 +127,7 @@ class FlitQueues:
         state = self._state
         loop_queues.add(
             times, order, place, index, hop, state.node_ns, state.node_ints, state.queues, state.head_ns, state.near,
-            state.far, state.quick_ns, state.transfers, state.crossing_ns, self._counts, state.clock,
+            state.far, state.quick_ns, state.transfers, state.traversal_ns, self._counts, state.clock,
         )  # fmt: skip
         self.next_ns = float(self._clock[loop_state.NEXT_NS])
 
@@ -138,7 +138,7 @@ class FlitQueues:
             return place
         place = self._places[transfer.seq] = self.place_for(transfer)
         assert transfer.last_flit is not None
-        first = self.first_crossing(transfer.last_flit)
+        first = self.first_traversal(transfer.last_flit)
         self._state.transfers[place] = first, transfer.hops, transfer.last, transfer.sink is not None
         self._state.read_ints[place, loop_state.TOGETHER] = -1
         return place
@@ -156,28 +156,28 @@ class FlitQueues:
             self._state = state._replace(**{name: _longer(getattr(state, name)) for name in names})
         return place
 
-    def first_crossing(self, last_flit: LastFlit) -> int:
-        """Where the crossings of transfers with this last flit begin."""
+    def first_traversal(self, last_flit: LastFlit) -> int:
+        """Where the traversals of transfers with this last flit begin."""
         first = self._firsts.get(last_flit)
         if first is None:
-            first = self._firsts[last_flit] = self._crossings
-            self._crossings += last_flit.route.hops
-            while self._crossings > len(self._state.crossing_ints):
+            first = self._firsts[last_flit] = self._traversals
+            self._traversals += last_flit.route.hops
+            while self._traversals > len(self._state.traversal_ints):
                 state = self._state
                 self._state = state._replace(
-                    crossing_ints=_longer(state.crossing_ints), crossing_ns=_longer(state.crossing_ns)
+                    traversal_ints=_longer(state.traversal_ints), traversal_ns=_longer(state.traversal_ns)
                 )
-            self._note_crossings(last_flit, first)
+            self._note_traversals(last_flit, first)
         return first
 
-    def _note_crossings(self, last_flit: LastFlit, first: int) -> None:
-        """Write the rows of a transfer's crossings, and shorten the window where one is quicker."""
+    def _note_traversals(self, last_flit: LastFlit, first: int) -> None:
+        """Write the rows of a transfer's traversals, and shorten the window where one is quicker."""
         ints: list[tuple[int, bool]] = []
         times: list[tuple[float, float, float, float]] = []
         least = least_last = 0.0  # from a hop to the end of the links in series with it,
         goes_on = False  # and whether there is more behind them
         window = self._clock[loop_state.WINDOW]
-        for whole, last in zip(reversed(last_flit.route.crossings), reversed(last_flit.crossings), strict=True):
+        for whole, last in zip(reversed(last_flit.route.traversals), reversed(last_flit.traversals), strict=True):
             _, occupy_ns, tail_ns, onward, special = whole
             is_in_series = bool(special & IN_SERIES)
             if not is_in_series:
@@ -188,8 +188,8 @@ class FlitQueues:
             times.append((occupy_ns, last.occupy_ns, tail_ns, least_last))
             if goes_on and least < window:
                 window = least
-        self._state.crossing_ints[first : first + len(ints)] = ints[::-1]
-        self._state.crossing_ns[first : first + len(ints)] = times[::-1]
+        self._state.traversal_ints[first : first + len(ints)] = ints[::-1]
+        self._state.traversal_ns[first : first + len(ints)] = times[::-1]
         self._clock[loop_state.WINDOW] = window
 
     # ---- flits go on

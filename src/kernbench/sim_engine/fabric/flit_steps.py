@@ -95,12 +95,12 @@ class FlitSteps:
         if ready is not None:
             self.schedule(transfer, 0, 0, flits, ready)
             return
-        link, flit_ns, tail_ns, _, special = transfer.crossings[0]
+        link, flit_ns, tail_ns, _, special = transfer.traversals[0]
         if transfer.slow or special & IN_SERIES:
             self.schedule(transfer, 0, 0, flits, [(now, 0.0, flits)])
             return
         # All flits are ready at once, so they follow one another on the first link whatever else comes.
-        last, last_ns = transfer.last, transfer.last_crossings[0].occupy_ns
+        last, last_ns = transfer.last, transfer.last_traversals[0].occupy_ns
         first_leave, leave = leave_together(now, links.free[link], flit_ns, last_ns, last)
         links.free[link] = leave
         links.note_wait(link, wait_ns(now, leave, last_ns), now)
@@ -150,10 +150,10 @@ class FlitSteps:
         if self.queues is not None:
             self.queues.add_at(transfer, hop, index, times)
             return
-        crossing = transfer.crossings[hop]
-        events: list[Event] = [(ready, order, i, transfer, crossing) for i, ready in enumerate(times, index)]
+        traversal = transfer.traversals[hop]
+        events: list[Event] = [(ready, order, i, transfer, traversal) for i, ready in enumerate(times, index)]
         if events[-1][2] == transfer.last:
-            events[-1] = (times[-1], order, transfer.last, transfer, transfer.last_crossings[hop])
+            events[-1] = (times[-1], order, transfer.last, transfer, transfer.last_traversals[hop])
         self.agenda.extend(events)
 
     # ---- over a link
@@ -166,7 +166,7 @@ class FlitSteps:
         ready = now
         while special & IN_SERIES:
             hop += 1
-            link, occupy_ns, tail_ns, _, special = transfer.crossing(hop, i)
+            link, occupy_ns, tail_ns, _, special = transfer.traversal(hop, i)
             if special & FINAL:
                 links.users[link] -= 1
             links.free[link] = leave = leave_ns(ready, links.free[link], occupy_ns)
@@ -188,8 +188,8 @@ class FlitSteps:
     def _arrive(self, transfer: Transfer, ready: float, order: float, i: int, hop: int) -> None:
         """Flit `i` will be ready at `ready` for the next link, or for what stands at the end."""
         if hop < transfer.hops:
-            crossing = other(WATCHED, hop) if transfer.slow else transfer.crossing(hop, i)
-            self.agenda.push((ready, order, i, transfer, crossing))
+            traversal = other(WATCHED, hop) if transfer.slow else transfer.traversal(hop, i)
+            self.agenda.push((ready, order, i, transfer, traversal))
         elif transfer.sink is not None:
             group = transfer.sink
             group.pending.append((ready, order, i, transfer))
@@ -224,4 +224,4 @@ def _is_ready_at_once(transfer: Transfer) -> bool:
     """Whether the flits of a plain transfer are all ready for its first link when it sets out."""
     if transfer.slow or transfer.pace is not None or transfer.slot is not None or transfer.fed_by is not None:
         return False
-    return not transfer.crossings[0].special & IN_SERIES
+    return not transfer.traversals[0].special & IN_SERIES

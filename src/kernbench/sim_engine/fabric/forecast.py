@@ -28,8 +28,8 @@ def forecast_transfer(
     """
     hops: list[HopForecast] = []
     ready = under_way[0]
-    for hop, (_, occupy_ns, tail_ns, _, _) in enumerate(transfer.crossings):
-        before, last_ns = free[hop], transfer.last_crossings[hop].occupy_ns
+    for hop, (_, occupy_ns, tail_ns, _, _) in enumerate(transfer.traversals):
+        before, last_ns = free[hop], transfer.last_traversals[hop].occupy_ns
         passage: Passage | None
         if isinstance(ready, Pace):
             passage = pass_paced(ready, start[hop], occupy_ns, last_ns, tail_ns, before)

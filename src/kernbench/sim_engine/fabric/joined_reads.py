@@ -23,15 +23,15 @@ class JoinedRead(NamedTuple):
     seq: int
 
 
-Alone = Callable[[JoinedRead, "JoinedReads"], Transfer]  # makes a transfer of one of them, to be sent
+AsSingle = Callable[[JoinedRead, "JoinedReads"], Transfer]  # makes a transfer of one of them, to be sent
 
 
 class JoinedReads(Transfer):
     """All of them, done when the last one is."""
 
-    DERIVED: ClassVar[Derived] = (*Transfer.DERIVED, "_parts", "_then", "alone", "in_loop", "last_flits", "number")
+    DERIVED: ClassVar[Derived] = (*Transfer.DERIVED, "_parts", "_then", "as_single", "in_loop", "last_flits", "number")
 
-    __slots__ = ("_parts", "_then", "alone", "in_loop", "last_flits", "number")
+    __slots__ = ("_parts", "_then", "as_single", "in_loop", "last_flits", "number")
 
     def __init__(self, reads: list[JoinedRead], then: Callable[[Transfer], None], tag: object) -> None:
         first = reads[0]
@@ -39,7 +39,7 @@ class JoinedReads(Transfer):
         self.in_loop: dict[int, JoinedRead] = {}  # of those that the loop moves, by their place there
         self.last_flits: dict[int, LastFlit] = {}
         self.number = -1  # of all of them, there
-        self.alone: Alone  # set for those that the loop moves
+        self.as_single: AsSingle  # set for those that the loop moves
         self._then = then
         self._parts = 0  # not done: what the loop moves is one, a read that is a transfer of its own is another
 

@@ -206,7 +206,7 @@ def remove_from(queue: int, transfer: int, node_ints: Array, queues: Array, coun
 @called_from_python
 def add(
     times: Array, order: int, transfer: int, flit: int, hop: int, node_ns: Array, node_ints: Array, queues: Array,
-    head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, crossing_ns: Array, counts: Array,
+    head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, traversal_ns: Array, counts: Array,
     clock: Array,
 ) -> None:  # fmt: skip
     """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own. If the last flit of the
@@ -219,7 +219,7 @@ def add(
     head_ns[queue] = times[0]
     put(queue, times[0], near, far, counts, clock)
     clock[NEXT_NS] = min(clock[NEXT_NS], times[0])
-    least_last = crossing_ns[transfers[transfer, FIRST] + hop, LEAST_LAST]
+    least_last = traversal_ns[transfers[transfer, FIRST] + hop, LEAST_LAST]
     if flit + len(times) > transfers[transfer, LAST] and least_last < clock[WINDOW]:
         note_quick(quick_ns, counts, times[-1] + least_last)
 
@@ -227,8 +227,8 @@ def add(
 @called_from_python
 def begin(
     now: float, transfer: int, first: int, hops: int, last: int, is_write: bool, node_ns: Array, node_ints: Array,
-    queues: Array, head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, crossing_ints: Array,
-    crossing_ns: Array, link_ns: Array, link_ints: Array, counts: Array, clock: Array, read_ints: Array,
+    queues: Array, head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, traversal_ints: Array,
+    traversal_ns: Array, link_ns: Array, link_ints: Array, counts: Array, clock: Array, read_ints: Array,
 ) -> float:  # fmt: skip
     """A transfer gets its row. Its flits, all ready now, follow one another on the first link, whatever else comes, and
     wait for the second one (`fifo.leave_together`). Returns when the next flit of all is ready.
@@ -236,11 +236,11 @@ def begin(
     transfers[transfer, FIRST], transfers[transfer, HOPS] = first, hops
     transfers[transfer, LAST], transfers[transfer, IS_WRITE] = last, is_write
     read_ints[transfer, TOGETHER] = -1
-    for crossing in range(first + 1, first + hops):
-        link_ints[crossing_ints[crossing, LINK], USERS] += 1
-    link, occupy_ns, tail_ns = crossing_ints[first, LINK], crossing_ns[first, OCCUPY], crossing_ns[first, TAIL_NS]
+    for traversal in range(first + 1, first + hops):
+        link_ints[traversal_ints[traversal, LINK], USERS] += 1
+    link, occupy_ns, tail_ns = traversal_ints[first, LINK], traversal_ns[first, OCCUPY], traversal_ns[first, TAIL_NS]
     start = max(link_ns[link, FREE], now)
-    link_ns[link, FREE] = leave = start + last * occupy_ns + crossing_ns[first, OCCUPY_LAST]
+    link_ns[link, FREE] = leave = start + last * occupy_ns + traversal_ns[first, OCCUPY_LAST]
     wait = start + last * occupy_ns - now
     if wait > link_ns[link, WORST] or (wait == link_ns[link, WORST] and now < link_ns[link, WORST_AT]):
         link_ns[link, WORST], link_ns[link, WORST_AT] = wait, now
@@ -254,7 +254,7 @@ def begin(
     head_ns[queue] = time
     put(queue, time, near, far, counts, clock)
     clock[NEXT_NS] = min(clock[NEXT_NS], time)
-    least_last = crossing_ns[first + 1, LEAST_LAST]
+    least_last = traversal_ns[first + 1, LEAST_LAST]
     if least_last < clock[WINDOW]:
         note_quick(quick_ns, counts, leave + tail_ns + least_last)
     return clock[NEXT_NS]  # type: ignore[no-any-return]  # an array of numba has no types

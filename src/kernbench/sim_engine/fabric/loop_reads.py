@@ -1,8 +1,8 @@
 """Joined reads in the compiled loop, from their memories on: none is a transfer, an event or a call of its own, and
 only the end of the last one is reported.
 
-Memories are lent to the loop while no write is under way to them: their state lies in its arrays then. The first look
-at such a `LentChannels` takes it back, together with the reads that have yet to come to that memory; those go on as
+The loop holds the state of a memory, in its arrays, while no write is under way to it. The first look
+at such a `ChannelsInLoop` takes it back, together with the reads that have yet to come to that memory; those go on as
 transfers of their own. While joined reads are under way no train is planned and nothing is reserved, so that no owner
 has to be called when one of them sets out.
 """
@@ -20,7 +20,7 @@ from kernbench.sim_engine.fabric.agenda import Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.flit_events import AT_DONE, Event
-from kernbench.sim_engine.fabric.joined_reads import Alone, JoinedRead, JoinedReads
+from kernbench.sim_engine.fabric.joined_reads import AsSingle, JoinedRead, JoinedReads
 from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.planner import Planner
 from kernbench.sim_engine.fabric.reservations import Reservations
@@ -51,7 +51,7 @@ class ReadsEngine(Protocol):
     def push_injection(self, transfer: Transfer) -> None: ...
 
 
-class LentChannels(ChannelGroup):
+class ChannelsInLoop(ChannelGroup):
     """Memory channels whose state the loop has: a look at it takes it back first."""
 
     __slots__ = ()
@@ -72,17 +72,17 @@ def _taking_back(name: str) -> property:
 
 
 def _take_back(group: ChannelGroup) -> None:
-    reads = group.lent_to
+    reads = group.state_held_by
     assert isinstance(reads, LoopReads)
     reads.take_back(group)
 
 
 for _name in ("_extra", "_free_ns", "_worst_at_ns", "_worst_ns", "even", "pending", "users"):
-    setattr(LentChannels, _name, _taking_back(_name))
+    setattr(ChannelsInLoop, _name, _taking_back(_name))
 
 
 class LoopReads:
-    """The joined reads of one engine, and the memories that it lends to its loop."""
+    """The joined reads of one engine, and the memories whose state its loop holds."""
 
     def __init__(self, engine: ReadsEngine, queues: FlitQueues) -> None:
         self._engine, self._queues = engine, queues
@@ -90,11 +90,11 @@ class LoopReads:
         self._under_way: dict[int, JoinedReads] = {}
         self._next_number, self._free_numbers = 0, list[int]()
         self._may_reserve = False
-        engine.counters.before_reading = self._count_ended
+        engine.counters.count_before_reading(self._count_ended)
 
     # ---- setting out
 
-    def add(self, reads: list[JoinedRead], then: Callable[[Transfer], None], tag: object, alone: Alone) -> None:
+    def add(self, reads: list[JoinedRead], then: Callable[[Transfer], None], tag: object, as_single: AsSingle) -> None:
         """Reads set out together; `then` is called when the last of them is done."""
         engine = self._engine
         together = JoinedReads(reads, then, tag)
@@ -103,9 +103,9 @@ class LoopReads:
         joined: list[tuple[JoinedRead, ChannelGroup, int, LastFlit]] = []
         for read in reads:
             group, flits = engine.groups[read.route.nodes[0]], -(-read.nbytes // engine.network.flit_bytes)
-            if flits > MOST_FLITS or read.route.has_delay_rule or not _may_lend(group):
+            if flits > MOST_FLITS or read.route.has_delay_rule or not _may_be_in_loop(group):
                 together.add_part()
-                engine.send(alone(read, together))
+                engine.send(as_single(read, together))
                 continue
             spare = 0
             if group.per_burst > 1:
@@ -113,7 +113,7 @@ class LoopReads:
                 spare = group.per_burst - read.granules if read.granules else group.spare_of(last_bytes)
             joined.append((read, group, flits, read.route.last_flit(engine.network, read.nbytes, spare)))
         if joined:
-            together.alone = alone
+            together.as_single = as_single
             together.add_part()
             self._join(together, joined)
         elif not self._under_way:
@@ -143,10 +143,10 @@ class LoopReads:
         together.last_flits = {place: last_flit for place, (_, _, _, last_flit) in zip(places, joined, strict=True)}
         rows, ints, times = [], [], []
         for read, group, flits, last_flit in joined:
-            if group.lent_to is not self:
-                self._lend(group)
+            if group.state_held_by is not self:
+                self._hand_to_loop(group)
             spare = last_flit.spare
-            rows.append((queues.first_crossing(last_flit), read.route.hops, flits - 1, False))
+            rows.append((queues.first_traversal(last_flit), read.route.hops, flits - 1, False))
             ints.append((
                 self._numbers[group.node], read.address >> group.shift, -1, number, group.per_burst - spare,
                 INJECTED + read.seq,
@@ -198,13 +198,13 @@ class LoopReads:
 
     # ---- memories
 
-    def _lend(self, group: ChannelGroup) -> None:
+    def _hand_to_loop(self, group: ChannelGroup) -> None:
         part, state = self._channels_of(group), self._queues.state
         state.channel_ns[:, part] = group._free_ns, group._worst_ns, group._worst_at_ns
         state.granules[part] = group._extra
         group.even = False
-        group.lent_to = self
-        group.__class__ = LentChannels
+        group.state_held_by = self
+        group.__class__ = ChannelsInLoop
 
     def _channels_of(self, group: ChannelGroup) -> slice:
         first = int(self._queues.state.group_ints[self._numbers[group.node], loop_state.CHANNEL])
@@ -212,21 +212,21 @@ class LoopReads:
 
     def take_back(self, group: ChannelGroup) -> None:
         """A memory is looked at: its state is its own again, and reads on their way to it are transfers."""
-        group.__class__, group.lent_to = ChannelGroup, None
+        group.__class__, group.state_held_by = ChannelGroup, None
         part, state = self._channels_of(group), self._queues.state
         group._free_ns, group._worst_ns, group._worst_at_ns = state.channel_ns[:, part].tolist()
         group._extra = state.granules[part].tolist()
         group._all_waited_ns = 0.0
         for place, _ in compiled_loop.take_reads(self._numbers[group.node], state).tolist():
-            self._go_on_alone(int(place))
+            self._go_on_as_single(int(place))
         self._queues.look_at_clock()
 
-    def _go_on_alone(self, place: int) -> None:
+    def _go_on_as_single(self, place: int) -> None:
         state, engine = self._queues.state, self._engine
         together = self._under_way[int(state.read_ints[place, loop_state.TOGETHER])]
         state.read_ns[place, loop_state.END] = COUNTED
         together.add_part()
-        engine.push_injection(together.alone(together.in_loop[place], together))
+        engine.push_injection(together.as_single(together.in_loop[place], together))
         number = together.number
         state.joined_ints[number, loop_state.LEFT] -= 1
         if state.joined_ints[number, loop_state.LEFT]:
@@ -242,8 +242,8 @@ class LoopReads:
             self.ended(together)
 
 
-def _may_lend(group: ChannelGroup) -> bool:
+def _may_be_in_loop(group: ChannelGroup) -> bool:
     """Whether reads are all that is under way to a memory, and turning its channels costs nothing."""
-    if type(group) is LentChannels:
+    if type(group) is ChannelsInLoop:
         return True
     return type(group) is ChannelGroup and not (group.penalty_ns or group.separate or group.users or group.pending)

@@ -16,8 +16,8 @@ FREE_NODE, FREE_NODES, FREE_QUEUE, FREE_QUEUES, NEAR, FAR, QUICK, ENDS, WRITES, 
 TRANSFER, FLIT, HOP, NEXT = range(4)  # of `node_ints`
 HEAD, TAIL, ORDER = range(3)  # of `queues`
 FIRST, HOPS, LAST, IS_WRITE = range(4)  # of `transfers`
-OCCUPY, OCCUPY_LAST, TAIL_NS, LEAST_LAST = range(4)  # of `crossing_ns`
-LINK, IS_IN_SERIES = range(2)  # of `crossing_ints`
+OCCUPY, OCCUPY_LAST, TAIL_NS, LEAST_LAST = range(4)  # of `traversal_ns`
+LINK, IS_IN_SERIES = range(2)  # of `traversal_ints`
 FREE, WORST, WORST_AT = range(3)  # of `link_ns` and `channel_ns`
 FIRST_HERE, LAST_HERE, USERS = range(3)  # of `link_ints`: flits of this window, the first and the one that came last
 GROUP, BLOCK, QUEUE, TOGETHER, LAST_GRANULES, INJECTION = range(6)  # of `read_ints`
@@ -37,7 +37,7 @@ class LoopState(NamedTuple):
     """All that the loop knows. A flit has a node, in one queue at a time; nodes and queues that are free are lists."""
 
     node_ns: Array  # when the flit is ready for its hop
-    node_order: Array  # its place among what happens then, while a link has it for this window
+    node_order: Array  # its tie-break among simultaneous events, while a link has it for this window
     node_ints: Array
     queues: Array  # of every link, then those of flits whose times are known
     head_ns: Array  # of every queue: when its first flit is ready
@@ -46,8 +46,8 @@ class LoopState(NamedTuple):
     touched: Array  # links and memories that have flits of this window
     quick_ns: Array  # a heap: when last flits that may be quicker than a window can be through
     transfers: Array
-    crossing_ints: Array
-    crossing_ns: Array
+    traversal_ints: Array
+    traversal_ns: Array
     link_ns: Array  # of every link, in rows: what one flit needs is together in memory
     link_ints: Array  # of every link, then of memories
     end_ns: Array  # of last flits that have arrived

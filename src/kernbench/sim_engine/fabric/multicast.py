@@ -40,7 +40,7 @@ def segments_of(paths: Sequence[Path]) -> list[TreeSegment]:
             node, came_from = path[at], path[at - 1]
             if node in before and (before[node] != came_from or start < at - 1):
                 raise FabricError(
-                    f"a multicast from {path[0]!r} whose paths reach {node!r} in two ways",
+                    f"a multicast from {path[0]!r} whose paths reach {node!r} by two paths",
                     hint="give paths that form a tree, as those of dimension order do",
                 )
             if node in before:

@@ -39,7 +39,7 @@ class FlitLoop(Protocol):
 
     @property
     def next_order(self) -> float:
-        """Its place among what happens then."""
+        """Its sequence number, which breaks ties among simultaneous events."""
 
     def move(
         self, until: float, other_ns: float, other_order: float, ended: Callable[[Transfer, float, int], None]

@@ -13,13 +13,14 @@ path may be added or removed without changing a single time.
   those of links come first, in order of its path, then that of the channels. An owner may release any when called.
 - Control messages neither wait nor interrupt. A transfer for a later time interrupts then, not now.
 - While it is held, links and channels stay as they were. When it is interrupted, the owner has the clock rewound
-  (`FabricEnvironment.rewind`) and sends what it has forecast; when it ends undisturbed, all of it is idle again.
+  (`FabricEnvironment.rewind`) and sends what it has forecast; when it ends uninterrupted, all of it is idle again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
@@ -28,6 +29,12 @@ from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 OnInterrupt = Callable[[float], None]
+
+
+class CreditedBuffers(Protocol):
+    """What is needed of finite buffers."""
+
+    def credited_ns(self, links: Iterable[int], /) -> float: ...
 
 
 class Reservation:
@@ -54,7 +61,8 @@ class Reservations:
     """All reservations on one fabric's links and channels. Nothing can be reserved unless they `are_allowed`."""
 
     __slots__ = (
-        "_by_link", "_by_node", "_groups", "_links", "_network", "_newcomer", "are_allowed", "are_settled", "held",
+        "_buffers", "_by_link", "_by_node", "_groups", "_interfering_order", "_links", "_network", "are_allowed",
+        "held",
     )  # fmt: skip
 
     def __init__(self, network: Network, links: Links, groups: dict[int, ChannelGroup]) -> None:
@@ -62,11 +70,15 @@ class Reservations:
         self._links = links
         self._groups = groups
         self.are_allowed = False
-        self.are_settled: Callable[[Iterable[int], float], bool] | None = None  # of links with finite buffers
+        self._buffers: CreditedBuffers | None = None
         self._by_link: list[Reservation | None] = [None] * len(links.free)
         self._by_node: dict[int, Reservation] = {}
-        self._newcomer: float = INFINITY  # order of the newcomer on whose behalf owners are being called
+        self._interfering_order: float = INFINITY  # order of the transfer that interrupts owners now
         self.held: dict[Reservation, None] = {}  # all of them, as an ordered set
+
+    def use_buffers(self, buffers: CreditedBuffers) -> None:
+        """Links have finite buffers: none is idle before all slots are credited."""
+        self._buffers = buffers
 
     def reserve(
         self, links: Iterable[int], nodes: Iterable[int], on_interrupt: OnInterrupt, now: float
@@ -80,7 +92,7 @@ class Reservations:
         for link in wanted:
             if by_link[link] is not None or users[link] or free[link] > now or delay_rule[ends[link][1]] is not None:
                 return None
-        if self.are_settled is not None and not self.are_settled(wanted, now):
+        if self._buffers is not None and self._buffers.credited_ns(wanted) > now:
             return None
         for node in channels:
             if node in self._by_node or not self._groups[node].is_idle(now):
@@ -123,26 +135,26 @@ class Reservations:
                 self._interrupt(reservation, now, order)
 
     @property
-    def newcomer(self) -> float:
-        """Order of the newcomer on whose behalf owners are being called; infinity if there is none."""
-        return self._newcomer
+    def interfering_order(self) -> float:
+        """The injection order of the transfer that interrupts owners just now; infinity if none does."""
+        return self._interfering_order
 
     @contextmanager
-    def without_newcomer(self) -> Iterator[None]:
-        """Within a call of an owner: for a while, as if none was being called."""
-        before, self._newcomer = self._newcomer, INFINITY
+    def without_interference(self) -> Iterator[None]:
+        """Within the interrupt of an owner: for a while, as if no transfer interrupted one."""
+        before, self._interfering_order = self._interfering_order, INFINITY
         try:
             yield
         finally:
-            self._newcomer = before
+            self._interfering_order = before
 
     def _interrupt(self, reservation: Reservation, now: float, order: float) -> None:
         self.release(reservation)
-        before, self._newcomer = self._newcomer, order
+        before, self._interfering_order = self._interfering_order, order
         try:
             reservation.on_interrupt(now)
         finally:
-            self._newcomer = before
+            self._interfering_order = before
 
 
 def _first_link(reservation: Reservation) -> float:

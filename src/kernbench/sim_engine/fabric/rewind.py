@@ -49,7 +49,7 @@ class RewoundFabric:
 
     @property
     def ends(self) -> list[Event]:
-        return [(time, BEHIND_ALL | end.seq, epoch, end, crossing) for time, _, epoch, end, crossing in self._ends]
+        return [(time, BEHIND_ALL | end.seq, epoch, end, traversal) for time, _, epoch, end, traversal in self._ends]
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
     fabric = RewoundFabric(engine)
     buffered = nullcontext() if engine.buffered is None else engine.buffered.without_events()
     try:
-        with engine.reservations.without_newcomer(), buffered:
+        with engine.reservations.without_interference(), buffered:
             yield fabric
     finally:
         engine.agenda = agenda

@@ -1,6 +1,6 @@
 """Paths through a network, looked up once: their links with their times, for whole flits and for the last one.
 
-What a flit meets on its way is a chain of crossings, one for each link: how long it occupies the link, and when it is
+What a flit meets on its way is a chain of traversals, one for each link: how long it occupies the link, and when it is
 ready behind it.
 """
 
@@ -13,7 +13,7 @@ from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.occupancy import LinkOccupancy, LinkRate
 
 CONTROL = -1  # in place of spare granules: of requests, acknowledgements and credits, which access no memory channel
-FINAL, IN_SERIES = 1, 2  # what is special about a crossing: bits of `Crossing.special`
+FINAL, IN_SERIES = 1, 2  # what is special about a traversal: bits of `LinkTraversal.special`
 
 
 class LinkTables(Protocol):
@@ -35,8 +35,8 @@ class LinkTables(Protocol):
     def occupancy_of(self, nbytes: int, /) -> LinkOccupancy: ...
 
 
-class Crossing(NamedTuple):
-    """A flit crossing one link, and the crossing after it. A link below 0 stands for some other event.
+class LinkTraversal(NamedTuple):
+    """A flit passes one link, and the traversal after that. A link below 0 stands for some other event.
 
     `special` says in one look what is rare: FINAL for the last flit of a transfer, IN_SERIES where the link after this
     one takes flits from this one only (`Network.add_series`).
@@ -45,7 +45,7 @@ class Crossing(NamedTuple):
     link: int
     occupy_ns: float
     tail_ns: float  # from leaving the link to being ready in the node it leads to
-    onward: Crossing | None
+    onward: LinkTraversal | None
     special: int
 
     @property
@@ -59,14 +59,16 @@ class LastFlit:
     identity: what is done is tallied by it.
     """
 
-    __slots__ = ("_occupancy", "crossings", "kind_bytes", "nbytes", "route", "spare", "templates")
+    __slots__ = ("_occupancy", "kind_bytes", "nbytes", "route", "spare", "templates", "traversals")
 
-    def __init__(self, route: Route, nbytes: int, kind_bytes: int, spare: int, crossings: tuple[Crossing, ...]) -> None:
+    def __init__(
+        self, route: Route, nbytes: int, kind_bytes: int, spare: int, traversals: tuple[LinkTraversal, ...]
+    ) -> None:
         self.route = route
         self.nbytes = nbytes
         self.kind_bytes = kind_bytes  # for which `Route.last_flit` answers this one: its own, or those of the transfer
         self.spare = spare  # granules
-        self.crossings = crossings
+        self.traversals = traversals
         # Kept here for trains, by flits, whether it is a read and, with finite buffers, whether it is a write.
         self.templates: dict[tuple[int, ...], object] = {}
         self._occupancy: tuple[list[float], list[float]] | None = None
@@ -75,13 +77,13 @@ class LastFlit:
     def occupancy(self) -> tuple[list[float], list[float]]:
         """How long each link is occupied: by a whole flit, and by the last one. Asked again for every launch."""
         if self._occupancy is None:
-            whole_ns = [crossing.occupy_ns for crossing in self.route.crossings]
-            self._occupancy = whole_ns, [crossing.occupy_ns for crossing in self.crossings]
+            whole_ns = [traversal.occupy_ns for traversal in self.route.traversals]
+            self._occupancy = whole_ns, [traversal.occupy_ns for traversal in self.traversals]
         return self._occupancy
 
     def counterpart(self, route: Route) -> LastFlit:
         """The same on a route of equal links, which takes as long."""
-        found = LastFlit(route, self.nbytes, self.kind_bytes, self.spare, self.crossings)
+        found = LastFlit(route, self.nbytes, self.kind_bytes, self.spare, self.traversals)
         found._occupancy = self.occupancy
         return found
 
@@ -89,13 +91,12 @@ class LastFlit:
 class Route:
     """A path, looked up once: its links with their times. `nodes` are indices."""
 
-    DERIVED = ("_last_flits", "crossings", "heads", "hops", "links", "origin", "path")  # made once
+    DERIVED = ("_last_flits", "traversals", "heads", "hops", "links", "origin", "path")  # made once
 
     __slots__ = (
         "_last_flits",
         "control_ns",
         "control_only_link",
-        "crossings",
         "has_delay_rule",
         "has_framing",
         "heads",
@@ -105,6 +106,7 @@ class Route:
         "nodes",
         "origin",
         "path",
+        "traversals",
     )
 
     def __init__(self, network: LinkTables, path: tuple[Hashable, ...], origin: Hashable = None) -> None:
@@ -118,7 +120,9 @@ class Route:
         self.has_framing = any(network.framing[link] is not None for link in self.links)
         self.control_ns = sum(network.tail_ns[link] for link in self.links)
         self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
-        self.crossings: tuple[Crossing, ...] = ()  # made for the first bytes: most routes carry control messages only
+        self.traversals: tuple[
+            LinkTraversal, ...
+        ] = ()  # made for the first bytes: most routes carry control messages only
         self.heads: tuple[int, ...] = ()  # by hop: where the series begins that it is part of; itself, if of none
         self._last_flits: dict[tuple[int, int], LastFlit] = {}
 
@@ -129,26 +133,26 @@ class Route:
         kind_bytes = wire_bytes if self.has_framing else (wire_bytes - 1) % network.flit_bytes + 1
         last_flit = self._last_flits.get((kind_bytes, spare))
         if last_flit is None:
-            if not self.crossings:
+            if not self.traversals:
                 self.heads = self._heads(network)
-                self.crossings = self._crossings(network, network.occupancy_of(network.flit_bytes), final=False)
+                self.traversals = self._traversals(network, network.occupancy_of(network.flit_bytes), final=False)
             nbytes = (wire_bytes - 1) % network.flit_bytes + 1
             occupancy = LinkOccupancy(nbytes, wire_bytes) if self.has_framing else network.occupancy_of(nbytes)
-            crossings = self._crossings(network, occupancy, final=True)
-            last_flit = self._last_flits[kind_bytes, spare] = LastFlit(self, nbytes, kind_bytes, spare, crossings)
+            traversals = self._traversals(network, occupancy, final=True)
+            last_flit = self._last_flits[kind_bytes, spare] = LastFlit(self, nbytes, kind_bytes, spare, traversals)
         return last_flit
 
-    def _crossings(self, network: LinkTables, occupancy: LinkOccupancy, *, final: bool) -> tuple[Crossing, ...]:
-        crossings: list[Crossing] = []
+    def _traversals(self, network: LinkTables, occupancy: LinkOccupancy, *, final: bool) -> tuple[LinkTraversal, ...]:
+        traversals: list[LinkTraversal] = []
         onward, heads, rate, tail_ns, new = None, self.heads, network.rate, network.tail_ns, tuple.__new__
         for hop in range(self.hops - 1, -1, -1):
             link = self.links[hop]
             special = FINAL * final | IN_SERIES * (heads[hop + 1] <= hop)
-            # as Crossing(...), in half the time: a replay on other SIPs makes those of all its routes
-            onward = new(Crossing, (link, occupancy[rate[link]], tail_ns[link], onward, special))
-            crossings.append(onward)
-        crossings.reverse()
-        return tuple(crossings)
+            # as LinkTraversal(...), in half the time: a replay on other SIPs makes those of all its routes
+            onward = new(LinkTraversal, (link, occupancy[rate[link]], tail_ns[link], onward, special))
+            traversals.append(onward)
+        traversals.reverse()
+        return tuple(traversals)
 
     def _heads(self, network: LinkTables) -> tuple[int, ...]:
         heads: list[int] = []
@@ -187,7 +191,7 @@ class _Counterpart(Route):
     ) -> None:
         self._names = names
         self.nodes, self.links, self.origin, self._last_flits = nodes, links, origin, {}
-        self.hops, self.loops, self.heads, self.crossings = here.hops, here.loops, here.heads, here.crossings
+        self.hops, self.loops, self.heads, self.traversals = here.hops, here.loops, here.heads, here.traversals
         self.has_delay_rule, self.has_framing = here.has_delay_rule, here.has_framing
         self.control_ns, self.control_only_link = here.control_ns, here.control_only_link
 
@@ -212,7 +216,7 @@ class Counterparts:
     """Routes of one part of a network, as another part has them that is built alike: to count what was moved there.
     Names of nodes begin with `here` in the one, with `there` in the other, and are the same from there on.
 
-    They have nodes and links of their own. Their crossings are those of the first part, whose times are the same, and
+    They have nodes and links of their own. Their traversals are those of the first part, whose times are the same, and
     whose links are not theirs: no transfer may be sent along them.
     """
 

@@ -1,4 +1,4 @@
-"""Where everything stands in a fabric, seen from the present: equal for two instants that are followed by the same.
+"""The relative state of a fabric: equal for two instants from which the same follows.
 
 All that is under way is split into flits first. Transfers are numbered in the order of injections; of a block's place
 in memory only the channel at which it begins matters, which is noted beside the state.
@@ -46,12 +46,12 @@ class FabricView:
                 (
                     time - now,
                     self._order(order),
-                    -1 if crossing is AT_DONE else i,
+                    -1 if traversal is AT_DONE else i,
                     self._number[transfer.seq],
-                    crossing.link,
-                    crossing.final,
+                    traversal.link,
+                    traversal.final,
                 )
-                for time, order, i, transfer, crossing in events
+                for time, order, i, transfer, traversal in events
             )
         )
 

@@ -71,7 +71,7 @@ class Train:
 
     def tell_hop(self, activity: FlitObserver, hop: int, stop: int) -> None:
         """Report the flits up to `stop` at a hop to the observer."""
-        start, tail_ns = self.start[hop], self.transfer.crossings[hop].tail_ns
+        start, tail_ns = self.start[hop], self.transfer.traversals[hop].tail_ns
         leave = [time - tail_ns for time in self._times(hop + 1, start, stop)]
         activity.passed(self.transfer, hop, self._times(hop, start, stop), leave, start, self.hops[hop][1])
 
@@ -101,7 +101,7 @@ class Train:
 
     def leave(self, hop: int, index: int) -> float:
         """When flit `index` has left the link of `hop`."""
-        return self.ready_time(hop + 1, index) - self.transfer.crossings[hop].tail_ns
+        return self.ready_time(hop + 1, index) - self.transfer.traversals[hop].tail_ns
 
     def part(self, hop: int, start: int, stop: int) -> Times:
         """When flits `start` to `stop` are ready for a hop."""
@@ -139,10 +139,10 @@ class Train:
         if longest != EXAMINE and (stop == self.transfer.flits or not longest):
             return longest, at
         longest, at = 0.0, 0.0
-        points, crossing = self._turning_points(hop, stop), self.transfer.crossings[hop]
+        points, traversal = self._turning_points(hop, stop), self.transfer.traversals[hop]
         for i, ready, after in zip(points, self._times_at(hop, points), self._times_at(hop + 1, points), strict=True):
-            occupy_ns = (crossing if i < self.transfer.last else self.transfer.last_crossings[hop]).occupy_ns
-            wait = wait_ns(ready, after - crossing.tail_ns, occupy_ns)
+            occupy_ns = (traversal if i < self.transfer.last else self.transfer.last_traversals[hop]).occupy_ns
+            wait = wait_ns(ready, after - traversal.tail_ns, occupy_ns)
             if wait > longest:
                 longest, at = wait, ready
         return longest, at

@@ -1,9 +1,9 @@
 """The fast path: an uncontended transfer is moved as one train, all its hops at once, planned in closed form.
 
 A train is planned when a transfer sets out and is uncontended on every link of its path: no transfer there is moved
-flit by flit, and no earlier train has its last flit ready as late as its own first. A newcomer that could contend with
-it splits it into flits (`planned_trains.py`). When a transfer that is moved flit by flit is alone again on what is left
-of its path, it becomes a train once more.
+flit by flit, and no earlier train has its last flit ready as late as its own first. A transfer that could contend with
+it splits it into flits (`planned_trains.py`). When a transfer that is moved flit by flit is uncontended again on what
+is left of its path, it becomes a train once more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_REPLAN_DOUBLINGS = 6  # doublings of the ends waited for before a transfer i
 
 
 class TrainPlanner:
-    """Trains where a transfer is alone; one event per flit and hop, which is the engine's, where flows meet."""
+    """Trains where a transfer is uncontended; one event per flit and hop, which is the engine's, where flows meet."""
 
     def __init__(self, engine: FlitEngine) -> None:
         self.planned = self.replanned = self.split = 0  # how often; of use to see what a run was made of
@@ -55,7 +55,7 @@ class TrainPlanner:
             if group is not None:
                 engine.commit_read(transfer, group, now)
             if not transfer.route.loops:
-                self._wait_to_be_alone(transfer)
+                self._replan_when_uncontended(transfer)
             engine.begin(transfer, now)
             return
         if group is not None:
@@ -73,7 +73,7 @@ class TrainPlanner:
         if engine.counters.sees_flits:
             transfer.slow = True
         elif not transfer.route.loops:
-            self._wait_to_be_alone(transfer)
+            self._replan_when_uncontended(transfer)
         engine.begin(transfer, now)
 
     def _set_out_tree(self, segments: tuple[Transfer, ...], now: float) -> None:
@@ -126,7 +126,7 @@ class TrainPlanner:
         for transfer in self._trains.split(trains, now, order):
             self.split += 1
             if transfer.flits > LARGE:
-                self._wait_to_be_alone(transfer)
+                self._replan_when_uncontended(transfer)
             else:
                 first_link = transfer.links[0]
                 self._pause[first_link] = pause = self._next_pause[first_link]
@@ -136,10 +136,10 @@ class TrainPlanner:
         """Split every train into flits. One whose flits have all passed only has its end to come."""
         for transfer in self._trains.split_all(now, order):
             self.split += 1
-            self._wait_to_be_alone(transfer)
+            self._replan_when_uncontended(transfer)
 
-    def _wait_to_be_alone(self, transfer: Transfer) -> None:
-        """A transfer is moved flit by flit: plan it again when it is alone, if it is so large that this may pay."""
+    def _replan_when_uncontended(self, transfer: Transfer) -> None:
+        """A transfer is moved flit by flit: plan it again once uncontended, if it is so large that this may pay."""
         if transfer.slow or transfer.flits <= LARGE:
             return
         is_compiled = self._engine.queues is not None
@@ -147,7 +147,7 @@ class TrainPlanner:
             self.waiting[transfer.seq] = transfer
 
     def pause(self, now: float) -> None:
-        """Nothing that happens at this very instant has happened to a train: a newcomer would have split it."""
+        """No event of this very instant has affected a train: an interfering transfer would have split it."""
         self.split_all(now, -1)
         self._is_paused = True
 
@@ -176,7 +176,7 @@ class TrainPlanner:
         ready = now if pace is None else pace.firsts[0]
         hops: list[HopForecast] = []
         bookings: list[Booking] = []
-        for hop, (link, occupy_ns, tail_ns, _, _) in enumerate(transfer.last_crossings):
+        for hop, (link, occupy_ns, tail_ns, _, _) in enumerate(transfer.last_traversals):
             ahead, before = queues[link], links.free[link]
             if ahead and ahead[-1][0] >= ready and not _may_follow(ahead[-1], ready, hop, transfer, now):
                 return False
@@ -197,7 +197,7 @@ class TrainPlanner:
         """Whether the first flit comes behind all trains on its path; cheaper to find out than by planning."""
         queues, free_ns = self._trains.on_link, self._links.free
         ready = now if transfer.pace is None else transfer.pace.firsts[0]
-        for hop, (link, occupy_ns, tail_ns, _, _) in enumerate(transfer.crossings):
+        for hop, (link, occupy_ns, tail_ns, _, _) in enumerate(transfer.traversals):
             ahead = queues[link]
             if ahead and ahead[-1][0] >= ready and not _may_follow(ahead[-1], ready, hop, transfer, now):
                 return False
@@ -286,7 +286,7 @@ class TrainPlanner:
         self.planned += 1
         self._trains.add(train, template.links, now, arrival, 0, now + template.end)
 
-    # ---- the end, and planning again what is alone once more
+    # ---- the end, and planning again what is uncontended once more
 
     def ended(self, transfer: Transfer, now: float) -> None:
         train = transfer.train

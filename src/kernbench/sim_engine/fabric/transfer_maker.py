@@ -62,7 +62,7 @@ class TransferMaker:
                 transfer.spare = group.per_burst - granules if granules else group.spare_of(last_bytes)
             spare = CONTROL if is_control else transfer.spare
             transfer.last_flit = last_flit = route.last_flit(self._network, wire_bytes, spare)
-            transfer.crossings, transfer.last_crossings = route.crossings, last_flit.crossings
+            transfer.traversals, transfer.last_traversals = route.traversals, last_flit.traversals
         return transfer
 
     def _refuse(self, link: int) -> None:

@@ -10,7 +10,7 @@ from kernbench.common.frozen import frozen
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.progressions import Pace, Progression, Times, part_of, times_of
-from kernbench.sim_engine.fabric.routes import Crossing, LastFlit, Route
+from kernbench.sim_engine.fabric.routes import LastFlit, LinkTraversal, Route
 
 INJECTED = 1 << 40  # order of injections: behind every link index
 
@@ -40,7 +40,7 @@ class FlitHop:
 
 @frozen
 class LinkCounters:
-    """What a link, or a memory channel, did. A queue is counted in the time a newcomer had to wait for it to empty."""
+    """What a link, or a memory channel, did. A queue is counted in the time that it takes to empty."""
 
     nbytes: int
     busy_ns: float
@@ -87,46 +87,16 @@ class Transfer:
     )
     # from its route and size, from its events in the agenda; a plan is split before its state is taken
     DERIVED: ClassVar[Derived] = (
-        "block", "branches", "crossings", "done_ns", "epoch", "fed_at", "fed_by", "flits", "hops", "last",
-        "last_crossings", "last_flit", "links", "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow",
+        "block", "branches", "traversals", "done_ns", "epoch", "fed_at", "fed_by", "flits", "hops", "last",
+        "last_traversals", "last_flit", "links", "on_done", "on_left", "order", "pace", "seq", "sink", "slot", "slow",
         "source", "times", "train", "tries",
     )  # fmt: skip
 
     __slots__ = (
-        "at_ns",
-        "block",
-        "branches",
-        "crossings",
-        "delayed_until_ns",
-        "done_ns",
-        "epoch",
-        "fed_at",
-        "fed_by",
-        "finish_ns",
-        "flits",
-        "hops",
-        "last",
-        "last_crossings",
-        "last_flit",
-        "links",
-        "nbytes",
-        "on_done",
-        "on_left",
-        "order",
-        "pace",
-        "route",
-        "schedules",
-        "seq",
-        "sink",
-        "slot",
-        "slow",
-        "source",
-        "spare",
-        "tag",
-        "times",
-        "train",
-        "tree",
-        "tries",
+        "at_ns", "block", "branches", "delayed_until_ns", "done_ns", "epoch", "fed_at", "fed_by", "finish_ns",
+        "flits", "hops", "last", "last_flit", "last_traversals", "links", "nbytes", "on_done", "on_left", "order",
+        "pace", "route", "schedules", "seq", "sink", "slot", "slow", "source", "spare", "tag", "times", "train",
+        "traversals", "tree", "tries",
     )  # fmt: skip
 
     def __init__(
@@ -143,7 +113,7 @@ class Transfer:
         self.route = route
         self.links = route.links
         self.hops = route.hops
-        self.crossings = self.last_crossings = route.crossings
+        self.traversals = self.last_traversals = route.traversals
         self.last_flit: LastFlit | None = None
         self.nbytes = nbytes
         self.flits = 0
@@ -178,16 +148,16 @@ class Transfer:
         """When its flits are ready for the first link, where that is not all at once: those that alternate there."""
         if self.slot is None:
             return None
-        (place, slots), flit_ns = self.slot, self.crossings[0].occupy_ns
+        (place, slots), flit_ns = self.slot, self.traversals[0].occupy_ns
         return [(self.at_ns + place * flit_ns, slots * flit_ns, self.flits)]
 
-    def crossing(self, hop: int, index: int) -> Crossing:
-        return self.last_crossings[hop] if index == self.last else self.crossings[hop]
+    def traversal(self, hop: int, index: int) -> LinkTraversal:
+        return self.last_traversals[hop] if index == self.last else self.traversals[hop]
 
-    def hop_of(self, crossing: Crossing) -> int:
-        """Which hop a crossing of one of the flits is."""
-        crossings = self.last_crossings if crossing.final else self.crossings
-        return next(hop for hop, own in enumerate(crossings) if own is crossing)
+    def hop_of(self, traversal: LinkTraversal) -> int:
+        """Which hop a traversal of one of the flits is."""
+        traversals = self.last_traversals if traversal.final else self.traversals
+        return next(hop for hop, own in enumerate(traversals) if own is traversal)
 
     def flit_bytes(self, index: int, whole: int) -> int:
         """The size of a flit, where `whole` is that of all but the last."""

@@ -55,11 +55,11 @@ def forget_flits(engine: FlitEngine, transfer: Transfer, start: list[int]) -> No
 
 def _note(event: Event, waiting: Waiting) -> None:
     """What an event says of where its transfer's flits stand."""
-    time, _, index, transfer, crossing = event
-    if crossing.link >= 0:
-        waiting[transfer.links.index(crossing.link)].append((index, [(time, 0.0, 1)], 1))
+    time, _, index, transfer, traversal = event
+    if traversal.link >= 0:
+        waiting[transfer.links.index(traversal.link)].append((index, [(time, 0.0, 1)], 1))
         return
-    hop, kind = divmod(-crossing.link, 8)
+    hop, kind = divmod(-traversal.link, 8)
     if kind == REFILL:
         assert transfer.schedules is not None
         schedule = transfer.schedules[hop]

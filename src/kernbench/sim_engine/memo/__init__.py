@@ -31,6 +31,19 @@ communicator together. It is one idea at three scopes, made of five parts:
 `launch_memo.py` decides for each launch. `record_ahead.py` records launches in worker processes before the clock
 reaches them, with `private_files.py` so that workers share no open file with the program.
 
+Outside of this package, by part:
+
+    key        `common/declared_state.py`: the timing state that a block declares; `components/builtin/pe_state.py`:
+               that of a PE; `triton_emu/repeatable.py`: which kernels may be replayed; `triton_emu/outside_values.py`:
+               what a kernel reads besides its arguments
+    record     `triton_emu/recording_tl.py`: the calls of a kernel; `sim_engine/host_ahead.py`: whether the host's own
+               code may be run ahead, so that workers know what to record
+    match      `triton_emu/call_signatures.py`: in which calls are compared
+    replay     `sim_engine/op_copies.py`: log rows that others copy
+
+Programs of a Triton grid are recorded by themselves (`triton/recording.py`): what is saved there is the language layer,
+and every program is still simulated.
+
 Why it is exact: all that decides future timing is in the key or compared when it is matched; while a replay is under
 way, its links, channels and PEs are reserved, so nothing else can have changed them; and a rewind runs the machine's
 own code. No result depends on whether something was replayed (`kernbench run --check-fast`).

@@ -35,7 +35,7 @@ from kernbench.topology.graph import TopologyGraph
 
 LEAST_TILES = 4
 PATIENCE_NS = 2048.0  # a composite without a recording is recorded after so long without interference
-MOST_BACKOFF = 64  # composites of a PE that go tile by tile after one that was disturbed
+MOST_BACKOFF = 64  # composites of a PE that go tile by tile after one that was interrupted
 BUILTIN = "kernbench.components.builtin."
 BACKED_OFF = "composites of its PE were interrupted before"
 
@@ -218,7 +218,7 @@ def _shortest_ns(sub_network: SubNetwork, feed: TileFeed) -> float:
 
 
 class Backoff:
-    """How often the composites of a PE are disturbed: those that are often go tile by tile at once."""
+    """How often the composites of a PE are interrupted: those that are often go tile by tile at once."""
 
     __slots__ = ("_left", "_next")
 
@@ -262,7 +262,7 @@ class OneEventComposite:
         self._sub_network = sub_network
         self._ports = ports
         self.begin_ns = machine.env.now
-        self.sip = blocks.scheduler.pe.sip  # which its ways do not leave: endpoints between SIPs store and forward
+        self.sip = blocks.scheduler.pe.sip  # which its paths do not leave: endpoints between SIPs store and forward
         self._reservation: Reservation | None = None
         self.number = 0
 
@@ -301,7 +301,7 @@ class OneEventComposite:
         self._machine.stats.composites.given_up[INTERRUPTED] += 1
         self._machine.env.rewind(self.begin_ns, partial(self._blocks.scheduler.admit, self._feed), is_call=False)
 
-    # ---- undisturbed
+    # ---- uninterrupted
 
     def _end(self, recording: CompositeRecording) -> None:
         if self._reservation is None:

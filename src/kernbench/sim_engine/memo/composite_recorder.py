@@ -2,7 +2,7 @@
 
 Whenever a step of tiles has been fed (`tile_steps.py`), the timing state of the PE and its fabric is taken
 (`pe_state.py`, `fabric/snapshot.py`), relative to that instant. A segment (`segments.py`) leads from such a state, over
-a step of certain tiles, to the next one. Where recorded segments form a cycle from the present state back to it, all of
+a step of certain tiles, to the next one. Where recorded segments form a cycle from the current state back to it, all of
 them are skipped at once. States are compared as a whole, so this is exact, and no period has to be guessed.
 
 Mostly it does not matter at which channels of a memory the tiles begin: transfers in whole rounds over channels that
@@ -36,7 +36,7 @@ from kernbench.sim_engine.memo.composite_recording import (
 from kernbench.sim_engine.memo.private_pe import MachineParts, PeBlocks, PrivatePe
 from kernbench.sim_engine.memo.segments import (
     Passage,
-    RecordedLeg,
+    RecordedSegment,
     RecordedSegments,
     Seen,
     WorkTotals,
@@ -89,7 +89,7 @@ class CompositeRecorder:
             feed.plan, feed.context.request, operands, (NO_REF, NO_REF), self._ended.append, self._record
         )
         self._placements = _placements(self._feed, private)
-        self._passed: dict[int, tuple[RecordedLeg, int]] = {}  # legs, and how often, by identity
+        self._passed: dict[int, tuple[RecordedSegment, int]] = {}  # segments, and how often, by identity
         self._under_way: list[TileToken] = []  # at the last mark
         self._waits: dict[int, Wait] = {}  # by link
         self._channel_waits: dict[tuple[int, int], Wait] = {}  # by memory and channel
@@ -128,7 +128,7 @@ class CompositeRecorder:
             work[key] = (ops + 1, busy_ns + times[2 * at + 1] - times[2 * at], amount + stage.amount)
         return 0
 
-    # ---- known legs
+    # ---- recorded segments
 
     def _run_with_marks(self) -> None:
         """Run the first pass, as far as it is not known."""
@@ -173,7 +173,7 @@ class CompositeRecorder:
             return
         if end.seen.place - start.seen.place == steps.places_per_step:
             rows = self._rows[start.rows : end.rows]
-            segment = RecordedLeg(
+            segment = RecordedSegment(
                 end.fed - start.fed, end.ns - start.ns, rows, start.ns, start.fed, start.totals, end.totals
             )
             recorded.add(start.seen, end.seen, segment)
@@ -181,7 +181,7 @@ class CompositeRecorder:
                 recorded.add_plain(start.seen, end.seen, segment)
 
     def _skip(self, recorded: RecordedSegments, steps: Steps, mark: Mark) -> Mark | None:
-        """Pass all known legs that lead back to the present state; returns where that is, None where there are none."""
+        """Skip all recorded segments that lead back to the current state; returns where that is, or None."""
         if mark.seen is None:
             return None
         found, plain = recorded.cycle(mark.seen), recorded.plain_cycle(mark.seen)

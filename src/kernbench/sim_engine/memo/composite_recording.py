@@ -73,10 +73,10 @@ class CompositeRecording:
         self.work: WorkByPart = {}
         self.use = BusyTimes(0.0, 0.0, 0.0, 0.0, 0.0)
         self.moved: dict[MovedKind, tuple[int, int]] = {}
-        self.waits: list[tuple[int, float, float]] = []  # by link of the ways: the longest, and when it began
+        self.waits: list[tuple[int, float, float]] = []  # by link of the paths: the longest, and when it began
         self.channels: list[list[tuple[int, float, float]]] = []  # of each memory: bursts, longest wait, when it began
         self.directions: list[tuple[int, ...]] = []
-        self.credits: list[LateCredits] = []  # of finite buffers, by link of the ways: slots credited after the end
+        self.credits: list[LateCredits] = []  # of finite buffers, by link of the paths: slots credited after the end
 
     def all_rows(self, begin_ns: float, token: int, cause: Cause) -> Iterator[Row]:
         """Every tile, in the order in which they end, as the op log has them; the first tile is `token`."""

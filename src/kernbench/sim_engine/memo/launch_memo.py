@@ -1,4 +1,4 @@
-"""Memoised launches: decides for every launch whether it is replayed, recorded or simulated.
+"""Key, match and interrupt, of launches: decides for each whether it is replayed, recorded or simulated.
 
 A launch starts all its PEs at one instant. Where its SIP is idle then, nothing but the launch decides what follows, as
 long as no other access interferes. So its kernels are simulated on a private machine (`launch_recorder.py`), those of

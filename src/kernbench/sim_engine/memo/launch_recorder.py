@@ -63,12 +63,13 @@ class LaunchRecorder:
         """The recording of a launch, or of several on a SIP each, on these PEs of a region, with `memories` as nodes
         that have channels; None where there is none: it leaves the region, fails, or cannot be compared with others.
         """
-        if self._private is None or self._private.fabric.settled_ns > self._private.env.now:
+        if self._private is None or self._private.fabric.credited_ns > self._private.env.now:
             self._private = PrivateMachine(self._machine)
         self._private.take_mappings(keys)
         _share_compiled_loop(self._private.fabric.engine, self._machine.fabric.engine)
-        launch_run = _LaunchRun(self._private, self._machine, launches, region, keys, places, memories)
-        launch_run.note_steps = self._note_steps
+        launch_run = _LaunchRun(
+            self._private, self._machine, launches, region, keys, places, memories, self._note_steps
+        )
         try:
             return launch_run.run()
         finally:
@@ -107,8 +108,9 @@ class _LaunchRun:
         keys: list[PeKey],
         places: LaunchPlaces,
         memories: Sequence[int],
+        note_steps: Callable[[], object],
     ) -> None:
-        self._private, self._machine = private, machine
+        self._private, self._machine, self._note_steps = private, machine, note_steps
         self._launches = {each.sip: replace(each, target_start_ns=None) for each in launches}  # they begin at once
         self._region, self._keys, self._places, self._memories = region, keys, places, memories
         self._begin_ns = private.env.now
@@ -116,7 +118,6 @@ class _LaunchRun:
         self._traces, self._shared = [Trace() for _ in keys], SharedCalls()
         self._contents = RecordedContents(private.values, places) if machine.data else None
         self.is_over = False  # whether all kernels have ended well
-        self.note_steps: Callable[[], object] = lambda: None
         self._done_before = private.fabric.done_so_far()
         self._tail: Tail | None = None
         self._communicator: Communicator | None = None
@@ -151,7 +152,7 @@ class _LaunchRun:
         assert tail is not None
         moved = self._moved(tail.done)
         late = [] if tail.credits is None else tail.credits.arrived
-        quiet_ns = max(tail.now, private.fabric.settled_ns)  # its links are reserved until all slots are credited
+        quiet_ns = max(tail.now, private.fabric.credited_ns)  # its links are reserved until all slots are credited
         if any(self._begin_ns + credit.at_ns < quiet_ns for credit in late):
             return None  # they would be late
         if moved is None or not all(trace.is_usable for trace in traces):
@@ -212,7 +213,7 @@ class _LaunchRun:
                     step()
                     if len(results) == kernels and self._tail is None:
                         self._tail = self._tail_now()
-                self.note_steps()
+                self._note_steps()
                 if any(trace.is_given_up for trace in self._traces):
                     return
             return

@@ -40,7 +40,7 @@ from kernbench.triton_emu.repeatable import base_of, is_repeatable
 
 MOST_RECORDINGS = 32  # of a kernel and a kind of region
 MOST_BYTES = 1 << 29  # of all recordings of a machine
-PATIENCE = 2  # launches of a kernel that were disturbed: its kernels are run from then on
+PATIENCE = 2  # launches of a kernel that were interrupted: its kernels are run from then on
 LaunchKind = tuple[object, str, tuple[int, ...]]  # a kernel, as `base_of` has it, a launch's name; SIPs of a collective
 JobsByPe = dict[PeKey, tuple[PeCpuComponent, LaunchJob]]
 

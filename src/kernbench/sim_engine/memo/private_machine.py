@@ -144,13 +144,13 @@ class PrivateMachine(Machine):
             if pe not in rings:
                 whole = self._machine.communication_rings(*pe).tcm
                 rings[pe] = TcmRingAllocator(*pe, TcmLease(whole.base, whole.capacity_bytes))
-            lent = rings[pe].alloc(nbytes, min(ALIGN, nbytes))
-            sizes[lent.raw] = pe, lent, nbytes
-            return lent.raw
+            held = rings[pe].alloc(nbytes, min(ALIGN, nbytes))
+            sizes[held.raw] = pe, held, nbytes
+            return held.raw
 
         def free(address: int) -> None:
-            pe, lent, nbytes = sizes.pop(address)
-            rings[pe].free(lent, nbytes)
+            pe, held, nbytes = sizes.pop(address)
+            rings[pe].free(held, nbytes)
 
         sizes: dict[int, tuple[PeKey, PhysAddr, int]] = {}
         made = Communicator(name, theirs.config, theirs.peer_of, theirs.directions_of, allocate, free)
@@ -173,7 +173,7 @@ class PrivateMachine(Machine):
                 engine.baaw = theirs.baaw.copy()
 
     def lease_tcm(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
-        """What the machine would lend now; a kernel that never ends here keeps nothing there."""
+        """What the machine would allocate now; a kernel that never ends here keeps nothing there."""
         return self._machine.tcm_for(sip, cube, pe, stream)
 
     def end_lease(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> None:

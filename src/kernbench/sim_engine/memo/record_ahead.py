@@ -73,7 +73,7 @@ class RecordAhead:
     def __init__(self, host: HostAhead, stats: SimulationStats) -> None:
         self._host = host
         self._stats = stats
-        host.on_end = self._end
+        host.on_end.append(self._end)
         self._reports = 0  # of the latest launch that was explored
         self._owner = 0  # the machine's own process
         self._workers: RecorderProcesses | None = None
@@ -200,7 +200,7 @@ class RecordAhead:
         return self._workers.place / hashlib.sha256(key.encode()).hexdigest()[:24]
 
     def _reservation_of(self, key: str) -> Path:
-        return self._file_of(key).with_suffix(".claim")
+        return self._file_of(key).with_suffix(".owner")
 
 
 def _own_folder() -> tuple[Path, int]:
@@ -231,7 +231,7 @@ def _remove_leftovers() -> None:
 
 
 def _is_first(path: Path) -> bool:
-    """Whether this process is the first to claim something: a link to a file that says who."""
+    """Whether this process is the first to take something: a link to a file that says who."""
     own = path.with_suffix(f".{os.getpid()}")
     own.write_text(str(os.getpid()))
     try:

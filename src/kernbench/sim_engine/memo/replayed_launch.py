@@ -126,7 +126,7 @@ class ReplayedLaunch:
             messages=_moved_traffic(result.messages, shift),
         )
 
-    # ---- undisturbed
+    # ---- uninterrupted
 
     def _end(self, ended: list[Ended]) -> None:
         """Kernels would end now."""
@@ -201,7 +201,7 @@ class ReplayedLaunch:
             tally.add(launch.id, {(shift.name(component), unit): did for (component, unit), did in work.items()})
         return first
 
-    # ---- disturbed
+    # ---- interrupted
 
     def on_interrupt(self, now: float) -> None:
         """An interfering access reaches a reserved link or memory."""

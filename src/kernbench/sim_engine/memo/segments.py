@@ -2,7 +2,7 @@
 
 A segment leads from a state, over a step of certain tiles, to the next state. Where recorded segments lead back to the
 state in which they begin, all of them can be skipped; and where the same tiles follow again, so can as many rounds as
-there are. For tiles to come it matters among which channels bytes lie, for the present state it may not: then it is
+there are. For tiles to come it matters among which channels bytes lie, for the current state it may not: then it is
 enough to come back to one that differs in nothing else.
 """
 
@@ -25,8 +25,8 @@ class WorkTotals(NamedTuple):
     records: int
 
 
-class RecordedLeg(NamedTuple):
-    """A leg that was run."""
+class RecordedSegment(NamedTuple):
+    """One step of the timeline that was simulated."""
 
     tiles: int
     ns: float
@@ -46,24 +46,24 @@ class Seen(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Legs and rounds one after the other, `times` times; tiles and ns of all of it."""
+    """Segments and rounds one after the other, `times` times; tiles and ns of all of it."""
 
-    parts: list[RecordedLeg | Round]
+    parts: list[RecordedSegment | Round]
     times: int
     tiles: int
     ns: float
 
 
-Passage = RecordedLeg | Round
+Passage = RecordedSegment | Round
 
 
 def rounds(parts: list[Passage], times: int = 1) -> Round:
     return Round(parts, times, times * sum(part.tiles for part in parts), times * sum(part.ns for part in parts))
 
 
-def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[RecordedLeg, int]]:
-    """Every leg, and how often it is passed."""
-    if isinstance(passage, RecordedLeg):
+def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[RecordedSegment, int]]:
+    """Every segment, and how often it is passed."""
+    if isinstance(passage, RecordedSegment):
         yield passage, times
     else:
         for part in passage.parts:
@@ -72,7 +72,7 @@ def segments_of(passage: Passage, times: int = 1) -> Iterator[tuple[RecordedLeg,
 
 def stretch_of(passage: Passage, tiles: int, ns: float) -> Stretch | Repeat:
     """As a part of a recording, when it begins after so many tiles, at `ns`."""
-    if isinstance(passage, RecordedLeg):
+    if isinstance(passage, RecordedSegment):
         return Stretch(passage.rows, tiles - passage.from_tile, ns - passage.from_ns)
     inner: list[Stretch | Repeat] = []
     at_tile, at_ns = tiles, ns
@@ -103,7 +103,7 @@ class RecordedSegments:
             self._plain.setdefault((start.plain, key), (end, end.place - start.place, how))
 
     def cycle(self, now: Seen) -> tuple[Seen, Round] | None:
-        """The last place to which known legs lead from the present state, and back to it; and how."""
+        """The last place to which recorded segments lead from the current state, and back to it; and how."""
         steps, recorded, place, state = self._steps, self._recorded, now.place, now.state
         path: list[Passage] = []
         found: tuple[Seen, int] | None = None  # where, and the length of the path

@@ -19,7 +19,7 @@ BuffersShape = tuple[
     Buffers, tuple[tuple[str, str, str], ...], tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 ]  # fmt: skip
 # Bytes of a flit; of each link its ends, bandwidth, propagation and framing; overheads of nodes; channels by node;
-# the ways; buffers.
+# the paths; buffers.
 SubNetworkShape = tuple[
     int,
     tuple[tuple[int, int, float | None, float, Framing | None], ...],
@@ -31,7 +31,7 @@ SubNetworkShape = tuple[
 
 
 class SubNetwork:
-    """The ways to some memories, `paths[i]` from a PE to the i-th of them."""
+    """The paths to some memories, `paths[i]` from a PE to the i-th of them."""
 
     def __init__(self, whole: Network, paths: Sequence[Path]) -> None:
         routes = [(whole.route(path), whole.route(path[::-1])) for path in paths]

@@ -69,7 +69,7 @@ const partOf = (kind, name) => (name === 'work' ? `c-${LETTER[kind]}` : BUSY[nam
 const CHAR = 6.6;
 
 // `program from DMA read`: the kernel issued the op only after that.
-const said = name => name.replace(/^program from /, 'program order after ').replace(/^lane from /, 'engine held by ').replace(/^slot from /, 'room, held by ');
+const describe = name => name.replace(/^program from /, 'program order after ').replace(/^lane from /, 'engine held by ').replace(/^slot from /, 'room, held by ');
 
 function idle(found, wide) {
   if (!found.idle.length) return empty('No engine did anything in this scope.');
@@ -78,9 +78,9 @@ function idle(found, wide) {
       const total = parts.reduce((x, p) => x + p.ns, 0);
       return h('div', {class: 'idle'}, h('b', {}, kind), h('span', {class: 'muted'}, ` ${count(found.lane_counts[kind] || 0)} lanes`),
         h('div', {class: 'parts small'}, parts.filter(p => p.ns > 0).map(p => {
-          const words = `${said(p.name)} ${pct(p.ns / total, 0)}`;
-          return h('div', {class: partOf(kind, p.name), css: {flex: `${p.ns / total} 1 0`}, title: `${said(p.name)}: ${ns(p.ns)}, ${pct(p.ns / total)}`}, (p.ns / total) * wide > CHAR * words.length + 12 && h('span', {}, words));
+          const words = `${describe(p.name)} ${pct(p.ns / total, 0)}`;
+          return h('div', {class: partOf(kind, p.name), css: {flex: `${p.ns / total} 1 0`}, title: `${describe(p.name)}: ${ns(p.ns)}, ${pct(p.ns / total)}`}, (p.ns / total) * wide > CHAR * words.length + 12 && h('span', {}, words));
         })),
-        h('div', {class: 'muted small'}, parts.filter(p => p.ns / total > 0.005).map(p => `${said(p.name)} ${pct(p.ns / total)}`).join(' · ')));
+        h('div', {class: 'muted small'}, parts.filter(p => p.ns / total > 0.005).map(p => `${describe(p.name)} ${pct(p.ns / total)}`).join(' · ')));
     })];
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network
-from kernbench.sim_engine.fabric.loop_reads import LentChannels
+from kernbench.sim_engine.fabric.loop_reads import ChannelsInLoop
 from kernbench.sim_engine.fabric.transfers import Transfer
 
 pytest.importorskip("numba")
@@ -84,7 +84,7 @@ class Traffic:
         now = self.fabric.now
         if done is not None:
             self.ends.append((done.tag, now))
-        self.lent += sum(type(group) is LentChannels for group in self.fabric.engine.groups.values())
+        self.lent += sum(type(group) is ChannelsInLoop for group in self.fabric.engine.groups.values())
         if not self._plans[reader]:
             return
         kind, rest_ns, rows = self._plans[reader].pop(0)

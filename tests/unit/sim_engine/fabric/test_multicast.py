@@ -106,7 +106,7 @@ def test_recorded_multicasts_have_one_row_per_flit_and_link_of_the_tree() -> Non
         ([path(0, 1), path(0, 1)], 64, "where another path ends"),
         ([path(0, 1), path(0, 1)[:-1]], 64, "where another path ends"),
         ([path(0, 1)], 0, "0 bytes"),
-        ([path(0, 3), [("port", 0), ("router", 1), ("port", 1)]], 64, "in two ways"),
+        ([path(0, 3), [("port", 0), ("router", 1), ("port", 1)]], 64, "by two paths"),
     ],
 )  # fmt: skip
 def test_what_is_no_tree_is_refused(paths: Any, nbytes: int, says: str) -> None:
