@@ -100,7 +100,7 @@ SLOW = tuple(
         "tp/test_parallelize.py",
         "triton_emu/test_multicast.py::test_multicasts_into_the_memory",
         "validation/",  # measured silicon
-        "values/test_evaluate.py::test_intermediates_nobody_holds_are_freed",
+        "values/test_evaluate.py::test_intermediates_without_references_are_freed",
         "values/test_plain.py::test_both_meanings_agree_on_elementwise_ops",
     )
 )

@@ -149,8 +149,8 @@ def test_explain_says_what_the_command_says(page: Opened, served: Served, capsys
 
     page.go(f"#/explain?a={served.ids['qkv']}")
     said = page.page.inner_text("#answer .say").replace("\n", " ")
-    told = headline(open_run(served.folder / "qkv"))
-    assert " ".join(said.split()).split("Try:")[1] == told.split("Try:")[1]
+    expected = headline(open_run(served.folder / "qkv"))
+    assert " ".join(said.split()).split("Try:")[1] == expected.split("Try:")[1]
     for n, by in enumerate(("class", "lane", "link", "place", "line", "launch", "wait")):
         page.change(by=by)
         page.page.locator("#view-explain .switch button").nth(n).click()

@@ -442,7 +442,7 @@ def test_triton_divides_towards_zero_and_we_divide_down():
     assert differ(lambda tl, a, b: a % b, x, y) == ([1, 1, -1, -1], [1, -1, 1, -1])
 
 
-def test_triton_drops_a_reduced_axis_unless_told_otherwise():
+def test_triton_drops_a_reduced_axis_by_default():
     x = np.ones((2, 4), np.float32)
     same(both(lambda tl, t: tl.sum(t, 1), x, theirs=lambda tl, t: tl.sum(t, 1, keep_dims=True)))
     same(both(lambda tl, t: tl.sum(t, 1, keep_dims=False), x, theirs=lambda tl, t: tl.sum(t, 1)))

@@ -47,7 +47,7 @@ def test_a_parameter_is_given_or_tuned():
         tuned[(1,)](torch.zeros(64), 64, BLOCK=32)
 
 
-def test_options_that_nobody_gave_have_no_note(capsys):
+def test_options_that_were_not_given_have_no_note(capsys):
     tuned = triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])(plus_one)
     warped = triton.autotune([triton.Config({"BLOCK": 32}, num_warps=8)], key=["n"])(plus_one)
     with simulated():

@@ -43,7 +43,7 @@ def test_recorded_launches_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPa
         recordings(run)
         known = run.engine.launch_replayer
         assert known is not None
-        sizes.extend(course.nbytes for _, course in known._recordings._kept.values())
+        sizes.extend(recording.nbytes for _, recording in known._recordings._kept.values())
 
     outcome(all_three, machine())
     monkeypatch.setattr(launch_recordings, "MOST_BYTES", sum(sizes) - 1)
@@ -66,7 +66,8 @@ def test_recorded_composites_are_dropped_oldest_first(monkeypatch: pytest.Monkey
             x, y = (torch.empty(512, 256, dp=DPPolicy(num_cubes=1, num_pes=1)) for _ in range(2))
             torch.launch("large", large, x, y, target_cubes=0, target_pes=0)
         return [
-            course.plan.total_tiles for course in composite_memo.composite_recordings(machine()).recordings.values()
+            recording.plan.total_tiles
+            for recording in composite_memo.composite_recordings(machine()).recordings.values()
         ]
 
     tiles = kept(1 << 28)

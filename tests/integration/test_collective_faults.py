@@ -127,7 +127,7 @@ def test_a_rank_that_never_comes_is_named_with_the_lines_that_wait_for_it(tray: 
     ],
     ids=["size", "dtype", "op", "collective", "barrier", "placement"],
 )
-def test_a_rank_that_calls_something_else_is_refused_and_told_both(
+def test_a_rank_that_calls_something_else_is_refused_with_both_calls(
     tray: Tray, different: Callable[[RuntimeContext], object], says: str
 ) -> None:
     torch = tray.torch
@@ -355,7 +355,7 @@ def test_kernel_args_that_are_no_tuple_are_refused_at_their_line(
         ("COLLECTIVES = ('brodcast',)\n", "did you mean 'broadcast'?"),
     ],
 )
-def test_an_algorithm_that_does_not_say_its_collectives_is_told_how(
+def test_an_algorithm_that_does_not_name_its_collectives_gets_a_hint(
     tray: Tray, tmp_path: Path, header: str, hint: str
 ) -> None:
     ccl = algorithm(tmp_path, "pass") | {"collectives": {"broadcast": "mine"}, "defaults": {}}

@@ -54,8 +54,8 @@ def digest(result: BenchResult) -> str:
     """Every record, with its id and in order, every PE's times and the JSON, as one hash."""
     assert result.op_log is not None
     pes = [launch.pes for launch in result.launches]
-    told = repr((list(result.op_log.items()), pes)) + json.dumps(result.as_json())
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = repr((list(result.op_log.items()), pes)) + json.dumps(result.as_json())
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("bench", BENCHES)

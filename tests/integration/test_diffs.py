@@ -91,8 +91,8 @@ def test_it_says_which_values_of_the_machine_and_which_parameters_differ(tmp_pat
         )
         for name, m, n in (("a", 32, 4), ("b", 64, 2))
     ]
-    told = ["The machines differ: cube.ucie.n_connections 4 → 2.", "Parameters: m 32 → 64."]
-    assert differences(*runs) == told
+    expected = ["The machines differ: cube.ucie.n_connections 4 → 2.", "Parameters: m 32 → 64."]
+    assert differences(*runs) == expected
     text = CliRunner().invoke(kernbench, ["diff", *(str(run.path) for run in runs)], catch_exceptions=False).output
-    assert all(line in text.splitlines() for line in told)
+    assert all(line in text.splitlines() for line in expected)
     assert differences(runs[0], runs[0]) == []

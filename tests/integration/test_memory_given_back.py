@@ -1,4 +1,4 @@
-"""A machine that nobody uses any more is given back, also where kernels on it never ended: these keep themselves."""
+"""A machine without references is given back, also where kernels on it never ended: these keep themselves."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_a_launch_that_is_explored_in_vain_leaves_no_machine(monkeypatch: pytest
     record = launch_recorder.LaunchRecorder.record
 
     def noted(self: Any, *args: Any) -> Any:
-        course = record(self, *args)
-        explored.append(course is not None)
-        return course
+        recording = record(self, *args)
+        explored.append(recording is not None)
+        return recording
 
     monkeypatch.setattr(launch_recorder.LaunchRecorder, "record", noted)
 
@@ -100,7 +100,7 @@ def test_a_kernel_that_is_run_alone_and_gets_stuck_leaves_no_machine(monkeypatch
 
 
 class OwnError(BaseException):
-    """Nobody expects it."""
+    """An error that the program does not expect."""
 
 
 def stores_as_it_ends(x: Any, tl: Any) -> None:
@@ -135,7 +135,7 @@ def test_kernels_that_are_thrown_out_hide_no_error(kernel: Any, error: type[Base
     assert [engine() for engine in engines] == [None]
 
 
-def test_what_a_kernel_raises_as_its_exploration_ends_is_seen_by_nobody() -> None:
+def test_what_a_kernel_raises_as_its_exploration_ends_is_not_seen() -> None:
     @repeatable
     def waits(tl: Any) -> None:
         tl.send_async("global_E", tl.zeros((4, 64)))

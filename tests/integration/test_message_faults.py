@@ -266,7 +266,7 @@ def test_a_communicator_cannot_be_used_after_a_failure_until_it_is_made_anew(tor
     torch.install_ipcq()
     launch(torch, counts, out)
     assert out.numpy().tolist() == list(range(20))
-    torch.close()  # and what the failed one sent is nobody's
+    torch.close()  # and what the failed one sent is dropped
 
 
 LARGE = RingConfig(4, 128 * 1024, "hbm")
@@ -334,10 +334,10 @@ def test_credits_on_their_way_when_their_communicator_ends_do_not_count_in_the_n
     assert sends[1] > 20000  # when the only slot is free
 
 
-# ---- nobody receives
+# ---- messages that are not received
 
 
-def test_a_message_to_a_pe_outside_of_the_launch_that_nobody_received_is_an_error_at_the_end_of_the_run() -> None:
+def test_a_message_to_a_pe_outside_of_the_launch_that_was_not_received_is_an_error_at_the_end_of_the_run() -> None:
     def kernel(tl: Any) -> None:
         tl.send("intra_1", tl.full((4,), 1, "f16"))
         tl.send("intra_1", tl.full((5,), 1, "f16"))
@@ -390,7 +390,7 @@ def test_what_a_launch_sends_its_own_pes_and_does_not_receive_is_an_error_of_the
     torch.wait_all()
     torch.install_ipcq()
     launch(torch, sends_once)
-    torch.close()  # it is told once
+    torch.close()  # it is reported once
 
 
 def test_a_launch_that_was_queued_does_not_get_what_the_one_before_it_left() -> None:
@@ -446,7 +446,7 @@ def test_waiting_for_all_that_is_under_way_waits_for_receives_too() -> None:
         launch(torch, kernel)
 
 
-def test_one_that_is_still_on_its_way_when_the_run_ends_is_told_too() -> None:
+def test_one_that_is_still_on_its_way_when_the_run_ends_is_reported_too() -> None:
     """A message to another SIP takes longer than the answer of the launch."""
 
     def kernel(tl: Any) -> None:
@@ -531,7 +531,7 @@ def test_waiting_for_a_pe_that_runs_no_kernel_is_a_deadlock_without_a_cycle(torc
     ]
 
 
-def test_a_message_that_lies_in_another_direction_is_told() -> None:
+def test_a_message_that_lies_in_another_direction_is_reported() -> None:
     def kernel(tl: Any) -> None:
         if tl.physical_id(0) == 0:
             tl.send("intra_E", tl.full((4,), 1, "f16"))
@@ -548,7 +548,7 @@ def test_a_message_that_lies_in_another_direction_is_told() -> None:
     assert "receive from the direction in which the message lies" in str(stuck.value.hint)
 
 
-def test_whoever_receives_from_where_it_sends_to_is_told_where_its_messages_lie() -> None:
+def test_a_receive_from_the_direction_of_sends_is_reported_with_where_its_messages_lie() -> None:
     def kernel(tl: Any) -> None:
         tl.send("intra_E", tl.full((4,), 1, "f16"))
         tl.recv("intra_E", (4,), "f16")  # a ring: they come in from the W

@@ -53,7 +53,7 @@ def test_messages_start_on_every_rank_in_the_order_in_which_they_were_matched() 
     assert got == {0: [1] * 4, 1: [2] * 4, 2: [0] * 4}
 
 
-def test_a_message_that_nobody_waited_for_is_there_after_spawn() -> None:
+def test_a_message_that_was_not_waited_for_is_there_after_spawn() -> None:
     torch = tray(2)
     torch.distributed.init_process_group("ahbm")
     received = []

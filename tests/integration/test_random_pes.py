@@ -177,7 +177,7 @@ def test_communication_does_not_wait_behind_the_write_channel():
 
 
 @pytest.mark.parametrize("cube", [0, 1])
-def test_whoever_listens_at_a_memory_hears_of_a_write_when_its_last_byte_is_there(cube):
+def test_a_listener_at_a_memory_is_called_when_the_last_byte_of_a_write_is_there(cube):
     """Before the writer does: the acknowledgement has yet to travel back."""
     engine = GraphEngine(machine({}))
     node, heard = f"sip0.cube{cube}.hbm_ctrl.pe0", []

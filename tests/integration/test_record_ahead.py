@@ -254,7 +254,7 @@ def test_other_threads_are_not_copied(alone: str, tmp_path: Path) -> None:
     assert json.loads(done.stderr) == {"taken": 0, "workers": 0}
 
 
-def test_an_error_of_the_program_is_told_once(tmp_path: Path) -> None:
+def test_an_error_of_the_program_is_reported_once(tmp_path: Path) -> None:
     change = """
 def failing(self):
     forward(self)

@@ -175,7 +175,7 @@ def test_a_kernel_runs_on_parts_that_only_have_the_members(parts, ns):
         ("pe_scheduler", Idle, "takes no commands", "give its class submit, as "),
     ],
 )
-def test_a_part_that_lacks_a_member_is_told_which(part, cls, what, hint):
+def test_a_part_that_lacks_a_member_is_named_with_it(part, cls, what, hint):
     with pytest.raises((ComponentError, LaunchError)) as caught:
         run_kernel(product, A, B, np.zeros((32, 32), np.float16), topology=machine(**{part: cls}))
     assert f"sip0.cube0.pe0.{part} {what}" in caught.value.what

@@ -1,4 +1,4 @@
-"""Collectives take known courses, too: those of all ranks together, where these are in step. Nobody can tell."""
+"""Collectives are replayed, too: the launches of all ranks together, where these are in step. No result changes."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_collectives_of_all_kinds() -> None:
     assert same(ranks(body)) >= 1
 
 
-# ---- out of step, and disturbed
+# ---- out of step, and with interference
 
 
 @pytest.mark.parametrize("late_ns", [1.0, 100.0, 5000.0])
@@ -235,20 +235,20 @@ def launch_there(run: Run) -> None:
     run.launch(uneven, *run.kept, sips=(1,), wait=False, target_cubes=1)
 
 
-COMERS = [
+INTERFERING = [
     write_of_host, read_of_host, read_of_its_pe, read_of_another_sip, look_at_the_log, look_at_counters,
     ask_who_waits, launch_there,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(len(COMERS)), ids=[comes.__name__ for comes in COMERS])
-def test_somebody_comes(number: int) -> None:
-    comes = COMERS[number]
+@pytest.mark.parametrize("number", range(len(INTERFERING)), ids=[access.__name__ for access in INTERFERING])
+def test_an_interfering_access_changes_nothing(number: int) -> None:
+    access = INTERFERING[number]
     copied: list[int] = []
-    for after_ns in instants()[number :: len(COMERS)][number % 2 :: 2]:
+    for after_ns in instants()[number :: len(INTERFERING)][number % 2 :: 2]:
 
         def program(run: Run, after_ns: float = after_ns) -> None:
-            run.happens(after_ns, lambda: comes(run))
+            run.happens(after_ns, lambda: access(run))
             ranks(two_all_reduces)(run)
             run.torch.wait_all()
 
@@ -312,7 +312,7 @@ def test_groups_and_the_world_one_after_the_other() -> None:
     assert same(ranks(body, 4), four()) >= 2
 
 
-def test_a_collective_of_another_group_comes() -> None:
+def test_a_collective_of_another_group_interferes() -> None:
     """Over the same SIPs and PEs, while one is under way: in a stream they come one after the other; other PEs do not
     wait.
     """

@@ -1,5 +1,5 @@
-"""A composite costs its command, not its tiles, and nobody can tell: logs, times and counters are those of the
-tile-by-tile run, whoever comes in between and whenever.
+"""A composite costs its command, not its tiles, and no result changes: logs, times and counters are those of the
+tile-by-tile run, with any interfering access at any instant.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Outcome:
     links: object
     channels: list[object]
     sums: list[object]
-    foreseen: int = field(compare=False, default=0)
+    replayed: int = field(compare=False, default=0)
     restored: int = field(compare=False, default=0)
 
 
@@ -153,14 +153,14 @@ def both(
     return fast
 
 
-# ---- undisturbed
+# ---- without interference
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 64), (256, 256, 256), (70, 1000, 90), (512, 512, 512), (100, 64, 3000)])
-def test_a_product_that_is_only_command_is_foreseen_and_is_the_same(shape):
+def test_a_product_that_is_only_command_is_replayed_and_is_the_same(shape):
     m, k, n = shape
     seen = both(machine(), [[Step("gemm", m, k, n)]])
-    assert (seen.foreseen, seen.restored) == (1, 0)
+    assert (seen.replayed, seen.restored) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -174,19 +174,21 @@ def test_wherever_the_operands_lie_among_the_channels_and_whatever_a_turn_costs(
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 def test_pes_in_step_share_one_course():
     seen = both(machine(), [[Step("gemm", 256, 256, 256, bias=True, relu="kernel")] for _ in range(8)], launches=2)
-    assert (seen.foreseen, seen.restored) == (16, 0)
+    assert (seen.replayed, seen.restored) == (16, 0)
 
 
 def test_most_tiles_of_a_large_product_are_not_run():
     graph = machine()
     run(graph, [[Step("gemm", 1024, 512, 1024)]], fast=True)
-    (course,) = composite_memo.composite_recordings(graph).recordings.values()
-    assert course.plan.total_tiles == 32 * 8 * 32
-    assert course.kept_rows < course.plan.total_tiles / 8
-    assert course.work["pe_gemm", "macs/f16"][2] == 1024 * 512 * 1024
-    read = sum(256 * flits + last * n for (_, is_read, last, *_), (flits, n) in course.moved.items() if is_read)
+    (recording,) = composite_memo.composite_recordings(graph).recordings.values()
+    assert recording.plan.total_tiles == 32 * 8 * 32
+    assert recording.kept_rows < recording.plan.total_tiles / 8
+    assert recording.work["pe_gemm", "macs/f16"][2] == 1024 * 512 * 1024
+    read = sum(256 * flits + last * n for (_, is_read, last, *_), (flits, n) in recording.moved.items() if is_read)
     assert read == 2 * (32 * 1024 * 512 + 32 * 512 * 1024)  # A once per column of tiles, B once per row of them
-    written = sum(256 * flits + last * n for (_, is_read, last, *_), (flits, n) in course.moved.items() if not is_read)
+    written = sum(
+        256 * flits + last * n for (_, is_read, last, *_), (flits, n) in recording.moved.items() if not is_read
+    )
     assert written == 2 * 1024 * 1024
 
 
@@ -206,14 +208,14 @@ def test_rows_that_are_runs_of_their_own_are_recorded(shape, layouts, offset):
     m, k, n = shape
     graph = machine({"hbm.granule_bytes": 32} if m == 70 else None)
     seen = both(graph, [[Step("gemm", m, k, n, offset=offset, bias=True)]], layouts=layouts)
-    assert (seen.foreseen, seen.restored) == (1, 0)
+    assert (seen.replayed, seen.restored) == (1, 0)
 
 
 def test_few_tiles_of_a_large_row_major_product_are_run():
     graph = machine()
     run(graph, [[Step("gemm", 1024, 512, 1024)]], fast=True, layouts=("row_major", "row_major"))
-    (course,) = composite_memo.composite_recordings(graph).recordings.values()
-    assert course.kept_rows < course.plan.total_tiles / 8
+    (recording,) = composite_memo.composite_recordings(graph).recordings.values()
+    assert recording.kept_rows < recording.plan.total_tiles / 8
 
 
 @pytest.mark.parametrize("shape", [(64, 2048, 96), (40, 2100, 160), (32, 4096, 64)])
@@ -222,9 +224,9 @@ def test_a_long_loop_is_passed_in_steps(shape, offset, penalty_ns):
     graph = machine({"cube.components.hbm_ctrl.attrs.switch_penalty_ns": penalty_ns} if penalty_ns else None)
     m, k, n = shape
     seen = both(graph, [[Step("gemm", m, k, n, offset=offset)]])
-    assert (seen.foreseen, seen.restored) == (1, 0)
-    (course,) = composite_memo.composite_recordings(graph).recordings.values()
-    assert course.kept_rows < course.plan.total_tiles
+    assert (seen.replayed, seen.restored) == (1, 0)
+    (recording,) = composite_memo.composite_recordings(graph).recordings.values()
+    assert recording.kept_rows < recording.plan.total_tiles
 
 
 def test_tiles_that_are_run_do_not_grow_with_the_product():
@@ -238,13 +240,13 @@ def test_tiles_that_are_run_do_not_grow_with_the_product():
                 tl.wait(tl.composite("gemm", tl.ref(x, (n, 4096)), tl.ref(x, (4096, n)), x))
 
             torch.launch("k", kernel, torch.empty(1024, 4096), n)
-        (course,) = composite_memo.composite_recordings(graph).recordings.values()
-        rows.append(course.kept_rows)
-        assert course.work["pe_gemm", "macs/f16"][2] == n * 4096 * n
+        (recording,) = composite_memo.composite_recordings(graph).recordings.values()
+        rows.append(recording.kept_rows)
+        assert recording.work["pe_gemm", "macs/f16"][2] == n * 4096 * n
     assert max(rows) < 400
 
 
-# ---- disturbed
+# ---- with interference
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
@@ -270,7 +272,7 @@ def test_a_second_command_of_the_same_pe(what):
 
 
 @pytest.mark.parametrize("cycles", [1, 700, 1500, 2300])
-def test_a_kernel_that_is_aborted_in_the_middle_of_a_foreseen_composite(cycles):
+def test_a_kernel_that_is_aborted_in_the_middle_of_a_replayed_composite(cycles):
     """PE 1 fails while the product of PE 0 is under way, which is stopped; a second launch finds the same machine."""
 
     def aborted(*, fast: bool) -> tuple[object, ...]:
@@ -300,10 +302,10 @@ def test_a_kernel_that_is_aborted_in_the_middle_of_a_foreseen_composite(cycles):
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
-def test_a_pe_that_is_disturbed_again_and_again_goes_tile_by_tile():
+def test_a_pe_that_is_interrupted_again_and_again_goes_tile_by_tile():
     shared = [[Step("gemm", 64, 128, 64, source=-pe) for _ in range(6)] for pe in range(4)]
     seen = both(machine(), shared)
-    assert seen.foreseen < 12
+    assert seen.replayed < 12
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")

@@ -50,7 +50,7 @@ def test_products_are_one_event_each_and_are_the_same(name: str, outstanding: in
     graph = machine({"fabric.buffers": BUFFERS[name], OUTSTANDING: outstanding})
     shapes = [Step("gemm", 256, 256, 256), Step("gemm", 70, 1000, 90, offset=1280), Step("gemm", 64, 2048, 96)]
     seen = both(graph, [[*shapes, Step("store"), Step("gemm", 256, 256, 256, bias=True, relu="kernel")]], launches=2)
-    assert (seen.foreseen, seen.restored) == (8, 0)
+    assert (seen.replayed, seen.restored) == (8, 0)
 
 
 @pytest.mark.parametrize("name", BUFFERS)
@@ -64,7 +64,7 @@ def test_most_tiles_of_a_large_product_are_not_run(name: str) -> None:
 def test_slots_that_are_on_their_way_back_at_the_end_delay_what_follows() -> None:
     graph = machine({"fabric.buffers": LATE})
     seen = both(graph, [[Step("gemm", 32, 64, 512), Step("load", 64, 1, 512), Step("gemm", 32, 64, 512)]])
-    assert seen.foreseen == 1  # links of the second product are not settled when it begins
+    assert seen.replayed == 1  # links of the second product are not credited when it begins
     (recording,) = composite_memo.composite_recordings(graph).recordings.values()
     assert any(time > recording.end_ns for _, _, times in recording.credits for time in times)
 

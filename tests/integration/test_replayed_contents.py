@@ -1,5 +1,5 @@
-"""Launches that take known courses leave the contents that their kernels would have left, bit for bit, in runs that
-keep some: whoever looks, and whenever.
+"""Launches that are replayed leave the contents that their kernels would have left, bit for bit, in runs that
+keep some: at every look, and at any instant.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def everything(x: Any, y: Any, seed: int, tl: Any) -> None:
     tl.store(y.local, held[-1])
 
 
-# ---- nobody comes
+# ---- without interference
 
 
 @pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
@@ -362,7 +362,7 @@ def test_kernels_that_look_at_contents_are_run(look: Callable[..., Any]) -> None
     assert same(program) == CUBES
 
 
-# ---- somebody comes
+# ---- with interference
 
 
 def write_of_numbers(run: ContentsRun) -> None:
@@ -383,16 +383,16 @@ def preset(run: ContentsRun) -> None:
     run.torch._store.preset(run.kept[1], lambda part: run.engine.values.full(part.local_shape, 4.0, "f16"))
 
 
-COMERS = [
+INTERFERING = [
     write_of_numbers, write_of_host, read_of_host, read_of_its_pe, look_at_the_log, look_at_counters, launch_behind,
     look_at_memory, preset,
 ]  # fmt: skip
 
 
-def somebody_comes(comes: Callable[[Any], object], after_ns: float) -> Program:
+def with_interference(access: Callable[[Any], object], after_ns: float) -> Program:
     def program(run: ContentsRun) -> None:
         run.kept = x, y = run.tensors(sip=1)
-        run.happens(after_ns, lambda: comes(run))
+        run.happens(after_ns, lambda: access(run))
         run.launch(uneven, x, y, sips=(1,), wait=False)
         run.torch.wait_all()
         run.launch(uneven, y, x, sips=(1,))
@@ -400,17 +400,17 @@ def somebody_comes(comes: Callable[[Any], object], after_ns: float) -> Program:
     return program
 
 
-@pytest.mark.parametrize("number", range(len(COMERS)), ids=[comes.__name__ for comes in COMERS])
-def test_somebody_comes(number: int) -> None:
+@pytest.mark.parametrize("number", range(len(INTERFERING)), ids=[access.__name__ for access in INTERFERING])
+def test_an_interfering_access_changes_nothing(number: int) -> None:
     times = instants()
     for at in (*times[number % 5 :: 11], times[-(number % 2)]):  # the first or the last, too
-        assert same(somebody_comes(COMERS[number], at)) >= CUBES
+        assert same(with_interference(INTERFERING[number], at)) >= CUBES
 
 
-def test_somebody_looks_at_memory_without_a_log() -> None:
+def test_reads_of_memory_without_a_log() -> None:
     for at in instants()[::9]:
-        for comes in (look_at_memory, preset, write_of_numbers):
-            assert same(somebody_comes(comes, at), log=False) >= CUBES
+        for access in (look_at_memory, preset, write_of_numbers):
+            assert same(with_interference(access, at), log=False) >= CUBES
 
 
 def test_the_host_looks_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Repeatable kernels that do what others did before are not run again, and nobody can tell: op log, results, counters
+"""Repeatable kernels that do what others did before are replayed, and no result changes: op log, results, counters
 and times are those of a run that moves every tile.
 """
 
@@ -202,7 +202,7 @@ def everything(x: Any, y: Any, seed: int, tl: Any) -> None:
             tl.composite("gemm", tl.ref(x.local, (m, 64)), tl.ref(x.local, (64, n)), y.local, **tile)
 
 
-# ---- nobody comes
+# ---- without interference
 
 
 @pytest.mark.parametrize(("kernel", "copied"), [(products, 4 * CUBES), (uneven, 4 * CUBES), (one_more, 4 * CUBES)])
@@ -453,7 +453,7 @@ def test_kernels_that_fail(where: int | None, policy: str) -> None:
     assert same(program) >= CUBES
 
 
-# ---- somebody comes
+# ---- with interference
 
 
 def place(run: Run, sip: int, cube: int, pe: int, offset: int = 0) -> int:
@@ -504,7 +504,7 @@ def ask_who_waits(run: Run) -> None:
     run.notes.append(run.engine.blocked_kernels())
 
 
-COMERS = [
+INTERFERING = [
     write_of_host, read_of_host, read_of_its_pe, read_of_another_sip, look_at_the_log, look_at_counters,
     launch_behind, abort, take_tcm, ask_who_waits,
 ]  # fmt: skip
@@ -528,10 +528,10 @@ def instants() -> list[float]:
     return [t - begun[0] for t in sorted(found)]
 
 
-def somebody_comes(comes: Callable[[Run], object], after_ns: float) -> Program:
+def with_interference(access: Callable[[Run], object], after_ns: float) -> Program:
     def program(run: Run) -> None:
         run.kept = x, y = run.tensors(sip=1)
-        run.happens(after_ns, lambda: comes(run))
+        run.happens(after_ns, lambda: access(run))
         run.launch(uneven, x, y, sips=(1,), wait=False)
         run.torch.wait_all()
         run.launch(uneven, x, y, sips=(1,))
@@ -539,20 +539,20 @@ def somebody_comes(comes: Callable[[Run], object], after_ns: float) -> Program:
     return program
 
 
-@pytest.mark.parametrize("number", range(len(COMERS)), ids=[comes.__name__ for comes in COMERS])
-def test_somebody_comes(number: int) -> None:
+@pytest.mark.parametrize("number", range(len(INTERFERING)), ids=[access.__name__ for access in INTERFERING])
+def test_an_interfering_access_changes_nothing(number: int) -> None:
     """At the begin or at the last end, at the end of some PEs, and between. Kernels then run as if they always had; who
-    only finds that their TCM is taken disturbs nobody.
+    only finds that their TCM is taken interferes with none.
     """
-    times, comes = instants(), COMERS[number]
-    copied = [same(somebody_comes(comes, at)) for at in (*times[number % 9 :: 9], times[-(number % 2)])]
-    assert min(copied) == (2 * CUBES if comes is take_tcm else CUBES)
+    times, access = instants(), INTERFERING[number]
+    copied = [same(with_interference(access, at)) for at in (*times[number % 9 :: 9], times[-(number % 2)])]
+    assert min(copied) == (2 * CUBES if access is take_tcm else CUBES)
 
 
 def test_a_request_that_begins_at_the_instant_of_a_dma_of_the_kernel() -> None:
     """Calls of one instant are made before what one of them starts goes on."""
     for after_ns in instants()[1:8:2]:
-        same(somebody_comes(read_of_its_pe, after_ns))
+        same(with_interference(read_of_its_pe, after_ns))
 
 
 def test_a_request_that_has_the_dma_when_the_launch_begins() -> None:
@@ -569,7 +569,7 @@ def test_a_request_that_has_the_dma_when_the_launch_begins() -> None:
     same(program)
 
 
-def test_a_kernel_of_another_sip_comes() -> None:
+def test_a_kernel_of_another_sip_interferes() -> None:
     def program(run: Run) -> None:
         x, y = run.tensors()
         u, v = run.tensors(sip=1)
@@ -656,7 +656,7 @@ def test_launches_that_wait_for_each_other() -> None:
     assert same(program) == CUBES
 
 
-def test_a_kernel_that_is_disturbed_again_and_again_is_run() -> None:
+def test_a_kernel_that_is_interrupted_again_and_again_is_run() -> None:
     def program(run: Run) -> None:
         x, y = run.tensors(sip=1)
         for _ in range(3):
@@ -690,7 +690,7 @@ def calls_of(patch: pytest.MonkeyPatch, marked: bool, launches: int = 1, **how: 
 
 
 def test_a_kernel_is_called_once_for_every_pe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is marked too, where the course of its cube is found or followed at once."""
+    """One that is marked too, where the recording of its cube is found or replayed at once."""
     once = [(cube, pe) for cube in range(CUBES) for pe in range(PES)]
     for marked, how in ((False, {}), (True, {}), (True, {"known": False})):
         assert sorted(calls_of(monkeypatch, marked, **how)) == once

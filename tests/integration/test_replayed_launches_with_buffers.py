@@ -1,5 +1,5 @@
 """Launches on a machine with finite buffers are recorded and replayed where all slots are credited: at their begin, at
-their end, and when an interfering access comes, everything is as if they had been simulated."""
+their end, and when an access interferes, everything is as if they had been simulated."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from tests.integration.test_replayed_launches import (
-    COMERS,
+    INTERFERING,
     Run,
     across,
     everything,
     instants,
     same,
-    somebody_comes,
     uneven,
+    with_interference,
 )
 
 from kernbench.topology import TopologyGraph, load_topology
@@ -62,8 +62,8 @@ def test_random_kernels_one_after_the_other() -> None:
     assert same(program, machine("tiny")) == 6
 
 
-@pytest.mark.parametrize("comes", COMERS[:3], ids=lambda comes: comes.__name__)
-def test_kernels_go_on_as_they_would_have_when_an_access_interferes(comes: Any) -> None:
+@pytest.mark.parametrize("access", INTERFERING[:3], ids=lambda access: access.__name__)
+def test_kernels_go_on_as_they_would_have_when_an_access_interferes(access: Any) -> None:
     times = instants()
     for number, at in enumerate((*times[1::13], times[0], times[-1])):
-        same(somebody_comes(comes, at), machine(("tiny", "queues", "packets", "turns")[number % 4]))
+        same(with_interference(access, at), machine(("tiny", "queues", "packets", "turns")[number % 4]))

@@ -1,4 +1,4 @@
-"""Kernels that exchange messages within their cube or their SIP take known courses, too."""
+"""Kernels that exchange messages within their cube or their SIP are replayed, too."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_messages_that_are_under_way_longer_than_their_launch() -> None:
 
 
 def test_a_message_that_lies_in_a_ring() -> None:
-    """It is taken by whoever receives next."""
+    """The next receive takes it."""
 
     def only_send(x: Any, y: Any, tl: Any) -> None:
         tl.send("intra_1", tl.load(x.local, (8, 64)))
@@ -116,7 +116,7 @@ def test_a_message_that_lies_in_a_ring() -> None:
     assert same(program) == 0
 
 
-def test_a_message_that_nobody_receives() -> None:
+def test_a_message_that_is_not_received() -> None:
     @repeatable
     def forgets(x: Any, tl: Any) -> None:
         if tl.program_id(0) == 0:
@@ -148,14 +148,14 @@ def ends() -> list[float]:
     return [first / 2, first, last - 1.0, last, *(last + 4.0 * step for step in (1, 2, 4, 6, 8))]
 
 
-@pytest.mark.parametrize("comes", [write_of_host, read_of_host, look_at_counters])
-def test_somebody_comes_while_messages_are_under_way(comes: Any) -> None:
+@pytest.mark.parametrize("access", [write_of_host, read_of_host, look_at_counters])
+def test_an_interfering_access_while_messages_are_under_way(access: Any) -> None:
     for after_ns in ends():
 
         def program(run: Run, after_ns: float = after_ns) -> None:
             x, y = run.tensors(sip=1)
             run.torch.install_ipcq()
-            run.happens(after_ns, lambda: comes(run))
+            run.happens(after_ns, lambda: access(run))
             run.launch(talk_last, x, y, sips=(1,), wait=False)
             run.torch.wait_all()
             run.launch(talk_last, x, y, sips=(1,))

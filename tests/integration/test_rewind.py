@@ -1,5 +1,5 @@
 """PEs that were to start and were not start late, as if they had started in time: logs, times, results and counters are
-those of the plain run, whoever makes them start and whenever.
+those of the plain run, whatever makes them start, at any instant.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ GRAPH = machine()
 
 
 class LateStart:
-    """Holds the PEs of the first launch on a SIP, or on one cube, and starts them when told, or when disturbed."""
+    """Holds the PEs of the first launch on a SIP, or on one cube, and starts them when asked, or when interrupted."""
 
     def __init__(self, engine: GraphEngine, cube: int | None, answers: dict[tuple[int, ...], PeResult]) -> None:
         self._engine = engine
         self._cube = cube
         self._answers = answers
         self._turns: list[tuple[object, object]] = []
-        self._claim = None
+        self._reservation = None
         self._begin_ns = 0.0
         self.is_over = False
         self.from_ns: float | None = None  # when they were started, if that was late
@@ -57,11 +57,11 @@ class LateStart:
         self._turns.append((cpu, turn))
 
     def interrupt(self, sips=None) -> None:
-        """Asked for counters, or told of an abort: this one starts for the network's sake only."""
+        """Asked for counters, or notified of an abort: this one starts for the network's sake only."""
 
     def start(self) -> None:
-        if self._claim is not None and not self.is_over:
-            self._claim.release()
+        if self._reservation is not None and not self.is_over:
+            self._reservation.release()
             self._go_back(0.0)
 
     def _own(self, _: object) -> None:
@@ -73,8 +73,8 @@ class LateStart:
             if network.names[a] in inside and network.names[b] in inside and network.bw_gbs[link] is not None
         ]
         channels = [network.names[node] for node in self._engine.fabric.engine.groups if network.names[node] in inside]
-        self._claim = self._engine.fabric.reserve(links, channels, self._go_back)
-        assert self._claim is not None
+        self._reservation = self._engine.fabric.reserve(links, channels, self._go_back)
+        assert self._reservation is not None
         for cpu, turn in self._turns:
             if cpu.key in self._answers:
                 self._engine.at(self._answers[cpu.key].end_ns, self._answer, (cpu, turn))
@@ -191,20 +191,20 @@ def run(
 
 
 def random_program(
-    seed: int, *, across: bool = False, crosses: bool = False, tells: bool = False, crosses_after: int = 0
+    seed: int, *, across: bool = False, crosses: bool = False, tells: bool = False, interferes_after: int = 0
 ):
     """Loads, stores, products, exponentials, of one's own slice and of others in the cube; the same on every run.
 
     `across`: of another cube, too. SIP 0 `crosses` to the other one, or `tells` those that are held to start; with
-    `crosses_after`, the other cube of the held SIP crosses, after so many cycles.
+    `interferes_after`, the other cube of the held SIP crosses, after so many cycles.
     """
 
     def program(tl, sip, me, x, y, far, held) -> None:
         rng = random.Random(f"{seed}/{me}")  # both SIPs in step
         kinds = ["load", "store", "gemm", "gemm", "async", "exp", "strided", "cycles", "neighbour", "across"]
         steps = rng.randint(2, 4)
-        if crosses_after and sip == 1 and me >= PES:
-            tl.cycles(crosses_after)
+        if interferes_after and sip == 1 and me >= PES:
+            tl.cycles(interferes_after)
             tl.load(far, (16, 64))  # a request that sets out when it is there: an event of the fabric
         for step in range(steps):
             if (crosses or tells) and sip == 0 and step == steps // 2 and me == seed % (2 * PES):
@@ -263,14 +263,14 @@ def same(late: Outcome, plain: Outcome) -> None:
     assert first_difference(plain.seen, late.seen) is None
 
 
-# ---- whoever comes, whenever
+# ---- any interfering access, at any instant
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(("place", "by"), list(enumerate(["call", "process", "between"])))
 def test_at_instants_of_a_launch(place, by, fast):
-    """Told to start at the instants at which its ops begin and end: in a call, in a process, between two steps."""
+    """Started at the instants at which its ops begin and end: in a call, in a process, between two steps."""
     program = random_program(1)
     plain = run(GRAPH, program, fast=fast)
     for at_ns in plain.times()[2 * place + fast :: 36]:
@@ -291,7 +291,7 @@ def test_at_instants_of_a_launch(place, by, fast):
         (read_of_pe, 0, 399),
     ],
 )
-def test_somebody_crosses(other, cube, compile_after, monkeypatch):
+def test_an_interfering_access_changes_nothing(other, cube, compile_after, monkeypatch):
     """At an arbitrary moment, and so that it comes at the instant of an op; with and without a compiled loop."""
     monkeypatch.setattr(machine_module, "MANY_EVENTS", compile_after)
     seed = compile_after + (cube is None)
@@ -308,7 +308,7 @@ def test_somebody_crosses(other, cube, compile_after, monkeypatch):
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize(("seed", "cube"), [(3, None), (8, 0)])
 @pytest.mark.parametrize("what", ["crosses", "tells"])
-def test_a_kernel_of_another_sip_comes(seed, cube, what):
+def test_a_kernel_of_another_sip_interferes(seed, cube, what):
     program = random_program(seed, across=cube is None, **{what: True})
     plain = run(GRAPH, program)
     late = run(GRAPH, program, late=True, cube=cube, known=plain)
@@ -318,16 +318,16 @@ def test_a_kernel_of_another_sip_comes(seed, cube, what):
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
 @pytest.mark.parametrize(("seed", "compile_after"), [(2, 0), (4, 399), (6, 1 << 30)])
-def test_a_kernel_of_another_cube_comes(seed, compile_after, monkeypatch):
+def test_a_kernel_of_another_cube_interferes(seed, compile_after, monkeypatch):
     monkeypatch.setattr(machine_module, "MANY_EVENTS", compile_after)
     for cycles in (37, 160 + seed):
-        program = random_program(seed, crosses_after=cycles)
+        program = random_program(seed, interferes_after=cycles)
         plain = run(GRAPH, program, fast=seed > 2)
         same(run(GRAPH, program, late=True, cube=0, known=plain, fast=seed > 2), plain)
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
-def test_nobody_comes():
+def test_without_interference():
     """They start when the last of them has been answered for."""
     plain = run(GRAPH, random_program(5))
     late = run(GRAPH, random_program(5), late=True, known=plain)

@@ -49,7 +49,7 @@ def both(torch: RuntimeContext, compute: Any, communicate: Any, *args: Any) -> t
 
 
 def alone(kernel: Callable[..., None], *args: tuple[int, ...], stream: str = "compute") -> Launch:
-    """The same kernel with nobody beside it."""
+    """The same kernel by itself."""
     with RuntimeContext(GraphEngine(machine(), op_log=OpLog())) as torch:
         torch.engine.reserve_communication_tcm([0], RINGS, WORK)
         return torch.launch(kernel, *(torch.zeros(*shape) for shape in args), stream=stream, **HERE)

@@ -1,4 +1,4 @@
-"""Sweeps end to end: same rows whoever runs them, and nothing lost when a point, a worker or the sweep itself dies."""
+"""Sweeps end to end: same rows on any number of workers, and nothing lost when a point, a worker or the sweep dies."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def is_right(case: Case, found: Array, right: Array) -> bool:
 
 def work(dist: Any, make: Callable[[Array, bool], Any], case: Case, rank: int, ranks: int, cubes: int = 1) -> list[Any]:
     """A rank's call of a collective, as a PyTorch program makes it, and the tensors that it leaves. `dist` is
-    torch.distributed, ours or PyTorch's; `make` makes a tensor of an array, and is told whether it is of blocks.
+    torch.distributed, ours or PyTorch's; `make` makes a tensor of an array, and is given whether it is of blocks.
     """
     name, shape, root = case.collective, case.shape, case.root
     op = getattr(dist.ReduceOp, case.op.upper())

@@ -199,7 +199,7 @@ class NaiveFabric:
         self.nodes[node].put(Flit(self.env.now, link, 0, flit.index, flit.message, flit.hop + 1))
 
     def serve_node(self, node):
-        """A pipeline: every flit is delayed, nobody is blocked."""
+        """A pipeline: every flit is delayed, none is blocked."""
         while True:
             flit = yield from self.nodes[node].wait()
             self.turns += 1

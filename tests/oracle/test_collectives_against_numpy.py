@@ -158,7 +158,7 @@ def _refusal_of_blocks(case: Case, machine: Machine) -> str | None:
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 def test_a_collective_leaves_what_numpy_has_or_says_why_not(machine: Machine, collective: str) -> None:
     if collective == "send_recv" and machine.sips == 1:
-        return  # a rank has nobody to send to
+        return  # a rank has no other to send to
     tray = Tray(machine)
     for case in cases(machine, collective):
         why, outcome = refusal(case, machine), tray.outcome(case)

@@ -140,7 +140,7 @@ def test_integers_to_negative_powers_are_cut():
     assert seen(lambda tl, a, b: {"**": a**b}, x, y)["**"].tolist() == [1, 1, -1, 0, 0]
 
 
-def test_bools_are_told_apart_by_truth():
+def test_bools_are_distinguished_by_truth():
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     found = seen(lambda tl, x, y: {"&": x & y, "|": x | y, "^": x ^ y, "~": ~x}, a, b)
     assert all(got.dtype == np.bool_ for got in found.values())

@@ -1,9 +1,9 @@
 """Random programs of sends and receives against queues that know no time.
 
-Messages of a direction arrive in the order of sending, each takes slots, and nobody chooses by time which message comes
-next. So whether a program ends, who is left waiting for whom, and every byte that was received follow from the programs
-alone, whatever the machine costs. The model here has bounded queues of chunks and moves whatever can move until nothing
-can. It has never heard of clocks, credits, fabric or values.
+Messages of a direction arrive in the order of sending, each takes slots, and no program chooses by time which message
+comes next. So whether a program ends, who is left waiting for whom, and every byte that was received follow from the
+programs alone, whatever the machine costs. The model here has bounded queues of chunks and moves whatever can move
+until nothing can. It has never heard of clocks, credits, fabric or values.
 """
 
 from __future__ import annotations

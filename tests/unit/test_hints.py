@@ -15,7 +15,7 @@ from kernbench.cli.options import load_machine
 
 SOURCE = Path(kernbench.__file__).parent
 MACHINE = yaml.safe_load((files("kernbench.topology") / "default.yaml").read_text())
-APART = ("topology", "fabric")  # the loader finds out the keys it names; the fabric is told in Python
+APART = ("topology", "fabric")  # the loader finds out the keys it names; the fabric is configured in Python
 SAY = ("_fail", "kernel_error", "require")  # their second text says how to fix it
 KEY = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+)*")
 

@@ -1,4 +1,4 @@
-"""Parts of evaluations that can be told without running one: rings of cubes, lists of trays, machines to try."""
+"""Parts of evaluations that can be derived without running one: rings of cubes, lists of trays, machines to try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry: names, descriptions, the audit, numbers, and what a wrong name is told."""
+"""The registry: names, descriptions, the audit, numbers, and the error for a wrong name."""
 
 from __future__ import annotations
 

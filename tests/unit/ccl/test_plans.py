@@ -9,7 +9,7 @@ def kernel(**facts: object) -> dict[str, object]:
     return facts
 
 
-def test_a_kernel_with_the_same_facts_is_the_same_object_and_types_are_told_apart() -> None:
+def test_a_kernel_with_the_same_facts_is_the_same_object_and_types_are_distinguished() -> None:
     one, yes = _bound(kernel, (("x", int, 1),)), _bound(kernel, (("x", bool, True),))
     assert one is _bound(kernel, (("x", int, 1),))
     assert yes()["x"] is True

@@ -73,7 +73,7 @@ def test_the_neighbour_of_my_neighbour_in_the_way_back_is_me(place: tuple[SipGro
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(places())
-def test_nobody_is_its_own_neighbour_and_everybody_is_on_the_machine(place: tuple[SipGroup, PeKey]) -> None:
+def test_no_pe_is_its_own_neighbour_and_all_are_on_the_machine(place: tuple[SipGroup, PeKey]) -> None:
     where, me = place
     for direction in directions_of(where, me):
         sip, cube, pe = peer_of(where, me, direction).pe  # type: ignore[union-attr]  # it has one

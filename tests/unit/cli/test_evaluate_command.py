@@ -110,7 +110,7 @@ def test_a_list_shows_the_parameters_of_an_evaluation(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (40, "40 s"), (200, "3 min")])
-def test_durations_are_for_somebody_who_waits(seconds: float, text: str) -> None:
+def test_durations_are_for_a_user_who_waits(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 

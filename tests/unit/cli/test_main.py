@@ -61,7 +61,7 @@ def my_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--nonsense",), "--nonsense"),
     ],
 )
-def test_what_is_misspelt_is_told_like_every_other_error(
+def test_what_is_misspelt_is_reported_like_every_other_error(
     capsys: pytest.CaptureFixture[str], args: tuple[str, ...], says: str
 ) -> None:
     code, out, err = run(capsys, *args)

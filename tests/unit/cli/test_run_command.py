@@ -388,7 +388,7 @@ def test_json_stands_alone_on_standard_output_whatever_a_bench_prints(capsys, mi
     assert (json.loads(out)["benches"][0]["name"], err) == ("talks:run", "on import\n")
 
 
-def test_every_pe_is_told_in_json_and_the_spread_in_words(capsys, mine):
+def test_every_pe_is_reported_in_json_and_the_spread_in_words(capsys, mine):
     data = json.loads(run_small(capsys, "--bench", "mine.py:uneven", "--json")[1])
     launch = data["launches"][0]
     assert launch["pes"] == 4

@@ -20,7 +20,7 @@ def test_the_last_writer_of_every_byte_is_known(writes: list[tuple[int, int, int
     assert writers.of(at, n) == tuple(sorted({op for op in plain[at : at + n] if op is not None}))
 
 
-def test_a_tensor_written_in_halves_has_two_writers_until_somebody_writes_all_of_it() -> None:
+def test_a_tensor_written_in_halves_has_two_writers_until_all_of_it_is_written() -> None:
     writers = Writers()
     writers.note(0, 64, 3)
     writers.note(64, 64, 1)

@@ -1,4 +1,4 @@
-"""PE_CPU: the start it is given, one launch after another, busy times, and what a kernel on it is told."""
+"""PE_CPU: the start it is given, one launch after another, busy times, and what a kernel on it can ask for."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class OnePe:
         return answers[0]
 
 
-def test_a_kernel_starts_when_it_is_told():
+def test_a_kernel_starts_at_the_given_instant():
     def kernel(tl):
         tl.cycles(5)
 
@@ -66,7 +66,7 @@ def test_a_kernel_starts_when_it_is_told():
     assert (result.start_ns, result.end_ns, result.pe_exec_ns) == (100.0, 105.0, 5.0)
 
 
-def test_a_kernel_that_is_told_too_late_starts_at_once():
+def test_a_kernel_whose_instant_has_passed_starts_at_once():
     def kernel(tl): ...
 
     result = OnePe().run(kernel, start_ns=0.0)
@@ -122,7 +122,7 @@ def test_physical_addresses_need_no_translation_and_are_checked():
     assert list(evaluate([found])[0]) == [0, 2, 4, 6, 8, 10, 12, 14]
 
 
-def test_a_kernel_nobody_knows_is_a_failure():
+def test_an_unknown_kernel_is_a_failure():
     def kernel(tl): ...
 
     pe = OnePe()

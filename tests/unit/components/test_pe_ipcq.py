@@ -400,7 +400,7 @@ def test_with_blocking_credits_a_sender_that_stalls_is_released_by_the_same_rece
 # ---- waiting
 
 
-def test_whoever_polls_looks_every_poll_ns_from_the_start_of_its_wait() -> None:
+def test_a_poll_looks_every_poll_ns_from_the_start_of_its_wait() -> None:
     assert noticed_ns("poll", 0.0, 30.5, 10.0, 4.0) == 32
     assert noticed_ns("poll", 3.0, 30.5, 10.0, 4.0) == 31
     assert noticed_ns("poll", 3.0, 31.0, 10.0, 4.0) == 31
@@ -844,7 +844,7 @@ def test_rings_are_made_for_directions_that_are_used() -> None:
         torch.launch(messages(3), target_pes=range(2), target_cubes=0)
 
 
-def test_two_machines_in_one_process_do_not_disturb_each_other() -> None:
+def test_two_machines_in_one_process_do_not_affect_each_other() -> None:
     log = OpLog()
     alone = run(messages(5), n_slots=1).sends
     with RuntimeContext(GraphEngine(machine())) as other, RuntimeContext(GraphEngine(machine(), op_log=log)) as torch:

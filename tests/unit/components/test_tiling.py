@@ -207,7 +207,7 @@ class TestSharing:
         assert numbered == here
         assert planned(numbered, LIMITS) is planned(here, LIMITS)
 
-    def test_who_comes_second_sees_the_same_tiles_and_who_runs_ahead_disturbs_nobody(self):
+    def test_a_second_reader_sees_the_same_tiles_and_one_that_runs_ahead_affects_none(self):
         plan = plan_of(gemm(96, 96, 96))
         one, two = plan.tiles(), plan.tiles()
         first = [next(one) for _ in range(5)]

@@ -335,7 +335,7 @@ def test_the_shipped_mappings_are_mappings() -> None:
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_a_public_model_has_numbers_where_they_are_verified_and_the_same_times(tmp_path: object) -> None:
-    """Numbers of a model that is not marked for validation are there from the beginning: nobody writes them."""
+    """Numbers of a model that is not marked for validation are there from the beginning: they are not written."""
     file = f"{tmp_path}/mine.yaml"
     with open(file, "w") as out:
         out.write(PUBLIC)

@@ -1,4 +1,4 @@
-"""Mappings are pure: everything is done once, by somebody, and fits TCM."""
+"""Mappings are pure: all work is done, once, and fits TCM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of models: the figures are those of the papers, and a wrong file is told all that is wrong with it."""
+"""Shapes of models: the figures are those of the papers, and all faults of a wrong file are reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_name_that_is_nearly_right_is_suggested() -> None:
         load_model("llama3-8B")
 
 
-def test_all_faults_of_a_model_are_told_together() -> None:
+def test_all_faults_of_a_model_are_reported_together() -> None:
     wrong = {**GIVEN, "hidden": 0, "norm": "batch", "colour": 3}
     del wrong["ffn"]
     with pytest.raises(UsageError) as caught:

@@ -32,17 +32,17 @@ def test_what_is_exact_has_no_error_and_everything_else_has_a_direction():
         assert (fact.kind == "exact") == (fact.error == "none"), fact
 
 
-def test_every_kind_is_told():
+def test_every_kind_is_reported():
     assert [kind for kind in KINDS if any(fact.kind == kind for fact in FACTS)] == list(KINDS)
 
 
-def test_what_the_record_calls_out_of_scope_is_told():
+def test_what_the_record_calls_out_of_scope_is_reported():
     topics = " ".join(fact.topic for fact in FACTS if fact.kind == "ignored")
     for word in ("buffers", "bank", "refresh", "clock"):
         assert word in topics
 
 
-def test_what_blocks_say_they_leave_out_is_told():
+def test_what_blocks_say_they_leave_out_is_reported():
     """A block of a PE that says "Not modelled" has its facts: named here by a word of its docstring and a topic."""
     stated = {
         "pe_mmu": ("misses", "address translation"),

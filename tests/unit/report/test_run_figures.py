@@ -56,7 +56,7 @@ def test_a_copy_is_bound_by_memory_and_never_faster_than_its_roof(result: BenchR
     assert 0 < figures.kernels_ns < result.total_ns
 
 
-def test_bytes_that_a_kernel_asks_for_are_told_apart_from_whole_bursts() -> None:
+def test_bytes_that_a_kernel_asks_for_are_distinguished_from_whole_bursts() -> None:
     def kernel(x: TensorPtr, out: TensorPtr, tl: TLContext) -> None:
         tl.store(out, tl.load(x, (50,)))  # 100 bytes each way, a burst of 256 each way
 
@@ -79,7 +79,7 @@ def test_bytes_that_a_kernel_asks_for_are_told_apart_from_whole_bursts() -> None
     assert f"  {200 / launch.exec_ns:,.1f}  memory" in row
 
 
-def test_the_most_tcm_that_a_kernel_took_is_told_with_its_pe() -> None:
+def test_the_most_tcm_that_a_kernel_took_is_reported_with_its_pe() -> None:
     def kernel(tl: TLContext) -> None:
         first = tl.zeros((1024,), "i8")
         for _ in range(3):  # one at a time
@@ -105,7 +105,7 @@ def test_links_of_a_launch_are_those_its_kernel_used(result: BenchResult) -> Non
     assert all(src.startswith("sip0.cube0.") for src, _ in launch.links)  # nothing of the host's
 
 
-def test_a_low_intensity_is_told_in_three_digits(result: BenchResult) -> None:
+def test_a_low_intensity_is_reported_in_three_digits(result: BenchResult) -> None:
     figures = figures_of(result)
     (launch, roofline), *_ = figures.launches
     rare = replace(figures, launches=[(launch, replace(roofline, flops=128))])

@@ -1,6 +1,6 @@
-"""A launch that has failed is told at once, and is over when its PEs have done what they were given.
+"""A launch that has failed is reported at once, and is over when its PEs have done what they were given.
 
-Until then its tensors stay, and whoever looks at memory waits.
+Until then its tensors stay, and a look at memory waits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def torch(engine: GraphEngine) -> Iterator[RuntimeContext]:
 
 
 def product_then_failure(x: Any, out: Any, tl: Any) -> None:
-    """PE 0 is told to stop while its product is under way: PE 1 has failed."""
+    """PE 0 is asked to stop while its product is under way: PE 1 has failed."""
     if tl.program_id(0) == 1:
         tl.cycles(100)
         raise ValueError("no good")
@@ -122,7 +122,7 @@ def test_reading_waits_until_the_failed_launch_is_over(torch: RuntimeContext, ke
     told_ns = torch.now_ns
     assert (out.numpy() == N).all()
     (product,) = records(torch.engine, "composite_gemm")
-    # The host asks when it is told of the failure; PE 0 answers when its product is done, PE 1 at once.
+    # The host asks when it is notified of the failure; PE 0 answers when its product is done, PE 1 at once.
     (there, back), (there_1, back_1) = (ways_ns(torch.engine, pe) for pe in (0, 1))
     over_ns = max(told_ns + there, product.t_end) + back
     assert torch.now_ns == max(over_ns, told_ns + there_1 + back_1)
@@ -192,7 +192,7 @@ def test_a_kernel_that_sets_composites_going_whatever_it_catches_is_ended(torch:
     assert torch.launch("fine", lambda tl: tl.cycles(3), target_pes=0).pe_exec_ns_max == 3
 
 
-# ---- who is told
+# ---- who is notified
 
 
 def test_wait_all_tells_a_rank_of_its_own_launches_only(torch: RuntimeContext) -> None:
@@ -207,17 +207,17 @@ def test_wait_all_tells_a_rank_of_its_own_launches_only(torch: RuntimeContext) -
         torch.zeros(4096, 64)
         with pytest.raises(LaunchError, match="no good"):
             torch.wait_all()
-        seen.append("told")
+        seen.append("notified")
 
     def other() -> None:
         torch.launch("good", lambda tl: tl.cycles(300))
         assert torch.launches[0].is_done
         torch.wait_all()
-        seen.append("not told")
+        seen.append("not notified")
 
     torch.ranks.run([failing, other])
-    assert sorted(seen) == ["not told", "told"]
-    assert seen[0] == "not told"
+    assert sorted(seen) == ["not notified", "notified"]
+    assert seen[0] == "not notified"
 
 
 def test_a_rank_waits_for_the_end_of_its_own_failed_launch(torch: RuntimeContext) -> None:
@@ -239,7 +239,7 @@ def test_a_rank_waits_for_the_end_of_its_own_failed_launch(torch: RuntimeContext
     assert early < late
 
 
-def test_closing_tells_of_a_failure_that_nobody_waited_for_once(engine: GraphEngine) -> None:
+def test_closing_reports_a_failure_that_was_not_waited_for_once(engine: GraphEngine) -> None:
     torch = RuntimeContext(engine)
     torch.launch("k", failure_with_a_product, ones(torch), torch.zeros(N, N), wait=False)
     with pytest.raises(LaunchError, match="no good"):

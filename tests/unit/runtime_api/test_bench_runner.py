@@ -259,7 +259,7 @@ def test_a_run_without_data_cannot_be_verified() -> None:
         run(data=False, verify_data=True)
 
 
-def test_progress_is_told_the_time() -> None:
+def test_progress_is_given_the_time() -> None:
     times: list[float] = []
 
     def long(torch: Any) -> None:

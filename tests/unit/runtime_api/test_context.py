@@ -411,7 +411,7 @@ def test_messages_have_their_public_names() -> None:
     assert {"KernelLaunchMsg", "MemoryWriteMsg", "MmuMapMsg", "TensorArg"} <= set(messages.__all__)
 
 
-def test_a_kernel_that_calls_the_host_is_told_so(va: RuntimeContext) -> None:
+def test_a_kernel_that_calls_the_host_is_refused_with_that_reason(va: RuntimeContext) -> None:
     def kernel(tl: Any) -> None:
         tl.cycles(5)
         va.zeros(4)  # takes time that a kernel cannot let pass
@@ -446,7 +446,7 @@ def test_a_launch_counts_its_own_work_when_others_run_beside_it_and_after_it(va:
     assert {kind: use.ops for kind, use in long.engines.items()} == {"pe_dma": 2, "pe_gemm": 1}
 
 
-def test_a_failure_that_nobody_waited_for_is_told_once_all_is_waited_for(va: RuntimeContext) -> None:
+def test_a_failure_that_was_not_waited_for_is_reported_once_all_is_waited_for(va: RuntimeContext) -> None:
     def wrong(tl: Any) -> None:
         raise ValueError("late")
 
@@ -456,7 +456,7 @@ def test_a_failure_that_nobody_waited_for_is_told_once_all_is_waited_for(va: Run
     va.wait_all()
 
 
-def test_waiting_for_all_looks_only_at_launches_that_nobody_has_waited_for() -> None:
+def test_waiting_for_all_looks_only_at_launches_that_were_not_waited_for() -> None:
     """So that a program of many launches does not look at all of them again and again."""
     torch = RuntimeContext(GraphEngine(load_topology(None, {"system.sips.count": 1})))
     for _ in range(3):

@@ -165,7 +165,7 @@ def test_a_name_of_pytorch_that_is_not_modelled_says_what_to_use(tray: Tray, nam
     assert not hasattr(tray.dist, name)
 
 
-def test_a_name_that_nobody_has_is_refused_with_the_nearest(tray: Tray) -> None:
+def test_a_name_that_no_rank_has_is_refused_with_the_nearest(tray: Tray) -> None:
     with pytest.raises(AttributeError, match=r"torch.distributed has no 'all_redcue' .did you mean 'all_reduce'?"):
         tray.dist.all_redcue(None)  # type: ignore[attr-defined]  # the mistake
 
@@ -407,7 +407,7 @@ def test_what_the_backend_needs_to_be_equal_is_compared_too(tray: Tray) -> None:
     assert "call 1 of group 'world': placement: 2 cubes and 1 cubes" in str(errors[1])
 
 
-def test_what_the_backend_refuses_is_refused_before_anybody_is_told(tray: Tray) -> None:
+def test_what_the_backend_refuses_is_refused_before_any_rank_is_notified(tray: Tray) -> None:
     def worker(rank: int) -> None:
         tray.backends[0].refuses = "all_reduce"
         tray.dist.barrier()
@@ -435,7 +435,7 @@ def test_a_message_is_received_as_it_was_sent(tray: Tray) -> None:
     assert "group 'world': elements: 6 and 4" in error
 
 
-def test_a_message_with_a_tag_that_nobody_asks_for_is_reported(tray: Tray) -> None:
+def test_a_message_with_a_tag_that_is_not_asked_for_is_reported(tray: Tray) -> None:
     def worker(rank: int) -> None:
         if rank == 0:
             tray.dist.send(tray.torch.zeros(4), dst=1, tag=3)
@@ -523,7 +523,7 @@ def test_a_rank_that_is_calls_behind_is_named(tray: Tray) -> None:
     ]
 
 
-def test_a_message_that_nobody_receives_is_named(tray: Tray) -> None:
+def test_a_message_that_is_not_received_is_named(tray: Tray) -> None:
     def worker(rank: int) -> None:
         if rank == 0:
             tray.dist.send(tray.torch.zeros(4), dst=2)

@@ -234,7 +234,7 @@ def test_a_kernel_that_fails_is_the_failure_of_its_rank(tray: Tray) -> None:
     def worker(rank: int) -> None:
         x = tray.torch.zeros(4)
         if rank == 2:
-            tray.torch.launch("fails", fails, x, wait=False)  # and nobody waits for it
+            tray.torch.launch("fails", fails, x, wait=False)  # and it is not waited for
 
     with pytest.raises(SpawnException, match="rank 2 of 3 failed") as caught:
         tray.torch.multiprocessing.spawn(worker, nprocs=RANKS)
@@ -263,7 +263,7 @@ def test_what_interrupts_a_rank_is_no_failure_of_it(tray: Tray) -> None:
     def worker(rank: int) -> None:
         if rank == 1:
             raise KeyboardInterrupt
-        never(tray.torch, "somebody")
+        never(tray.torch, "another")
 
     with pytest.raises(KeyboardInterrupt):
         tray.torch.multiprocessing.spawn(worker, nprocs=RANKS)

@@ -47,7 +47,7 @@ def context(log: OpLog | None) -> Iterator[RuntimeContext]:
 
 
 def matrices(torch: RuntimeContext, sip: int = 0) -> tuple[Tensor, Tensor]:
-    """Two matrices of which every PE has its own copy, so that nobody waits for another one's memory."""
+    """Two matrices of which every PE has its own copy, so that none waits for the memory of another."""
     torch.ahbm.set_device(sip)
     return torch.zeros(EDGE, EDGE, dp=EVERYWHERE), torch.zeros(EDGE, EDGE, dp=EVERYWHERE)
 

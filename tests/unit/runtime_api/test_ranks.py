@@ -211,12 +211,12 @@ def test_the_report_names_who_waits_and_leaves_out_who_waits_for_those() -> None
     def parent() -> None:
         p.ranks.run([lambda: body("a letter"), lambda: body("a call")], ["ann", "bob"])
 
-    p.ranks.unmatched.append(lambda: ["nobody calls"])
+    p.ranks.unmatched.append(lambda: ["no rank calls"])
     with pytest.raises(DeadlockError) as caught:
         p.ranks.run([parent])
     line = f"{__file__}:{body.__code__.co_firstlineno + 1}"
     assert caught.value.where == f"the host waits for: ann: a letter at {line}; bob: a call at {line}"
-    assert caught.value.unmatched == ("nobody calls",)
+    assert caught.value.unmatched == ("no rank calls",)
 
 
 def test_no_programs_are_done_at_once() -> None:

@@ -54,7 +54,7 @@ def test_an_error_inside_leaves_it_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("young", [0, 10 * YOUNG_OBJECTS])
-def test_whoever_turned_it_off_or_made_it_more_patient_is_left_alone(young: int) -> None:
+def test_a_collector_that_was_turned_off_or_made_more_patient_is_left_alone(young: int) -> None:
     gc.set_threshold(young, 10, 10)
     with raised_gc_threshold():
         assert gc.get_threshold() == (young, 10, 10)

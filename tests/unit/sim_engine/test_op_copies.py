@@ -37,8 +37,8 @@ def tile(number: int) -> TilePlan:
     return TilePlan(number, (read, GemmStage(StageType.GEMM, "pe_gemm", 2, 3, 4, "f16")))
 
 
-def course() -> CompositeRecording:
-    """Four tiles, 2 ns apart; the last three are told as one. Each waits for the read of the one before it."""
+def composite() -> CompositeRecording:
+    """Four tiles, 2 ns apart; the last three are recorded as one. Each waits for the read of the one before it."""
     made = CompositeRecording(PipelinePlan(4, 4, lambda first: map(tile, range(first, 4))))
     begun = (0, [0.0, 2.0, 2.0, 3.0], [0.0, NO_REF, 0.0, NO_REF])
     # Tokens count from the first tile on.
@@ -49,13 +49,15 @@ def course() -> CompositeRecording:
     return made
 
 
-COURSE = course()
-RECORDS = 2 + 2 * 2 + 4 * 2 + 1 + 2  # of `work`: single ops, tiles, the course's tiles, its composite, a message
+RECORDING = composite()
+RECORDS = (
+    2 + 2 * 2 + 4 * 2 + 1 + 2
+)  # of `work`: single ops, tiles, the tiles of the recording, its composite, a message
 TOKENS = 2 + 4
 
 
 def work(log: OpLog, place: Place = RECORDED) -> None:
-    """Single ops, two tiles that wait for each other's engines, a message, and a composite whose course is known."""
+    """Single ops, two tiles that wait for each other's engines, a message, and a composite that is replayed."""
     (a, b), t, (in_a, in_b), (loaded, stored) = place
     nbytes = {"src_addr": in_a + 64, "nbytes": 256}
     read = log.record(t, t + 2.0, f"{a}.pe_dma", "memory", "dma_read", nbytes, loaded, amount=256)
@@ -71,7 +73,7 @@ def work(log: OpLog, place: Place = RECORDED) -> None:
     crossed = (0, Release.LAUNCH, t, NO_REF, 1, Release.LANE, t + 4.0, stage_ref(second, 1))
     log.record_chain(tiles, tile(0), (t, t + 4.0, t + 9.0, t + 12.0), (read,), first, crossed)
 
-    rows = RecordedTiles(COURSE, t + 3.0, log.new_tokens(4), (int(Release.DATA), op_ref(read)))
+    rows = RecordedTiles(RECORDING, t + 3.0, log.new_tokens(4), (int(Release.DATA), op_ref(read)))
     last = log.record_composite(TileDescriber(b, (in_b, in_b + 512), "compute"), (read, *stored), rows)
     log.record(t + 3.0, t + 12.0, f"{b}.pe_scheduler", "gemm", "composite_gemm", {"out_addr": in_b}, (last,))
 
@@ -108,7 +110,7 @@ def places(own: int, first: int) -> tuple[Place, Place]:
     )
 
 
-def told(log: OpLog, rows: RecordedRows | None = None) -> OpLog:
+def written_to(log: OpLog, rows: RecordedRows | None = None) -> OpLog:
     """Two groups of PEs do the work: copied where rows are given. Others' ops are before, between and after."""
     own = own_op(log, 0.0)
     for at in range(2):
@@ -122,13 +124,13 @@ def told(log: OpLog, rows: RecordedRows | None = None) -> OpLog:
 
 
 def test_a_copy_reads_as_if_its_ops_had_been_recorded_there() -> None:
-    copied, direct = told(OpLog(), recorded()), told(OpLog())
+    copied, direct = written_to(OpLog(), recorded()), written_to(OpLog())
     assert len(copied) == len(direct)
     assert list(copied.items()) == list(direct.items())
     assert list(copied.entries()) == list(direct.entries())
 
 
-def test_a_copy_costs_nothing_until_somebody_reads() -> None:
+def test_a_copy_costs_nothing_until_it_is_read() -> None:
     rows, log = recorded(), OpLog()
     asked: list[int] = []
     copy = copy_of(rows, places(0, 0)[0])._replace(address_of=lambda _, address: asked.append(address) or address)
@@ -198,7 +200,7 @@ def test_sums_do_not_have_copies() -> None:
     tally.watch(LAUNCH)
     for pe in ("sip0.cube0.pe7", *places(0, 0)[0].pes, *places(0, 0)[1].pes):
         tally.begin(pe, LAUNCH, "compute")
-    told(log, recorded())
+    written_to(log, recorded())
     assert len(log.records) == 3 + 2 * RECORDS  # all rows are made
     own_op(log, 300.0)
     assert tally.take(LAUNCH) == {("sip0.cube0.pe7.pe_math", "ops"): EngineWork(4, 32.0, 12)}
@@ -224,5 +226,5 @@ def test_sums_of_a_log_whose_rows_are_taken_are_those_of_all_its_rows() -> None:
 def test_a_file_has_copies_too(tmp_path: Path, chunk_records: int) -> None:
     with StreamingOpLog(tmp_path / "ops", chunk_records=chunk_records) as log:
         log.not_before = lambda: 100.0  # the earliest time at which a copied op may start
-        told(log, recorded())
-    assert list(read_op_stream(tmp_path / "ops")) == list(told(OpLog()).items())
+        written_to(log, recorded())
+    assert list(read_op_stream(tmp_path / "ops")) == list(written_to(OpLog()).items())

@@ -93,8 +93,8 @@ def two_tiles(log: OpLog, t: float = 0.0) -> None:
 def test_a_tile_names_what_let_each_stage_start_even_where_that_is_recorded_later() -> None:
     log = OpLog()
     two_tiles(log)
-    told = {number: (r.params["tile"], r.t_asked, r.t_ready, r.release, r.released_by) for number, r in log.items()}
-    assert told == {
+    expected = {number: (r.params["tile"], r.t_asked, r.t_ready, r.release, r.released_by) for number, r in log.items()}
+    assert expected == {
         0: (1, 0.0, 0.0, "lane", 2),  # the first tile's read, which is record 2
         1: (1, 8.0, 8.0, "data", 0),
         2: (0, 0.0, 0.0, "launch", None),
@@ -130,7 +130,7 @@ def test_ids_ascend_and_find_their_record() -> None:
         log[3]
 
 
-def test_ids_are_in_order_of_ends_and_of_blocks_whoever_was_recorded_first() -> None:
+def test_ids_are_in_order_of_ends_and_of_blocks_whatever_was_recorded_first() -> None:
     """Two PEs end an op at one instant; what waits for both names the same ids whichever was simulated first."""
 
     def recorded(*pes: str) -> list[tuple[int, OpRecord]]:
@@ -245,7 +245,7 @@ def test_sums_are_of_one_launch_and_not_of_those_before_and_after() -> None:
     tally = tally_of(log, LAUNCH, OTHER)
     three_ops(log)
     three_ops(log)
-    tally.begin(PE, ("c", "nobody watches"), "compute")
+    tally.begin(PE, ("c", "not watched"), "compute")
     three_ops(log)
     tally.begin(PE, OTHER, "compute")
     three_ops(log)

@@ -111,7 +111,7 @@ def test_kernels_are_elsewhere_in_their_parts_each_by_itself() -> None:
     assert held(memory, Y + 512, 4) == [256 - 194, 63, 64, 65]
 
 
-def test_what_nobody_writes_is_left_out() -> None:
+def test_what_is_never_written_is_left_out() -> None:
     """But bytes that it would have read have to be there."""
 
     def record(graph: ValueGraph, memory: RecordingMemory, _: RecordingMemory) -> None:

@@ -56,6 +56,6 @@ def test_what_is_no_axis_is_refused(over: dict[str, object]) -> None:
         checked_axes(over)  # type: ignore[arg-type]  # the mistake
 
 
-def test_a_grid_that_nobody_waits_for_is_refused_before_it_is_made() -> None:
+def test_a_grid_that_would_take_years_is_refused_before_it_is_made() -> None:
     with pytest.raises(UsageError, match="points"):
         grid({"a": list(range(2000)), "b": list(range(MAX_POINTS // 1000))}, {})

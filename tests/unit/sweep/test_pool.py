@@ -20,7 +20,7 @@ def test_a_worker_goes_on_with_its_machine() -> None:
     assert waiting.take(A, [B]).number == 1  # nothing of its own is left: it helps
 
 
-def test_a_new_worker_takes_a_machine_that_nobody_has() -> None:
+def test_a_new_worker_takes_a_machine_that_no_other_has() -> None:
     assert TaskQueue(tasks(1, 1, 2)).take(None, [A]).number == 2
 
 

@@ -102,13 +102,13 @@ class Machines:
     total = 2
 
     def __init__(self) -> None:
-        self.told: list[SweepRow] = []
+        self.rows: list[SweepRow] = []
 
     def next_batch(self) -> list[Point]:
         return [Point({}, {"macs": macs}) for macs in (1, 2)]
 
     def report(self, rows: Sequence[SweepRow]) -> None:
-        self.told += rows
+        self.rows += rows
 
 
 def test_a_search_over_machines_gets_one_weighted_row_for_each() -> None:
@@ -121,9 +121,9 @@ def test_a_search_over_machines_gets_one_weighted_row_for_each() -> None:
     ]  # fmt: skip
     failed = replace(row(3, ANSWER, 2, 1.0), ok=False)
     plan.report([row(0, PROMPT, 1, 1000.0), row(1, ANSWER, 1, 500.0), row(2, PROMPT, 2, 1000.0), failed])
-    assert [each.machine for each in machines.told] == [{"macs": 1}, {"macs": 2}]
-    assert TOKENS.worth(machines.told[0]) == pytest.approx(-1 / (0.25 / 1000 + 0.75 / 500))
-    assert TOKENS.worth(machines.told[1]) is None
+    assert [each.machine for each in machines.rows] == [{"macs": 1}, {"macs": 2}]
+    assert TOKENS.worth(machines.rows[0]) == pytest.approx(-1 / (0.25 / 1000 + 0.75 / 500))
+    assert TOKENS.worth(machines.rows[1]) is None
 
 
 def test_a_study_of_other_weights_is_another_one() -> None:

@@ -1,4 +1,4 @@
-"""Searches: the same points for the same seed, whoever runs them and however often they are stopped."""
+"""Searches: the same points for the same seed, on any number of workers and however often they are stopped."""
 
 from __future__ import annotations
 

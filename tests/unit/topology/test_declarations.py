@@ -144,7 +144,7 @@ class TestTheNine:
         assert fault.key == f"{PE}.pe_math.impl"
         assert fault.what == "`declaration` of declared_blocks:Muddled is a tuple"
 
-    def test_builtins_of_the_nine_list_no_ops_since_nobody_asks_them(self) -> None:
+    def test_builtins_of_the_nine_list_no_ops_since_they_are_not_asked(self) -> None:
         parts = load_spec().cube.pe_template.components
         declared = [class_declaration(part_.impl)[0] for part_ in parts.parts.values()]
         assert [each.ops for each in declared if each is not None] == [()] * 9

@@ -258,7 +258,7 @@ def test_a_wrong_entry_of_a_list_hides_no_fault_of_the_others(tmp_path: Path) ->
     ]
 
 
-def test_what_rests_on_a_wrong_side_is_not_told(tmp_path: Path) -> None:
+def test_what_rests_on_a_wrong_side_is_not_reported(tmp_path: Path) -> None:
     # Whether the cube at (1, 1) has that side open cannot be known.
     chiplet = "{ id: io0, side: Q, cube_ports: [{ cube: { xy: [1, 1] } }] }"
     (fault,) = faults(f"sip: {{ io_chiplets: [{chiplet}] }}\n", tmp_path)
@@ -289,7 +289,7 @@ def test_every_builtin_there_is_models_some_block() -> None:
     assert [impl for impl in BUILTIN if all(impl_fault(kind, impl) for kind in kinds)] == []
 
 
-def test_pes_that_do_not_fit_are_told_how_wide_the_die_must_be() -> None:
+def test_pes_that_do_not_fit_are_reported_with_the_width_that_the_die_needs() -> None:
     # 13 PEs of 1.5 mm side by side have 12 gaps: 12 x 1.5 mm between two margins of 1.5 mm.
     layout = {"corners": ["NW"], "pe_per_corner": 13}
     with pytest.raises(TopologyError) as caught:

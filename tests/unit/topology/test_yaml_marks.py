@@ -137,7 +137,7 @@ def test_a_tab_that_indents_is_called_a_tab(text: str, line: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [1,\t\n", "a: @x\n", '\t"', "a:\t@"])
-def test_other_mistakes_near_a_tab_or_at_the_end_are_told_as_they_are(text: str) -> None:
+def test_other_mistakes_near_a_tab_or_at_the_end_are_reported_as_they_are(text: str) -> None:
     assert refused(text).what.startswith("not valid YAML: ")
 
 

@@ -503,7 +503,7 @@ class TestWhatIsNoKernel:
             with pytest.raises(UsageError, match="plain function"):
                 run_kernel(kernel, f16(4))
 
-    def test_a_kernel_that_returns_a_generator_is_told_that_nobody_runs_it(self):
+    def test_a_kernel_that_returns_a_generator_is_refused_because_it_would_not_run(self):
         with pytest.raises(LaunchError, match="returned a generator"):
             run_kernel(lambda x, tl: (tl.load(x) for _ in range(2)), f16(4))
 

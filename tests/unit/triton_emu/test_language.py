@@ -76,7 +76,7 @@ class TestTypes:
 
 class TestReductions:
     @pytest.mark.parametrize("op", ["sum", "max", "min", "mean", "argmax", "argmin"])
-    def test_the_reduced_axis_stays_at_size_1_unless_told(self, op):
+    def test_the_reduced_axis_stays_at_size_1_by_default(self, op):
         def kernel(x, tl):
             t, reduce = tl.load(x), getattr(tl, op)
             assert [reduce(t, 0).shape, reduce(t, 1).shape, reduce(t, -1).shape] == [(1, 4), (3, 1), (3, 1)]

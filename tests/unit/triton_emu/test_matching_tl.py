@@ -233,7 +233,7 @@ class TestWhatAFollowerTouches:
             lambda tl, a, h: 1 / 0,
         ],
     )
-    def test_what_nobody_recorded_is_a_difference_even_where_it_is_caught(self, touch: Any) -> None:
+    def test_what_was_not_recorded_is_a_difference_even_where_it_is_caught(self, touch: Any) -> None:
         def kernel(x, y, z, tl, *, touches=False):  # type: ignore[no-untyped-def]
             a = tl.load(x.local)
             h = tl.load_async(y.local)
@@ -332,7 +332,7 @@ class TestUnusable:
         assert not Trace().is_usable
 
 
-def test_numbers_of_any_kind_are_told_apart() -> None:
+def test_numbers_of_any_kind_are_distinguished() -> None:
     numbers = [1, 1.0, True, np.float32(1), np.float16(1), np.int32(1), 0.0, -0.0, 0, math.nan, math.inf]
 
     def kernel(x, y, z, tl, *, number):  # type: ignore[no-untyped-def]

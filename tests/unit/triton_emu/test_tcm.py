@@ -56,7 +56,7 @@ def test_a_result_that_was_waited_for_is_the_kernels_alone():
     run_kernel(kernel, X)
 
 
-def test_a_result_that_nobody_asks_for_goes_with_its_handle():
+def test_a_result_that_is_not_asked_for_goes_with_its_handle():
     def kernel(x, tl):
         for _ in range(6):
             composite(tl, x)
@@ -84,7 +84,7 @@ def test_a_handle_keeps_the_result_until_it_is_waited_for():
         run_kernel(hoard, X)
 
 
-def test_a_result_under_way_is_kept_whoever_drops_it():
+def test_a_result_under_way_is_kept_wherever_it_is_dropped():
     def kernel(x, tl):
         composite(tl, x)  # no one will ever look at it
         composite(tl, x)

@@ -247,7 +247,7 @@ def test_views_gathers_and_products_let_go_of_their_inputs_too():
     assert [value.inputs for value in (x, view, gathered, product)] == [(), (), (), ()]
 
 
-def test_intermediates_nobody_holds_are_freed():
+def test_intermediates_without_references_are_freed():
     graph = ValueGraph()
     inner = graph.apply("exp", (graph.constant(np.arange(4, dtype=np.float32)),))
     evaluate([inner])

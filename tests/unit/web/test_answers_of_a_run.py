@@ -331,7 +331,7 @@ def test_a_class_of_the_path_is_the_ops_that_have_a_piece_of_it(view: RunView) -
         selected_rows(view, "class:queues@launch:0")
 
 
-def test_a_selection_that_does_not_exist_is_told_of_all_that_do(view: RunView) -> None:
+def test_a_selection_that_does_not_exist_is_refused_with_all_that_do(view: RunView) -> None:
     with pytest.raises(UsageError, match="no selection 'colour:red'") as caught:
         selected_rows(view, "colour:red")
     for what in ("op:", "line:", "lane:", "launch:", "kind:", "class:", "node:", "link:", "q:"):

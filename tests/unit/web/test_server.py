@@ -244,7 +244,7 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(app: Starlette) -> Non
      "totals?t0=5&t1=5", "totals?sel=nothing", "heat?root=sip9", "path?scope=launch:7", "groups?lanes=0&bins=0",
      "machine?root=../..", "at?lane=99&t=0", "search", "route?from=host&to=nowhere"],
 )  # fmt: skip
-def test_a_wrong_question_is_told_what_is_wrong(app: Starlette, question: str) -> None:
+def test_a_wrong_question_is_answered_with_what_is_wrong(app: Starlette, question: str) -> None:
     status, _, body = ask(app, f"/api/runs/{run_id(app)}/{question}")
     assert status == 400
     assert json.loads(body)["what"]

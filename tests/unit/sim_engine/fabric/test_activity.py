@@ -69,7 +69,7 @@ def test_two_senders_meet_on_one_link_and_the_second_is_held_up_there():
     binned = activity.bins.read()
     assert sum(binned.of(shared, "wait_ns")) == 4.0
     assert binned.of(shared) == [0.0] * 4 + [256.0] * 5
-    # Flits of a wait behind each other on their first link: 1 + 2 + 3 ns, and nobody is to blame.
+    # Flits of a wait behind each other on their first link: 1 + 2 + 3 ns, without another transfer as the cause.
     first = net.link_index("a", "hub")
     assert (sum(binned.of(first, "wait_ns")), sum(binned.of(first, "contended_ns"))) == (6.0, 0.0)
 

@@ -42,7 +42,7 @@ class Run:
     def is_compiled(self) -> bool:
         return self.fabric.engine.queues is not None
 
-    def told(self, memory: str = "z") -> tuple[Any, ...]:
+    def observed(self, memory: str = "z") -> tuple[Any, ...]:
         ends = [transfer.done_ns for transfer in self.transfers]
         return ends, self.fabric.all_link_counters(), self.fabric.channel_counters(memory)
 
@@ -54,7 +54,7 @@ def test_it_may_take_over_at_any_moment(compile_after: int) -> None:
     sends += [(("z", "m", s), 24 * KIB, 150.0 * s, {"read_from": 512 * s}) for s in range(12)]
     compiled = Run(network, sends, compile_after=compile_after)
     assert compiled.is_compiled
-    assert compiled.told() == Run(network, sends).told() == Run(network, sends, mode="flits").told()
+    assert compiled.observed() == Run(network, sends).observed() == Run(network, sends, mode="flits").observed()
 
 
 def test_more_flits_and_flows_than_there_was_room_for() -> None:
@@ -63,7 +63,7 @@ def test_more_flits_and_flows_than_there_was_room_for() -> None:
     sends = [((s, "m", "z"), 128 * KIB, 10.0 * (s % 7), {}) for s in range(sources) for _ in range(30)]
     compiled = Run(network, sends, compile_after=0)
     assert compiled.is_compiled
-    assert compiled.told() == Run(network, sends).told()
+    assert compiled.observed() == Run(network, sends).observed()
 
 
 def test_what_is_alone_again_becomes_a_train() -> None:
@@ -73,7 +73,7 @@ def test_what_is_alone_again_becomes_a_train() -> None:
     compiled = Run(network, sends, compile_after=0)
     assert compiled.fabric.replanned == 1
     assert compiled.fabric.events < 2000
-    assert compiled.told() == Run(network, sends, mode="flits").told()
+    assert compiled.observed() == Run(network, sends, mode="flits").observed()
 
 
 def test_a_watched_run_and_a_small_one_do_without() -> None:
@@ -95,11 +95,11 @@ def test_without_numba_all_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) ->
 
     network = hotspot(2)
     sends = [((s, "m", "z"), 8 * KIB, 0.0, {}) for s in range(2)]
-    expected = Run(network, sends).told()
+    expected = Run(network, sends).observed()
     monkeypatch.setattr(builtins, "__import__", no_numba)
     plain = Run(network, sends, compile_after=0)
     assert plain.fabric.engine.queues is None
-    assert plain.told() == expected
+    assert plain.observed() == expected
 
 
 def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
@@ -111,11 +111,11 @@ def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
         network.add_link(src, dst, 128.0, 100.0)
     network.add_channels("f", 8, 256, 8.0)
     sends: list[tuple[Any, ...]] = [("abcdef", 512 * KIB, 0.0, {"write_to": 0}), ("xcdef", 64 * KIB, 500.0, {})]
-    expected = Run(network, sends, mode="flits").told("f")
+    expected = Run(network, sends, mode="flits").observed("f")
     for compile_after in range(50, 2500, 50):
         compiled = Run(network, sends, step_ns=8.0, compile_after=compile_after)
         assert compiled.is_compiled
-        assert compiled.told("f") == expected, compile_after
+        assert compiled.observed("f") == expected, compile_after
 
 
 def test_there_is_room_for_every_last_flit_that_may_end_a_window(monkeypatch: pytest.MonkeyPatch) -> None:

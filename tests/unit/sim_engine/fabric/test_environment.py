@@ -57,7 +57,7 @@ def test_what_the_fabric_does_at_an_instant_comes_before_processes() -> None:
     assert (env.now, log) == (3.0, ["transfer", "timeout"])
 
 
-def test_transfers_done_at_one_instant_are_told_in_order_of_injection() -> None:
+def test_transfers_done_at_one_instant_are_reported_in_order_of_injection() -> None:
     env, log = environment(), []
 
     def process(name: str, path: str) -> SimProcess:
@@ -121,7 +121,7 @@ def test_peek_tells_whichever_comes_first() -> None:
     assert env.peek() == 3
 
 
-def test_a_transfer_nobody_waits_for_still_runs() -> None:
+def test_a_transfer_that_is_not_waited_for_still_runs() -> None:
     env = environment()
     event = env.transfer("ab", FLIT)
     env.run()
@@ -227,8 +227,8 @@ def test_what_starts_late_ends_as_if_it_had_started_in_time() -> None:
 
 @pytest.mark.parametrize("turn", [0, 1 << 50])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_an_owner_that_goes_back_when_it_is_disturbed(turn: int, compiled: bool) -> None:
-    """At every quarter of a ns a newcomer crosses those that are held, before or behind them in the order of turns."""
+def test_an_owner_that_rewinds_when_it_is_interrupted(turn: int, compiled: bool) -> None:
+    """At every quarter of a ns a transfer interferes with reserved links; its sequence number is before or behind."""
 
     def ends(at_ns: float, *, late: bool) -> object:
         env, log, turns = environment(), [], count(2)
@@ -251,11 +251,11 @@ def test_an_owner_that_goes_back_when_it_is_disturbed(turn: int, compiled: bool)
             send("b")
 
         if late:
-            claim = env.fabric.reserve(range(2), (), lambda _: env.rewind(2.0, start))
-            assert claim is not None
+            reservation = env.fabric.reserve(range(2), (), lambda _: env.rewind(2.0, start))
+            assert reservation is not None
         else:
             env.at(2.0, lambda _: start(), None)
-        env.fabric.inject("abc", 4 * FLIT, at_ns, on_done=lambda _: log.append(("newcomer", env.now)), seq=turn)
+        env.fabric.inject("abc", 4 * FLIT, at_ns, on_done=lambda _: log.append(("interfering", env.now)), seq=turn)
         env.run()
         return [entry for entry in log if entry[1] > at_ns], sorted(log), env.fabric.all_link_counters()
 

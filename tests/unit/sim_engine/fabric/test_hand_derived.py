@@ -131,7 +131,7 @@ def test_a_store_and_forward_node_sends_on_when_it_has_everything(mode: Mode) ->
     assert ends == [6.5 + 5 + 6.5]
 
 
-def test_a_control_message_pays_nodes_and_wires_and_waits_for_nobody(mode: Mode) -> None:
+def test_a_control_message_pays_nodes_and_wires_and_never_waits(mode: Mode) -> None:
     fabric = Fabric(line(), mode=mode)
     data, control = fabric.inject("abc", 100 * FLIT), fabric.inject("abc", 0)
     fabric.run()
@@ -294,7 +294,7 @@ def test_a_read_ahead_of_a_write_on_its_way_counts_how_long_its_own_bursts_waite
 
 
 def test_a_delay_rule_sets_the_delay_of_every_flit_and_keeps_their_order(mode: Mode) -> None:
-    # At b the first flit is told 5 ns, the second 1 ns. They enter at 1 and 2, so the first is ready at 6 and the
+    # At b the first flit is delayed by 5 ns, the second 1 ns. They enter at 1 and 2, so the first is ready at 6 and the
     # second, which may not overtake, too. They leave at 7 and 8.
     network = Network()
     network.add_node("a")

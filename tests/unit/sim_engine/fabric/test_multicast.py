@@ -62,7 +62,7 @@ def test_links_that_unicasts_share_are_crossed_once() -> None:
 
 
 @pytest.mark.parametrize("at_ns", [0.0, 3.0, 7.5, 13.0, 21.0, 24.5])
-def test_a_planned_multicast_that_is_disturbed_goes_on_as_flits_would(at_ns: float) -> None:
+def test_a_planned_multicast_that_is_interrupted_goes_on_as_flits_would(at_ns: float) -> None:
     def ends(mode: Any) -> list[float]:
         fabric = Fabric(row(), mode=mode)
         transfers = fabric.multicast([path(0, i) for i in (3, 1, 2)], FLIT * FLITS, 0.0)

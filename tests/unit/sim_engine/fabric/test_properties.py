@@ -135,7 +135,7 @@ def test_a_link_takes_flits_by_readiness_then_input_then_injection(plan: Plan) -
             came_in[hop.transfer, hop.flit, hop.ready_ns] = links[place - 1]
     for row in by_link(hops).values():
         if any(len(set(transfers[hop.transfer].links)) < transfers[hop.transfer].hops for hop in row):
-            continue  # a path that passes a link twice: its input is not told by the record
+            continue  # a path that passes a link twice: its input does not follow from the record
         turns = [(hop.ready_ns, came_in[hop.transfer, hop.flit, hop.ready_ns], hop.transfer, hop.flit) for hop in row]
         injected = [turn if turn[1] == INJECTED else (*turn[:2], 0, 0) for turn in turns]
         assert injected == sorted(injected)
@@ -172,7 +172,7 @@ def test_alone_more_bytes_take_longer_and_more_bandwidth_does_not(bandwidths: li
 
 
 @given(plans())
-def test_two_fabrics_on_one_network_do_not_disturb_one_another(plan: Plan) -> None:
+def test_two_fabrics_on_one_network_do_not_affect_one_another(plan: Plan) -> None:
     network = plan.network()
     expected = [transfer.done_ns for transfer in plan.run(Fabric(network))]
     one, other = Fabric(network), Fabric(network, mode="flits")

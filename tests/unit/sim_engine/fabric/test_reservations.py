@@ -63,19 +63,19 @@ class Owner:
     env: FabricEnvironment
     sends: dict[int, Send] = field(default_factory=dict)  # by sequence number
     done: dict[int, float] = field(default_factory=dict)
-    disturbed_at: list[float] = field(default_factory=list)
-    claim: Reservation | None = None
+    interrupted_at: list[float] = field(default_factory=list)
+    reservation: Reservation | None = None
 
     def own(self) -> bool:
         net = self.env.fabric.network
         links = [*net.route("mab").links, *net.route("bam").links]
-        self.claim = self.env.fabric.reserve(links, ["m"], self.give_up)
-        return self.claim is not None
+        self.reservation = self.env.fabric.reserve(links, ["m"], self.give_up)
+        return self.reservation is not None
 
     def give_up(self, now: float) -> None:
-        self.disturbed_at.append(now)
-        assert self.claim is not None
-        assert not self.claim.held
+        self.interrupted_at.append(now)
+        assert self.reservation is not None
+        assert not self.reservation.held
         self.env.rewind(0.0, self.send_all)
 
     def send_all(self) -> None:
@@ -115,9 +115,9 @@ def with_owner(
             foreign[place] = env.fabric.inject(send.path, send.nbytes, send.at_ns, seq=place, **send.options)
 
     def give_up(_: None) -> None:
-        assert owner.claim is not None
-        if owner.claim.held:
-            owner.claim.release()
+        assert owner.reservation is not None
+        if owner.reservation.held:
+            owner.reservation.release()
             owner.give_up(env.now)
 
     env.at(give_up_ns, give_up, None)
@@ -158,82 +158,82 @@ STREAM = [
 
 @pytest.mark.parametrize("what", ["over ab", "over ba", "read", "write"])
 @pytest.mark.parametrize("eighth", range(1, 8 * 72, 13))
-def test_whoever_crosses_a_stream_at_any_stage_finds_it_as_it_is(eighth: int, what: str) -> None:
+def test_an_interfering_transfer_at_any_stage_finds_the_state_as_it_is(eighth: int, what: str) -> None:
     sends = [*STREAM, Send(False, eighth / 8, what, 6, 0)]
     done, counted, owner = with_owner(sends)
-    assert owner.disturbed_at == [eighth / 8]
+    assert owner.interrupted_at == [eighth / 8]
     assert (done, counted) == plain(sends, "flits")
 
 
 @pytest.mark.parametrize("what", ["elsewhere", "control"])
-def test_who_uses_nothing_of_it_does_not_disturb_a_claim(what: str) -> None:
+def test_a_transfer_elsewhere_does_not_interrupt_a_reservation(what: str) -> None:
     sends = [*STREAM, Send(False, 10.0, what, 6, 0)]
     done, _, owner = with_owner(sends, give_up_ns=1000.0)
-    assert owner.disturbed_at == [1000.0]  # it gave up by itself
+    assert owner.interrupted_at == [1000.0]  # it gave up by itself
     assert done == plain(sends, "flits")[0]
 
 
-# ---- who gets a claim
+# ---- what can be reserved
 
 
-def nobody(now: float) -> None:
-    raise AssertionError(f"disturbed at {now}")
+def never_interrupted(now: float) -> None:
+    raise AssertionError(f"interrupted at {now}")
 
 
 def test_a_link_that_is_in_use_or_owned_is_refused() -> None:
     fabric = Fabric(network())
     over = fabric.network.route("cab").links
     fabric.inject("cab", FLIT)  # on the link to a until 2, ready for the next at 3, there until 5
-    assert fabric.reserve(over, [], nobody) is None
+    assert fabric.reserve(over, [], never_interrupted) is None
     fabric.run(until=2.0)
-    assert fabric.reserve(over[:1], [], nobody) is not None
-    assert fabric.reserve(over[1:], [], nobody) is None  # it has yet to pass
+    assert fabric.reserve(over[:1], [], never_interrupted) is not None
+    assert fabric.reserve(over[1:], [], never_interrupted) is None  # it has yet to pass
     fabric.run(until=4.5)
-    assert fabric.reserve(over[1:], [], nobody) is None  # it passes
+    assert fabric.reserve(over[1:], [], never_interrupted) is None  # it passes
     fabric.run(until=5.0)
-    assert fabric.reserve(over[1:], [], nobody) is not None
-    assert fabric.reserve(over[1:], [], nobody) is None  # somebody owns it
+    assert fabric.reserve(over[1:], [], never_interrupted) is not None
+    assert fabric.reserve(over[1:], [], never_interrupted) is None  # it is reserved already
 
 
 def test_channels_that_are_in_use_or_owned_are_refused() -> None:
     fabric = Fabric(network())
     fabric.inject("mab", 2 * FLIT, read_from=0)  # both channels until 4
-    assert fabric.reserve([], ["m"], nobody) is None
+    assert fabric.reserve([], ["m"], never_interrupted) is None
     fabric.run(until=4.0)
-    assert fabric.reserve([], ["m"], nobody) is not None
-    assert fabric.reserve([], ["m"], nobody) is None
+    assert fabric.reserve([], ["m"], never_interrupted) is not None
+    assert fabric.reserve([], ["m"], never_interrupted) is None
     fabric = Fabric(network())
     fabric.inject("cam", 2 * FLIT, write_to=0)  # planned: bursts from 6 to 12, though none is there yet
-    assert fabric.reserve([], ["m"], nobody) is None
+    assert fabric.reserve([], ["m"], never_interrupted) is None
     fabric.run(until=12.0)
-    assert fabric.reserve([], ["m"], nobody) is not None
+    assert fabric.reserve([], ["m"], never_interrupted) is not None
 
 
 def test_a_refused_claim_owns_nothing() -> None:
     fabric = Fabric(network())
     ca, ab = fabric.network.route("cab").links
-    first = fabric.reserve([ab], [], nobody)
+    first = fabric.reserve([ab], [], never_interrupted)
     assert first is not None
-    assert fabric.reserve([ca, ab], ["m"], nobody) is None
-    assert fabric.reserve([ca], ["m"], nobody) is not None
+    assert fabric.reserve([ca, ab], ["m"], never_interrupted) is None
+    assert fabric.reserve([ca], ["m"], never_interrupted) is not None
 
 
 def test_a_released_claim_is_over_and_may_be_released_again() -> None:
     fabric = Fabric(network())
-    claim = fabric.reserve(fabric.network.route("cab").links, ["m"], nobody)
-    assert claim is not None
-    claim.release()
-    claim.release()
-    assert not claim.held
+    reservation = fabric.reserve(fabric.network.route("cab").links, ["m"], never_interrupted)
+    assert reservation is not None
+    reservation.release()
+    reservation.release()
+    assert not reservation.held
     fabric.inject("cab", FLIT)
     fabric.inject("mab", FLIT, read_from=0)
     fabric.run()
 
 
 @pytest.mark.parametrize("options", [{"mode": "flits"}, {"record": True}])
-def test_where_every_flit_is_moved_nobody_owns_anything(options: dict[str, Any]) -> None:
+def test_where_every_flit_is_moved_nothing_can_be_reserved(options: dict[str, Any]) -> None:
     fabric = Fabric(network(), **options)
-    assert fabric.reserve([0], [], nobody) is None
+    assert fabric.reserve([0], [], never_interrupted) is None
 
 
 def test_a_link_into_a_node_with_a_delay_rule_is_refused() -> None:
@@ -242,8 +242,8 @@ def test_a_link_into_a_node_with_a_delay_rule_is_refused() -> None:
     made.add_node("b", delay=lambda arrival: 1.0)
     there, back = made.add_link("a", "b", 1.0), made.add_link("b", "a", 1.0)
     fabric = Fabric(made)
-    assert fabric.reserve([there], [], nobody) is None
-    assert fabric.reserve([back], [], nobody) is not None
+    assert fabric.reserve([there], [], never_interrupted) is None
+    assert fabric.reserve([back], [], never_interrupted) is not None
 
 
 # ---- who is called, and when
@@ -252,36 +252,36 @@ def test_a_link_into_a_node_with_a_delay_rule_is_refused() -> None:
 def test_owners_are_called_in_order_of_the_path_then_of_the_channels_and_once() -> None:
     fabric = Fabric(network())
     called: list[tuple[str, float]] = []
-    claims = {}
+    reservations = {}
     for name, links, channels in (("am", "am", ""), ("ca and m", "ca", "m"), ("cd", "cd", "")):
         index = fabric.network.link_index(*links)
-        claims[name] = fabric.reserve([index], channels, lambda now, name=name: called.append((name, now)))
+        reservations[name] = fabric.reserve([index], channels, lambda now, name=name: called.append((name, now)))
     fabric.inject("cam", FLIT, 7.0, write_to=0)
     fabric.run(until=6.5)
-    assert called == []  # what is sent for a later time disturbs then
+    assert called == []  # what is sent for a later time interrupts then
     fabric.run()
     assert called == [("ca and m", 7.0), ("am", 7.0)]
-    assert {name: claim is not None and claim.held for name, claim in claims.items()} == {
+    assert {name: reservation is not None and reservation.held for name, reservation in reservations.items()} == {
         "am": False,
         "ca and m": False,
         "cd": True,
     }
 
 
-def test_an_owner_may_release_its_other_claims_when_one_is_disturbed() -> None:
+def test_an_owner_may_release_its_other_reservations_when_one_is_interrupted() -> None:
     fabric = Fabric(network())
     called: list[str] = []
-    other = fabric.reserve([fabric.network.link_index("a", "m")], ["m"], nobody)
+    other = fabric.reserve([fabric.network.link_index("a", "m")], ["m"], never_interrupted)
     assert other is not None
 
     def give_up(now: float) -> None:
-        called.append("disturbed")
+        called.append("interrupted")
         other.release()
 
     assert fabric.reserve([fabric.network.link_index("c", "a")], [], give_up)
     fabric.inject("cam", FLIT, write_to=0)
     fabric.run()
-    assert called == ["disturbed"]
+    assert called == ["interrupted"]
 
 
 def test_a_claim_may_be_taken_again_once_all_is_idle() -> None:
@@ -300,11 +300,11 @@ def test_a_claim_may_be_taken_again_once_all_is_idle() -> None:
 def test_claims_that_make_no_sense_are_refused_with_a_hint() -> None:
     fabric = Fabric(network())
     with pytest.raises(FabricError, match="no link 99"):
-        fabric.reserve([99], [], nobody)
+        fabric.reserve([99], [], never_interrupted)
     with pytest.raises(FabricError, match="no memory channels"):
-        fabric.reserve([], ["a"], nobody)
+        fabric.reserve([], ["a"], never_interrupted)
     with pytest.raises(FabricError, match="no node 'z'"):
-        fabric.reserve([], ["z"], nobody)
+        fabric.reserve([], ["z"], never_interrupted)
 
 
 def test_who_owns_since_an_owner_was_called_is_called_next() -> None:

@@ -45,12 +45,12 @@ def same_in_both_modes(build: Callable[[], Network], traffic: Traffic) -> Fabric
     return fabrics[1]
 
 
-def test_a_newcomer_on_the_way_splits_the_train() -> None:
+def test_an_interfering_transfer_splits_the_train() -> None:
     fabric = same_in_both_modes(star, lambda f: [f.inject("arc", 40 * FLIT), f.inject("brc", 4 * FLIT, 10.25)])
     assert (fabric.planned, fabric.split) == (1, 1)
 
 
-def test_a_newcomer_elsewhere_leaves_the_train_alone() -> None:
+def test_a_transfer_elsewhere_leaves_the_train_as_it_is() -> None:
     fabric = same_in_both_modes(star, lambda f: [f.inject("arc", 40 * FLIT), f.inject("brd", 40 * FLIT, 10.25)])
     assert (fabric.planned, fabric.split) == (2, 0)
 
@@ -186,7 +186,7 @@ def test_a_template_is_not_used_where_a_link_or_a_memory_is_still_busy() -> None
     assert fabric.planned > 4
 
 
-def test_trains_survive_a_long_chain_and_a_newcomer_at_its_far_end() -> None:
+def test_trains_survive_a_long_chain_and_an_interfering_transfer_at_its_far_end() -> None:
     def chain() -> Network:
         network = Network()
         for node in range(60):
