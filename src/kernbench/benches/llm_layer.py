@@ -121,7 +121,7 @@ def llm_layer(
     stored = StoredTypes(weight_type, cache_type)
     if simulate:
         found = _simulated(found, torch, request, dtype, simulate, sequence_parallel, ccl)
-    report = choice_rows(found, mapping_report)
+    report = choice_rows(found, mapping_report, request)
     chosen = found.mapping if isinstance(found, LayerChoice) else found
     weights = layer_weights(torch, shape, batch, before, dtype, seed, stored, tp or world)
     job = LayerJob(
@@ -158,7 +158,7 @@ def _part_ns(torch: RuntimeContext, job: LayerJob, settings: TrialSettings) -> f
     return sum(run_layer(torch, job, settings.tp, ccl=ccl).part_ns)
 
 
-def choice_rows(found: LayerChoice | Mapping, report: str) -> list[Row]:
+def choice_rows(found: LayerChoice | Mapping, report: str, request: LayerRequest) -> list[Row]:
     """What a choice was made from, if a report is asked for; also writes it to a file that is named. Raises UsageError
     where there was no choice.
     """
@@ -168,7 +168,7 @@ def choice_rows(found: LayerChoice | Mapping, report: str) -> list[Row]:
         if not isinstance(found, LayerChoice):
             raise UsageError(f"mapping '{found.name}' is no choice", hint="use mapping=auto")
         if report != "-":
-            write_choice(report, found)
+            write_choice(report, found, request.work)
     return report_rows(found)
 
 

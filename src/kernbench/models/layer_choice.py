@@ -14,7 +14,7 @@ from kernbench.models.fused_plan import DecodeSize, fused_plan
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
 from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
-from kernbench.models.pinned import is_fused, read_choice, uses_blocks, uses_messages
+from kernbench.models.pinned import PinnedWork, is_fused, read_choice, uses_blocks, uses_messages
 from kernbench.models.plans import SipShape
 from kernbench.models.shapes import ModelShape
 from kernbench.runtime_api.context import RuntimeContext
@@ -48,6 +48,12 @@ class LayerRequest:
     def weights_bytes(self) -> int:
         """Of all layers, on one SIP."""
         return self.model.layers * self.model.layer_parameters * self.itemsize // self.tp
+
+    @property
+    def work(self) -> PinnedWork:
+        """What a file that pins the choice is for."""
+        m, sizes = self.model, (self.batch, self.tokens, self.context)
+        return PinnedWork(m.name, self.phase, *sizes, self.tp, self.itemsize, self.is_quantised)
 
     @property
     def size(self) -> LayerSize:
@@ -96,7 +102,7 @@ def mapping_of(
     if name in MAPPINGS:
         return MAPPINGS[name]
     if name.endswith((".yaml", ".yml")):
-        return read_choice(name, sip, request.itemsize, usual)
+        return read_choice(name, sip, request.work, request.size, usual)
     if not any(mark in name for mark in ".:/\\"):
         raise UsageError(
             f"no mapping '{name}'",

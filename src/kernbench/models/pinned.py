@@ -1,17 +1,19 @@
 """The choice of a mapper as rows to read, and as a file that pins it: `mapping=FILE.yaml` takes it again.
 
 sip: {mesh_w: 2, mesh_h: 2, pes: 16, tcm_bytes: 1011456}
+work: {model: llama3-8b, phase: prefill, batch: 1, tokens: 2048, context: 0, tp: 1, itemsize: 2, is_quantised: false}
 attention: online
 products:
   qkv: {kind: blocks, rows: 2048, k: 4096, n: 6144, x_by: rows, groups: 4, row_parts: 2, ...}
 
-A decode step in one launch has a section `fused`: how its attention is split, and the pieces in which weights are read.
+A file is refused for another SIP and for other work. A decode step in one launch has a section `fused`: how its
+attention is split, and the pieces in which weights are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,27 @@ import yaml
 from kernbench.common.errors import UsageError
 from kernbench.models.block_plans import BlocksPlan
 from kernbench.models.fused_plan import FusedPlan
-from kernbench.models.mapper import Candidate, LayerChoice, MappedLayer, ProductSize
+from kernbench.models.mapper import Candidate, LayerChoice, LayerSize, MappedLayer, ProductSize
 from kernbench.models.mapping import DecodeAttention, Mapping, ProductPlan, SplitKPlan, split_k_plan
 from kernbench.models.plans import ColumnsPlan, SipShape
 
 KINDS: dict[str, type[BlocksPlan] | type[ColumnsPlan]] = {"blocks": BlocksPlan, "columns": ColumnsPlan}
 SIZES = ("sip", "rows", "k", "n")
 PRODUCTS = {"qkv": "qkv", "out_proj": "out", "mlp_up": "up", "mlp_down": "down"}  # of a plan in one launch, by name
+
+
+@dataclass(frozen=True)
+class PinnedWork:
+    """What a choice is made for: a file of another choice is not taken for it."""
+
+    model: str
+    phase: str
+    batch: int
+    tokens: int
+    context: int
+    tp: int
+    itemsize: int
+    is_quantised: bool = False
 
 
 def kind_of(plan: ProductPlan) -> str:
@@ -79,7 +95,7 @@ def _of(
     }
 
 
-def write_choice(path: str, choice: LayerChoice) -> None:
+def write_choice(path: str, choice: LayerChoice, work: PinnedWork) -> None:
     """Write the chosen plans to a file; raises UsageError where that fails."""
     chosen = choice.mapping.plans
     if not chosen:
@@ -87,6 +103,7 @@ def write_choice(path: str, choice: LayerChoice) -> None:
     sip = chosen[0][1].sip
     pinned: dict[str, Any] = {
         "sip": {each.name: getattr(sip, each.name) for each in fields(sip)},
+        "work": asdict(work),
         "attention": "online" if choice.mapping.is_online else "stored",
         "products": {
             size.name: {"kind": kind_of(plan), "rows": size.rows, "k": size.k, "n": size.n, "x_by": size.x_by}
@@ -102,8 +119,8 @@ def write_choice(path: str, choice: LayerChoice) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}", hint="give a file in a folder that exists") from None
 
 
-def read_choice(path: str, sip: SipShape, itemsize: int, base: Mapping) -> MappedLayer:
-    """The mapping that a file pins, for a SIP of that shape; raises UsageError for one that is not for it."""
+def read_choice(path: str, sip: SipShape, work: PinnedWork, size: LayerSize, base: Mapping) -> MappedLayer:
+    """The mapping that a file pins for this work on a SIP of that shape; raises UsageError for a file of another."""
     given = _read(path)
     there = {each.name: getattr(sip, each.name) for each in fields(sip)}
     if given.get("sip") != there:
@@ -118,14 +135,44 @@ def read_choice(path: str, sip: SipShape, itemsize: int, base: Mapping) -> Mappe
             rows, k, n = (int(numbers.pop(key)) for key in ("rows", "k", "n"))
             plan: ProductPlan
             if kind == "split_k":
-                plan = split_k_plan(sip, rows, k, n, itemsize)
+                plan = split_k_plan(sip, rows, k, n, work.itemsize)
             else:
                 plan = KINDS[kind](sip, rows, k, n, **{key: int(value) for key, value in numbers.items()})
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{path}: product '{name}': {error}", hint="see docs/guides/time-a-layer.md") from None
         plans.append((ProductSize(str(name), rows, k, n, x_by=x_by), plan))
+    _check_work(path, given.get("work"), work)
+    _check_sizes(path, [one for one, _ in plans], size)
     fused = None if "fused" not in given else _read_fused(path, given["fused"], plans)
     return MappedLayer(base, tuple(plans), given.get("attention") == "online", path, fused)
+
+
+def _check_work(path: str, given: object, work: PinnedWork) -> None:
+    """Raise UsageError for a file that was written for other work."""
+    found = given if isinstance(given, dict) else {}
+    there = asdict(work)
+    other = [name for name in there if found.get(name) != there[name]]
+    if other:
+        of_file, of_run = (", ".join(f"{name} {of.get(name, 'not given')}" for name in other) for of in (found, there))
+        raise UsageError(f"{path} is for {of_file}, this run has {of_run}", hint="let mapping=auto choose again")
+
+
+def _check_sizes(path: str, pinned: Sequence[ProductSize], size: LayerSize) -> None:
+    """Raise UsageError for a plan of a product that the layer does not have: nothing would use it."""
+    there = {each.name: each for each in size.products}
+    for one in pinned:
+        own = there.get(one.name)
+        if own is None:
+            raise UsageError(f"{path}: no product '{one.name}'", hint=f"use {', '.join(there)}")
+        if (one.rows, one.k, one.n, one.x_by) != (own.rows, own.k, own.n, own.x_by):
+            raise UsageError(
+                f"{path}: product '{one.name}' is {_size(one)}, in this run {_size(own)}",
+                hint="let mapping=auto choose again",
+            )
+
+
+def _size(product: ProductSize) -> str:
+    return f"{product.rows} rows by {product.k} by {product.n}, input by {product.x_by}"
 
 
 def fused_numbers(plan: FusedPlan) -> dict[str, Any]:
