@@ -115,6 +115,25 @@ def test_sensitivity_varies_each_axis_alone_and_draws_a_tornado(mix: Path, capsy
     assert "<td>as it is</td>" in best
 
 
+def test_sensitivity_of_a_scenario_is_that_of_its_weighted_figures(
+    mix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = ["--over", f"{HBM}=16,32", "--over", f"{MACS}=8192", "--sensitivity", "--objective", "tokens_per_s,cost_usd"]
+    run = ["sweep", "--scenario", str(mix), *SMALL, *over, "--workers", "1", "--out", "alone"]
+    data = json.loads(kernbench(capsys, *run, "--json"))
+    assert len(data["rows"]) == 6  # two workloads; 32 GB/s are there as it is, and not run again
+    base, *others = data["scenario"]["weighted"]["rows"]
+    effects = {(each["objective"], each["axis"]): each for each in data["sensitivity"]}
+    for axis, row in zip((HBM, MACS), others, strict=True):
+        for name in ("tokens_per_s", "cost_usd"):
+            found = effects[name, axis]
+            assert (found["base"], found["at"]) == (base[name], row[name])
+    assert effects["tokens_per_s", HBM]["change"] < 0 < effects["cost_usd", MACS]["change"]
+    assert Path("alone/sensitivity.svg").is_file()
+    text = kernbench(capsys, *run)
+    assert "Sensitivity of weighted tokens_per_s" in text
+
+
 def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("fast.yaml").write_text("cube: { memory_map: { hbm_channel_bw_gbs: 64.0 } }\n")
     run = ["compare", "default", "fast.yaml", *SMALL, "--scenario", str(mix), "--workers", "1"]

@@ -83,12 +83,14 @@ def _sensitivity(report: SweepReport, paint: Paint) -> list[str]:
     lines: list[str] = []
     for objective in dict.fromkeys(effect.objective for effect in report.sensitivity):
         own = [effect for effect in report.sensitivity if effect.objective == objective]
-        lines += ["", paint(f"Sensitivity of {objective}, {own[0].base:,.6g} as it is", "title")]
+        weighted = "weighted " if report.scenario is not None else ""
+        lines += ["", paint(f"Sensitivity of {weighted}{objective}, {own[0].base:,.6g} as it is", "title")]
         width = max(len(short_axis(effect.axis)) for effect in own)
         for effect in own:
             bar = "#" * min(round(abs(effect.change) * BAR), BAR)
             value = " & ".join(map(str, effect.value)) if isinstance(effect.value, list) else str(effect.value)
-            lines.append(f"  {short_axis(effect.axis):<{width}}  {value:>12}  {effect.change:+8.1%}  {bar}".rstrip())
+            line = f"  {short_axis(effect.axis):<{width}}  {value:>12}  {effect.change:+8.1%}  {bar}".rstrip()
+            lines.append(f"{line}  (infeasible)" if effect.infeasible else line)
     return lines
 
 

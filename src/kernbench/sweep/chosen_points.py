@@ -14,13 +14,14 @@ from kernbench.sweep.points import MACHINE, Point, Value, grid, grid_point, list
 from kernbench.sweep.search import random_points
 from kernbench.sweep.sensitivity import check_sensitivity, one_at_a_time
 from kernbench.topology.load import load_spec
+from kernbench.topology.machine_hash import machine_hash
 
 MOST_LOADED_EARLY = 200  # machines; a load takes some 10 ms
 
 
 def points_of(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point]:
     """All points of a request without an adaptive search; raises UsageError when conditions leave none."""
-    points = _combined(request)
+    points = _combined(request, machine)
     kept = [point for point in points if all(condition.holds(point, machine) for condition in request.where)]
     if not kept:
         texts = ", ".join(condition.text for condition in request.where)
@@ -28,14 +29,25 @@ def points_of(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point
     return kept if request.scenario is None else request.scenario.points(kept)
 
 
-def _combined(request: SweepRequest) -> list[Point]:
+def _combined(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point]:
     if request.points is not None:
         return listed(request.points, request.params)
     if request.sensitivity:
-        return one_at_a_time(request.axes, request.params)
+        base, *others = one_at_a_time(request.axes, request.params)
+        return [base, *(each for each in others if not _is_alike(each, base, machine))]
     if request.search is not None:
         return random_points(request.axes, request.params, request.search)
     return (zipped if request.mode == "zip" else grid)(request.axes, request.params)
+
+
+def _is_alike(point: Point, base: Point, machine: Mapping[str, Value]) -> bool:
+    """Whether a point of --sensitivity sets what is so already."""
+    if point.params != base.params:
+        return False
+    try:
+        return machine_hash(load_spec(machine, point.machine)) == machine_hash(load_spec(machine))
+    except TopologyError:
+        return False
 
 
 def examples_of(request: SweepRequest) -> list[Point]:

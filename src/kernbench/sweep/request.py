@@ -33,7 +33,7 @@ from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
 from kernbench.sweep.scenario import ScenarioPlan, ScenarioResults, results_of
-from kernbench.sweep.sensitivity import Effect, draw_tornado, effects_of, tornado_files
+from kernbench.sweep.sensitivity import Effect, draw_tornado, effects_of, tornado_files, without_effects
 from kernbench.topology.load import load_spec
 from kernbench.topology.spec_base import MAX_SIPS
 
@@ -247,12 +247,15 @@ def _report(
     best, front = ranked(rows, objectives)[:BEST], pareto_front(rows, objectives)
     if mix is not None:  # rows of different work are not compared
         best, front = [], []
-    effects = effects_of(request.axes, request.params, rows, objectives) if request.sensitivity and mix is None else []
-    explained = importance_of(rows if mix is None else mix.weighted, objectives) if not request.sensitivity else {}
+    shown, params = (rows, request.params) if mix is None else (mix.weighted, {})
+    effects = effects_of(request.axes, params, shown, objectives) if request.sensitivity else []
+    explained = importance_of(shown, objectives) if not request.sensitivity else {}
     results = results_as_json(identity, made_with, rows, objectives, best, front)
     results |= further_results(mix, effects, explained)
-    drawn = (rows, front) if mix is None else (mix.weighted, mix.ranking.front)
-    files, warnings = _write(request, *drawn, rows, objectives, results, effects)
+    drawn = front if mix is None else mix.ranking.front
+    files, warnings = _write(request, shown, drawn, rows, objectives, results, effects)
+    if request.sensitivity:
+        warnings += without_effects(params, shown, objectives, effects)
     unfit = sum(not row.fits for row in rows)
     if unfit:
         warnings.insert(0, f"{unfit} of {len(rows)} points do not fit the memory of their machine, and are not ranked")
@@ -301,7 +304,7 @@ def _write(
     files, changed = write_results(request.out, results, rows)
     notes = [] if any(file.name == PARQUET for file in files) else ["no results.parquet: pip install 'kernbench[log]'"]
     drawn = tornado_files(request.out) if effects else plot_files(request.out)
-    if request.plot and front and (changed or not all(file.is_file() for file in drawn)):
+    if request.plot and (front or effects) and (changed or not all(file.is_file() for file in drawn)):
         try:
             if effects:  # points that differ in one axis each make no line over the first axis
                 draw_tornado(request.title, effects, request.out)

@@ -33,6 +33,7 @@ class Effect:
     point: int
     base: float
     at: float
+    infeasible: str | None = None  # the reason, where the point cannot be built or used
 
     @property
     def change(self) -> float:
@@ -48,6 +49,7 @@ class Effect:
             "base": self.base,
             "at": self.at,
             "change": self.change,
+            "infeasible": self.infeasible,
         }
 
 
@@ -77,10 +79,30 @@ def effects_of(
                 row = by_key.get(point_of({name: value}, params).key)
                 at = None if row is None else _number(row, objective)
                 if row is not None and at is not None and row.point != base.point:
-                    own.setdefault(name, []).append(Effect(objective.column, name, value, row.point, start, at))
+                    effect = Effect(objective.column, name, value, row.point, start, at, row.infeasible)
+                    own.setdefault(name, []).append(effect)
         for name in sorted(own, key=lambda name: -span(own[name])):
             found += own[name]
     return found
+
+
+def without_effects(
+    params: Mapping[str, Value], rows: Sequence[SweepRow], objectives: Sequence[Objective], effects: Sequence[Effect]
+) -> list[str]:
+    """A note on each objective without effects: the reason."""
+    key = point_of({}, params).key
+    base = next((row for row in rows if row.key == key), None)
+    missing = [objective for objective in objectives if all(each.objective != objective.column for each in effects)]
+    return [f"no sensitivity of {objective.column}: {_why_none(base, objective)}" for objective in missing]
+
+
+def _why_none(base: SweepRow | None, objective: Objective) -> str:
+    if base is None:
+        return "the machine as it is breaks a condition"
+    if _number(base, objective) is None:
+        why = base.infeasible or (base.error or "").partition("\n")[0]
+        return f"the machine as it is has no number ({why})" if why else "the machine as it is has no number"
+    return "no other point has a number"
 
 
 def span(effects: Sequence[Effect]) -> float:
@@ -128,7 +150,7 @@ def _bars(panel: MatplotlibAxes, effects: Sequence[Effect]) -> None:
             change, y = 100 * effect.change, at + (place + 0.5) * height - 0.4
             panel.barh(y, change, height=0.9 * height, color=MORE if change > 0 else LESS)
             panel.annotate(
-                str(effect.value),
+                str(effect.value) + (" (infeasible)" if effect.infeasible else ""),
                 (change, y),
                 xytext=(3 if change >= 0 else -3, 0),
                 textcoords="offset points",

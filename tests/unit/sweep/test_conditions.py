@@ -9,7 +9,7 @@ from kernbench.sweep.conditions import read_condition
 from kernbench.sweep.objectives import Objective
 from kernbench.sweep.points import Point, grid, point_of
 from kernbench.sweep.rows import SweepRow
-from kernbench.sweep.sensitivity import effects_of, one_at_a_time, short_axis, span
+from kernbench.sweep.sensitivity import effects_of, one_at_a_time, short_axis, span, without_effects
 
 MACHINE = {"cube": {"ucie": {"n_connections": 4}}, "name": "m"}
 
@@ -75,7 +75,16 @@ def test_effects_are_relative_to_the_base_and_the_widest_axis_comes_first() -> N
 
 def test_points_that_failed_have_no_effect() -> None:
     rows = [SweepRow(0, {}, {}, ok=True, total_ns=100.0), SweepRow(1, {}, {"b": 10}, error="no")]
-    assert effects_of(AXES, {}, rows, [Objective("total_ns")]) == []
+    objectives = [Objective("total_ns")]
+    assert effects_of(AXES, {}, rows, objectives) == []
+    assert without_effects({}, rows, objectives, []) == ["no sensitivity of total_ns: no other point has a number"]
+    assert without_effects({}, rows[1:], objectives, []) == [
+        "no sensitivity of total_ns: the machine as it is breaks a condition"
+    ]
+    hot = SweepRow(0, {}, {}, ok=True, infeasible="too hot")
+    assert without_effects({}, [hot], objectives, []) == [
+        "no sensitivity of total_ns: the machine as it is has no number (too hot)"
+    ]
 
 
 def test_an_axis_is_shown_by_the_last_parts_of_its_keys() -> None:
