@@ -19,7 +19,7 @@ from kernbench.benches._trials import TrialSettings, simulated_choice
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.ccl.config import CclSource
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import CapacityError, UsageError
 from kernbench.common.units import counted, format_bytes
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
@@ -64,12 +64,12 @@ class StoredTypes(NamedTuple):
 
 
 def _check_size(spec: MachineSpec, model: ModelShape, itemsize: int, weight_type: WeightName, tp: int) -> None:
-    """Raise UsageError where the weights of one layer are more than the memory of the SIPs that share it."""
+    """Raise CapacityError where the weights of one layer are more than the memory of the SIPs that share it."""
     weights, there = layer_bytes(model, itemsize, weight_type), memory_there(spec)
     if weights <= tp * there:
         return
     memory = "HBM" if spec.cube.has_hbm else "SRAM"
-    raise UsageError(
+    raise CapacityError(
         f"one layer of {model.name} has {format_bytes(weights)} of weights, and the {memory} of "
         f"{counted(tp, 'SIP')} of '{spec.system.name}' has {format_bytes(tp * there)}",
         where="parameter 'model'",

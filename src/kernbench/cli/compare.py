@@ -76,7 +76,7 @@ def compare(
         print_json(_as_json(columns, measured, work))
     else:
         click.echo(comparison_as_text(columns, measured, work, painter()))
-    return 0 if all(row.ok for report in work for row in report.rows) else 1
+    return 1 if any(row.has_failed for report in work for row in report.rows) else 0
 
 
 def _column(name: str, settings: Sequence[str]) -> MachineColumn:

@@ -94,8 +94,8 @@ def sweep(as_json: bool, settings: tuple[str, ...], allow_failures: bool, **opti
 def _exit_code(rows: Sequence[SweepRow], allow_failures: bool) -> int:
     """1 where a point failed, or, when failures are allowed, where verified data was wrong or no point was right."""
     if allow_failures:
-        return 1 if any(row.wrong for row in rows) or not any(row.ok for row in rows) else 0
-    return 0 if all(row.ok for row in rows) else 1
+        return 1 if any(row.wrong for row in rows) or all(row.has_failed for row in rows) else 0
+    return 1 if any(row.has_failed for row in rows) else 0
 
 
 _NAMES = [part.name for part in fields(SweepOptions)]

@@ -10,6 +10,7 @@ from kernbench.sweep.derived import DERIVED
 from kernbench.sweep.points import MACHINE, Value
 from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import TABLE, SweepRow, short_axis, table_columns, table_rows, varying
+from kernbench.sweep.scenario import Ranking
 
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
@@ -18,7 +19,8 @@ BAR = 40  # characters of a change by 100 %
 
 def report_as_text(report: SweepReport, paint: Paint) -> str:
     rows = report.rows
-    failed = [row for row in rows if not row.ok]
+    failed = [row for row in rows if row.has_failed]
+    excluded = [row for row in rows if not row.is_feasible and not row.has_failed]
     kept = len(rows) - report.ran
     points = "point" if len(rows) == 1 else "points"
     lines = [f"{report.identity['bench']}: {len(rows)} {points}, {report.ran} run now, {max(kept, 0)} kept"]
@@ -45,6 +47,8 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         columns = ["point", *(name for name in varying(rows) if TABLE + name not in own), *own]
         lines += ["", paint("Rows that the bench returned", "title"), *_cells(tables[:TABLE_SHOWN], columns)]
         lines += _more(len(tables) - TABLE_SHOWN)
+    if excluded and report.scenario is None:
+        lines += ["", paint(f"{len(excluded)} infeasible", "title"), *_reasons(excluded, varying(rows))]
     if failed:
         lines += ["", paint(f"{len(failed)} failed", "fail"), *_failures(failed, varying(rows))]
     if report.files:
@@ -62,16 +66,35 @@ def _scenario(report: SweepReport, paint: Paint) -> list[str]:
     for name, ranking in mix.workloads.items():
         share = next(mix.scenario.share(each) for each in mix.scenario.workloads if each.name == name)
         title = f"{name} ({share:.0%} of tokens), best by {report.objectives[0]}"
-        lines += ["", paint(title, "title"), *_table(ranking.best, _with_values(ranking.best, shown))]
-    title = f"Weighted, best by {report.objectives[0]}"
-    best = mix.ranking.best
-    lines += ["", paint(title, "title"), *_table(best, _with_values(best, [*shown, "area_mm2", "sip_w"]))]
-    if len(report.objectives) > 1:
+        lines += ["", paint(title, "title"), *_ranked(ranking, shown)]
+    best, weighed = mix.ranking.best, mix.objectives
+    if best:
+        title = f"Weighted, best by {weighed[0]}"
+        lines += ["", paint(title, "title"), *_table(best, _with_values(best, [*shown, "area_mm2", "sip_w"]))]
+    if best and len(weighed) > 1:
         front = ", ".join(str(row.point) for row in mix.ranking.front)
-        lines += [f"  on the front over {', '.join(str(o) for o in report.objectives)}: {front}"]
-    excluded = [row for row in mix.weighted if row.infeasible is not None]
-    lines += [f"  {row.point} is infeasible: {row.infeasible}" for row in excluded[:FRONT_SHOWN]]
+        lines += [f"  on the front over {', '.join(str(o) for o in weighed)}: {front}"]
+    excluded = [row for row in mix.weighted if not row.is_feasible]
+    if excluded:
+        title = f"{len(excluded)} of {len(mix.weighted)} machines are infeasible"
+        lines += ["", paint(title, "title"), *_reasons(excluded, varying(mix.weighted))]
     return lines
+
+
+def _ranked(ranking: Ranking, shown: Sequence[str]) -> list[str]:
+    if not ranking.best:
+        return ["  no machine does it: reasons are below"]
+    return _table(ranking.best, _with_values(ranking.best, shown))
+
+
+def _reasons(excluded: Sequence[SweepRow], names: Sequence[str]) -> list[str]:
+    """Why points are infeasible: their numbers, their values under `names`, the reason."""
+    lines: list[str] = []
+    for row in excluded[:FRONT_SHOWN]:
+        settings = row.settings()
+        own = ", ".join(f"{short_axis(name)}={settings[name]}" for name in names if name in settings)
+        lines.append(f"  {row.point}  {own}: {row.infeasible}" if own else f"  {row.point}  {row.infeasible}")
+    return lines + _more(len(excluded) - FRONT_SHOWN)
 
 
 def _with_values(rows: Sequence[SweepRow], names: Sequence[str]) -> list[str]:

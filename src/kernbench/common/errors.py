@@ -11,6 +11,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     ComponentError             an implementation cannot be found, or does not honour its contract
     KernelError                a kernel asks for what cannot be done; `where` is the kernel's own line
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
+        TcmOverflowError       the tensors of a kernel do not fit its TCM; a CapacityError too
     LaunchError                a kernel failed on some PEs; carries the failure of each
     DeadlockError              no event is left, and kernels or ranks still wait; carries every blocked kernel
     TimeLimitError             simulated time has reached the limit of the run; carries where every kernel stands
@@ -19,6 +20,7 @@ KernBenchError                 anything a user can cause and fix; the command tu
     FastCheckError             a checked program fails in one way with fast paths, in another without; exit code 1
     DataError                  tensors whose shape or dtype do not fit, or bytes that were never written
     UsageError                 a wrong argument on the command line or in a call
+        CapacityError          what is asked for does not fit a memory of the machine; of a sweep's point, infeasible
         NotModelledError       a name of PyTorch's that is not there; an AttributeError too, so that hasattr() works
         TensorError            shapes, views or dtypes of tensors that do not fit; a RuntimeError and a ValueError too
             TensorTypeError        an operand that is no tensor where one is needed; a TypeError too
@@ -241,6 +243,14 @@ class DataError(KernBenchError):
 
 class UsageError(KernBenchError):
     """A wrong argument on the command line or in a call."""
+
+
+class CapacityError(UsageError):
+    """What is asked for does not fit a memory of the machine. A sweep calls such a point infeasible."""
+
+
+class TcmOverflowError(KernelError, CapacityError):
+    """The tensors of a kernel do not fit the TCM that it has."""
 
 
 class NotModelledError(UsageError, AttributeError):

@@ -29,7 +29,7 @@ from functools import cache
 from math import prod
 from typing import Literal, Protocol, runtime_checkable
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import CapacityError
 from kernbench.common.units import format_bytes
 from kernbench.models.block_plans import BlocksPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
@@ -275,7 +275,7 @@ def split_k_plan(sip: SipShape, rows: int, k: int, n: int, itemsize: int) -> Spl
     at_once = max(1, sip.tcm_bytes * 15 // 16 // ((rows + _largest_join(sip, rows)) * itemsize))
     plan = SplitKPlan(sip, rows, k, n, columns, is_relayed, at_once).for_weights(1, itemsize)
     if plan.block_columns < min(columns, sip.pes):
-        raise UsageError(
+        raise CapacityError(
             f"{rows} rows of {k} do not fit the {format_bytes(sip.tcm_bytes)} of TCM that kernels have",
             where="mapping",
             hint="use the mapping columns for so many rows, or give kernels more TCM: the scheduler has "

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import CapacityError
 from kernbench.common.units import format_bytes
 from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
@@ -218,7 +218,7 @@ def online_attention(
     sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
 ) -> PrefillAttention:
     """Scores stay in TCM: as many queries at a time as leave room for those of `LEAST_ONLINE_KEYS` keys. Raises
-    UsageError if not even one query and one key fit.
+    CapacityError if not even one query and one key fit.
     """
     shared = heads // kv_heads
     sizes = shared, head_dim, itemsize
@@ -227,7 +227,7 @@ def online_attention(
     enough = [each for each in found if each[1] >= least and each[0] * shared <= MOST_ONLINE_ROWS]
     tokens, keys = max(enough) if enough else max(found, key=lambda each: each[1])
     if not keys:
-        raise UsageError(
+        raise CapacityError(
             f"{shared} queries and a key of {head_dim} elements do not fit the {format_bytes(sip.tcm_bytes)} of TCM "
             "that kernels have",
             hint="keep scores in HBM, or make the TCM larger",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
-from kernbench.common.errors import TensorError, UsageError
+from kernbench.common.errors import CapacityError, TensorError, UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api import op_kernels as kernels
 from kernbench.runtime_api.host_line import host_call
@@ -141,7 +141,7 @@ class OpLauncher:
             lambda cube: cube.tcm_allocatable_bytes
         ) - self._torch.engine.communication_tcm_bytes(sip)
         if left < 4096:
-            raise UsageError(
+            raise CapacityError(
                 f"{left} bytes of a PE's TCM are left for kernels",
                 where="cube.memory_map.tcm_mb_per_pe",
                 hint="lower cube.memory_map.tcm_scheduler_reserved_mb, or make the TCM larger",

@@ -115,7 +115,7 @@ def drive(
             row = replace(outcome.row, made_with=made_with)
             store.add(outcome.task.point, row, outcome.run_s)
             rows[outcome.task.number] = row
-            ran, failed, run_s = ran + 1, failed + (not row.ok), run_s + outcome.run_s
+            ran, failed, run_s = ran + 1, failed + row.has_failed, run_s + outcome.run_s
             if progress is not None:
                 left = max(plan.total - len(rows), 0)
                 progress(Progress(len(rows), plan.total, failed, (time.monotonic() - began) / ran * left))

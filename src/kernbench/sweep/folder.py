@@ -78,7 +78,7 @@ class SweepFolder:
 
     def forget_failed(self) -> None:
         """Discard the rows of failed points, so that they run again."""
-        self._rows = {key: row for key, row in self._rows.items() if row.ok}
+        self._rows = {key: row for key, row in self._rows.items() if not row.has_failed}
 
     def _read(self) -> None:
         file = self.path / ROWS

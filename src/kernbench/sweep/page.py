@@ -118,7 +118,9 @@ def _groups(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> dict[str, Grou
     groups["Infeasible"] = [
         {**_short(row.flat(), rows), "infeasible": row.infeasible} for row in rows if not row.is_feasible
     ]
-    groups["Failed"] = [{**row.settings(), "error": (row.error or "").replace("\n", " ")} for row in rows if not row.ok]
+    groups["Failed"] = [
+        {**row.settings(), "error": (row.error or "").replace("\n", " ")} for row in rows if row.has_failed
+    ]
     groups["All points"] = [row.flat() for row in rows]
     return groups
 

@@ -32,8 +32,14 @@ from kernbench.sweep.points import Point, Value, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
-from kernbench.sweep.scenario import ScenarioPlan, ScenarioResults, results_of
-from kernbench.sweep.sensitivity import Effect, draw_tornado, effects_of, tornado_files, without_effects
+from kernbench.sweep.scenario import ScenarioPlan, ScenarioResults, check_weighed, not_weighed, results_of
+from kernbench.sweep.sensitivity import (
+    Effect,
+    draw_tornado,
+    effects_of,
+    tornado_files,
+    without_effects,
+)
 from kernbench.topology.load import load_spec
 from kernbench.topology.spec_base import MAX_SIPS
 
@@ -86,6 +92,8 @@ def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None
     )
     check_columns(objectives, examples_of(request))
     adaptive = request.search is not None and request.search.method == "optuna"
+    if adaptive and request.scenario is not None:
+        check_weighed(objectives)
     points = [] if adaptive else points_of(request, tree)
     early = refuse_early(points, tree)
     with closing(pool_of(context, request.workers, request.cluster, request.point_timeout_s)) as pool:
@@ -253,7 +261,10 @@ def _report(
     results = results_as_json(identity, made_with, rows, objectives, best, front)
     results |= further_results(mix, effects, explained)
     drawn = front if mix is None else mix.ranking.front
-    files, warnings = _write(request, shown, drawn, rows, objectives, results, effects)
+    plotted = objectives if mix is None else mix.objectives
+    files, warnings = _write(request, shown, drawn, rows, plotted, results, effects)
+    if mix is not None:
+        warnings += not_weighed(objectives)
     if request.sensitivity:
         warnings += without_effects(params, shown, objectives, effects)
     unfit = sum(not row.fits for row in rows)

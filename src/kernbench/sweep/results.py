@@ -38,7 +38,7 @@ def results_as_json(
         **identity,
         "made_with": {digest: dict(parts) for digest, parts in made_with.items()},
         "points": len(rows),
-        "failed": sum(1 for row in rows if not row.ok),
+        "failed": sum(1 for row in rows if row.has_failed),
         "objectives": [str(objective) for objective in objectives],
         "best": [row.point for row in best],
         "front": [row.point for row in front],

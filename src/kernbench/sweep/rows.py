@@ -52,7 +52,7 @@ class SweepRow:
     cost: float | None = None
     returned: Mapping[str, float] = field(default_factory=dict)  # numbers that the bench returned by name
     wrong: bool = False  # it ran, and its data was not as stated
-    fits: bool = True  # False where the bench says so of what it models: such a row is never called best
+    fits: bool = True  # False where its work does not fit the machine's memories: such a row is never called best
     infeasible: str | None = None  # why the design cannot be built or used: such a row is never called best either
     made_with: str | None = None  # digest of the sweep's identity when it was made: see `sweep.json`
     error: str | None = None
@@ -62,6 +62,11 @@ class SweepRow:
     def is_feasible(self) -> bool:
         """Whether the row may be called best or be on a front, if it has not failed."""
         return self.fits and self.infeasible is None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it did not do what it should. A design that cannot hold its work is infeasible, and did not fail."""
+        return not self.ok and (self.fits or self.total_ns is not None)
 
     @property
     def key(self) -> str:

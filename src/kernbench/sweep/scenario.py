@@ -13,13 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from kernbench.common.errors import UsageError
 from kernbench.sweep.driver import SweepPlan
 from kernbench.sweep.objectives import Objective, pareto_front, ranked
-from kernbench.sweep.points import Point, Value
+from kernbench.sweep.points import MACHINE, Point, Value
 from kernbench.sweep.rows import SweepRow
 
 BEST = 10
 WEIGHTED = "weighted"
+WEIGHED = (  # columns that a weighted row has
+    *("tokens_per_s", "ttft_ms", "mj_per_token", "tokens_per_s_per_usd", "cost"),
+    *("area_mm2", "area_low_mm2", "area_high_mm2", "sip_w", "sip_low_w", "sip_high_w", "static_w"),
+    *("cost_usd", "cost_low_usd", "cost_high_usd"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,7 @@ class ScenarioResults:
     scenario: Scenario
     workloads: Mapping[str, Ranking]
     weighted: list[SweepRow]
+    objectives: tuple[Objective, ...]  # that weighted rows are ranked by
     ranking: Ranking
 
     def as_json(self) -> dict[str, object]:
@@ -108,7 +115,11 @@ class ScenarioResults:
                 name: {"params": dict(named[name].params), "share": self.scenario.share(named[name]), **ranks.as_json()}
                 for name, ranks in self.workloads.items()
             },
-            WEIGHTED: {"rows": [row.flat() for row in self.weighted], **self.ranking.as_json()},
+            WEIGHTED: {
+                "objectives": [str(each) for each in self.objectives],
+                "rows": [row.flat() for row in self.weighted],
+                **self.ranking.as_json(),
+            },
         }
 
 
@@ -124,7 +135,29 @@ def results_of(scenario: Scenario, rows: Sequence[SweepRow], objectives: Sequenc
             for each in scenario.workloads
         }
         weighted.append(_weighted(number, scenario, own))
-    return ScenarioResults(scenario, rankings, weighted, _ranking(weighted, objectives))
+    weighed = weighed_of(objectives)
+    return ScenarioResults(scenario, rankings, weighted, weighed, _ranking(weighted, weighed))
+
+
+def weighed_of(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
+    """Those that weighted rows have a figure for."""
+    return tuple(each for each in objectives if each.column in WEIGHED or each.column.startswith(MACHINE))
+
+
+def not_weighed(objectives: Sequence[Objective]) -> list[str]:
+    """A note on the objectives that weighted rows have no figure for."""
+    weighed = weighed_of(objectives)
+    others = ", ".join(each.column for each in objectives if each not in weighed)
+    if not others:
+        return []
+    instead = f"ranked by {', '.join(each.column for each in weighed)}" if weighed else "not ranked"
+    return [f"{others}: figures of different work are not added up, so machines over all workloads are {instead}"]
+
+
+def check_weighed(objectives: Sequence[Objective]) -> None:
+    """Raise UsageError where a search over machines would get no figure."""
+    for note in not_weighed(objectives):
+        raise UsageError(note, where="--objective", hint="search by tokens_per_s, mj_per_token, ttft_ms or cost_usd")
 
 
 def rows_of(workload: Workload, rows: Sequence[SweepRow]) -> list[SweepRow]:
@@ -133,6 +166,8 @@ def rows_of(workload: Workload, rows: Sequence[SweepRow]) -> list[SweepRow]:
 
 
 def _ranking(rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> Ranking:
+    if not objectives:
+        return Ranking([], [])
     return Ranking(ranked(rows, objectives)[:BEST], pareto_front(rows, objectives))
 
 
@@ -141,7 +176,9 @@ def _weighted(number: int, scenario: Scenario, own: Mapping[str, SweepRow | None
     found = {name: row for name, row in own.items() if row is not None}
     first = next(iter(found.values()))
     reasons = [
-        f"{name}: {row.infeasible or 'failed'}" for name, row in found.items() if not row.ok or not row.is_feasible
+        f"{name}: {row.infeasible or _failure(row)}"
+        for name, row in found.items()
+        if row.has_failed or not row.is_feasible
     ]
     figures: dict[str, float] = {}
     if not reasons:
@@ -174,6 +211,10 @@ def _weighted(number: int, scenario: Scenario, own: Mapping[str, SweepRow | None
         returned=figures,
         infeasible="; ".join(reasons) or None,
     )
+
+
+def _failure(row: SweepRow) -> str:
+    return f"failed: {(row.error or 'its data is wrong').partition(chr(10))[0]}"
 
 
 def _float(value: Value) -> float:

@@ -10,8 +10,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
-from kernbench.common.errors import AllocationError, KernBenchError, UsageError
+from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.energy import energy_of
 from kernbench.report.feasible import feasibility_of
 from kernbench.report.roofline import roofline_of
@@ -20,6 +21,7 @@ from kernbench.report.silicon import area_of
 from kernbench.runtime_api.bench_failure import bench_failed
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.bench_runner import RunOptions, run_bench
+from kernbench.sweep.capacity import reason_of
 from kernbench.sweep.context import SweepContext
 from kernbench.sweep.cost import default_cost
 from kernbench.sweep.points import Point, Value
@@ -75,10 +77,8 @@ class PointRunner:
             machine = self._machine(point)
             known = {"machine_hash": machine.digest, "cost": machine.cost}
             return _row_of(self._run(point, machine), task, machine)
-        except AllocationError as error:
-            return failed_row(point, str(error), task.number, infeasible=f"memory: {error.what}", **known)
         except KernBenchError as error:
-            return failed_row(point, str(error), task.number, **known)
+            return not_run(point, error, task.number, **known)
         except MemoryError:
             return failed_row(point, "out of memory", task.number, **known)
 
@@ -112,6 +112,14 @@ class PointRunner:
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not isfinite(cost):
             raise UsageError(f"the cost model returned {cost!r}", hint="return a number")
         return float(cost)
+
+
+def not_run(point: Point, error: KernBenchError, number: int, **known: Any) -> SweepRow:
+    """The row of a point with an error: it failed, or its work does not fit the machine."""
+    reason = reason_of(error)
+    if reason is not None:
+        known |= {"fits": False, "infeasible": f"memory: {reason}"}
+    return failed_row(point, str(error), number, **known)
 
 
 def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> SweepRow:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Literal
 
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import CapacityError
 from kernbench.common.units import format_bytes
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
@@ -42,13 +42,13 @@ class LinearPlan:
 
 def tcm_budget(torch: RuntimeContext) -> int:
     """The TCM of a compute kernel on every PE of this rank's SIP, given the current reservation for communication and
-    no tensors in TCM. Raises UsageError if none is left.
+    no tensors in TCM. Raises CapacityError if none is left.
     """
     cube = min((cube for cube, _ in torch.spec.cubes_of()), key=lambda cube: cube.tcm_allocatable_bytes)
     kept = torch.engine.communication_tcm_bytes(torch.ahbm.current_device())
     left = cube.tcm_allocatable_bytes - kept
     if left <= 0:
-        raise UsageError(
+        raise CapacityError(
             f"a TCM of {format_bytes(cube.tcm_bytes)} leaves kernels nothing: the scheduler has "
             f"{format_bytes(cube.tcm_reserved_bytes)} of it, and {format_bytes(kept)} are kept for collectives",
             where="cube.memory_map.tcm_mb_per_pe",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernbench.common.errors import AllocationError, KernelError
+from kernbench.common.errors import AllocationError, TcmOverflowError
 from kernbench.common.units import format_bytes
 from kernbench.policy.address.slot_list import SlotList
-from kernbench.triton_emu.call_site import kernel_error
+from kernbench.triton_emu.call_site import kernel_error, kernel_line
 
 ALIGN_BYTES = 16
 
@@ -46,7 +46,7 @@ class TcmArena:
         self.advice = "drop tensors you no longer need (del x), stream with tl.ref and tl.composite"
 
     def alloc(self, nbytes: int) -> TcmBlock:
-        """A block of `nbytes`; raises KernelError at the user's line when there is no room."""
+        """A block of `nbytes`; raises TcmOverflowError at the user's line when there is no room."""
         space = self._space or self._opened()
         size = max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES  # one without elements has a place too
         try:
@@ -63,7 +63,7 @@ class TcmArena:
         return space.has_room(max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES)
 
     def check_size(self, nbytes: int) -> None:
-        """Raise the KernelError that `alloc` would, for a block that could not fit an empty TCM either."""
+        """Raise the TcmOverflowError that `alloc` would, for a block that could not fit an empty TCM either."""
         if nbytes > self._capacity_bytes:
             raise self._overflow(nbytes, self._opened())
 
@@ -83,11 +83,12 @@ class TcmArena:
         """The kernel is over: everything is free, even where handles are still referenced."""
         self._space, self._closed = None, True
 
-    def _overflow(self, nbytes: int, space: SlotList) -> KernelError:
+    def _overflow(self, nbytes: int, space: SlotList) -> TcmOverflowError:
         held = [(name, n) for name, n in (("this kernel's tensors", space.used_bytes), *self._holders()) if n]
         taken = ", ".join(f"{name} {format_bytes(n)}" for name, n in held)
-        return kernel_error(
+        return TcmOverflowError(
             f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
             f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}; taken by {taken}",
-            f"work on smaller blocks, {self.advice}, or raise cube.memory_map.tcm_mb_per_pe",
+            where=kernel_line(),
+            hint=f"work on smaller blocks, {self.advice}, or raise cube.memory_map.tcm_mb_per_pe",
         )

@@ -322,6 +322,23 @@ def test_progress_on_a_pipe_leaves_time_between_its_lines(capsys) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_a_point_with_too_little_tcm_is_infeasible_and_has_not_failed(capsys) -> None:
+    """The operand of 64 KiB does not fit the 32 KiB beside the scheduler's, and 0.5 MB leave nothing at all."""
+    over = ["--over", "machine:cube.memory_map.tcm_mb_per_pe=0.5,1.03125,2", "--workers", "1", "--no-plot"]
+    args = ["--bench", "gemm-single-pe", *SMALL, *over, "--out", "s"]
+    code, out, _ = sweep(capsys, *args, "--json")
+    report = json.loads(out)
+    assert (code, report["failed"]) == (0, 0)
+    assert (report["best"], report["does_not_fit"], report["infeasible"]) == ([2], [0, 1], [0, 1])
+    assert [row["ok"] for row in report["rows"]] == [False, False, True]
+    assert report["rows"][0]["infeasible"] == "memory: 1 MB kept of a TCM of 0.5 MB leaves nothing"
+    assert report["rows"][1]["infeasible"].startswith("memory: TCM overflow: 65536 bytes")
+    lines = sweep(capsys, *args)[1].splitlines()
+    at = lines.index("2 infeasible")
+    assert lines[at + 2].startswith("  1  memory_map.tcm_mb_per_pe=1.03125: memory: TCM overflow")
+    assert sweep(capsys, *args, "--retry-failed", "--json")[1].count('"ran": 0') == 1
+
+
 TOO_LARGE = """
 def run(torch, *, n: int = 1):
     torch.zeros(4)

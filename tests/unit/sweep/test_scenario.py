@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from kernbench.common.errors import UsageError
 from kernbench.sweep.derived import derived
 from kernbench.sweep.objectives import Objective, read_objectives
 from kernbench.sweep.points import Point
 from kernbench.sweep.rows import SweepRow, columns_of
-from kernbench.sweep.scenario import Scenario, ScenarioPlan, Workload, results_of
+from kernbench.sweep.scenario import Scenario, ScenarioPlan, Workload, check_weighed, not_weighed, results_of
 
 PROMPT = Workload("prompt", {"phase": "prefill", "batch": 1}, 1.0)
 ANSWER = Workload("answer", {"phase": "decode", "batch": 8}, 3.0)
@@ -89,6 +90,27 @@ def test_a_machine_that_fails_one_workload_has_no_weighted_figure() -> None:
     (only,) = results_of(MIX, [row(0, PROMPT, 1, 1000.0), late], [TOKENS]).weighted
     assert only.infeasible == "answer: memory: the model does not fit"
     assert only.derived() == {}
+
+
+def test_weighted_rows_are_ranked_by_what_they_have_and_a_note_says_so() -> None:
+    rows = [row(0, PROMPT, 1, 1000.0), row(1, ANSWER, 1, 300.0)]
+    layer = Objective("layer_ns")
+    found = results_of(MIX, rows, [layer, COST])
+    assert [r.point for r in found.workloads["prompt"].best] == [0]
+    assert (found.objectives, [r.point for r in found.ranking.best]) == ((COST,), [0])
+    assert not_weighed([layer, COST])[0].endswith("machines over all workloads are ranked by cost_usd")
+    alone = results_of(MIX, rows, [layer])
+    assert (alone.objectives, alone.ranking.best) == ((), [])
+    assert not_weighed([layer])[0].endswith("not ranked")
+    assert not_weighed([COST]) == []
+    with pytest.raises(UsageError, match="layer_ns: figures of different work are not added up"):
+        check_weighed([layer, COST])
+
+
+def test_a_workload_that_failed_says_why_its_machine_has_no_figure() -> None:
+    failed = SweepRow(1, ANSWER.params, {"macs": 1}, error="a kernel raised\n  hint: fix it")
+    (only,) = results_of(MIX, [row(0, PROMPT, 1, 1000.0), failed], [TOKENS]).weighted
+    assert only.infeasible == "answer: failed: a kernel raised"
 
 
 def test_derived_figures_are_columns_after_the_fixed_ones() -> None:

@@ -1,0 +1,30 @@
+"""Errors that say that work does not fit the memories of a machine: such a point is infeasible, and has not failed."""
+
+from __future__ import annotations
+
+from kernbench.common.errors import (
+    AllocationError,
+    CapacityError,
+    LaunchError,
+    SpawnException,
+    TcmOverflowError,
+    TopologyError,
+)
+
+NO_TCM = "tcm_scheduler_reserved_mb"  # the key of a machine whose TCM leaves kernels nothing
+
+
+def reason_of(error: BaseException) -> str | None:
+    """What does not fit, of an error that says so; of kernels and ranks that failed, of the first one. None for any
+    other error.
+    """
+    if isinstance(error, AllocationError | CapacityError):
+        return error.what
+    if isinstance(error, TopologyError):
+        return error.what if all(fault.key.endswith(NO_TCM) for fault in error.faults) else None
+    if isinstance(error, LaunchError):
+        kinds = [(getattr(each, "kind", ""), getattr(each, "message", "")) for each in error.failures]
+        return next((message for kind, message in kinds if kind == TcmOverflowError.__name__), None)
+    if isinstance(error, SpawnException):
+        return next(filter(None, map(reason_of, error.errors.values())), None)
+    return None
