@@ -21,6 +21,7 @@ SMALL = [
     "--set", "cube.pe_layout.corners=[NW, SE]", "--set", "cube.pe_layout.pe_per_corner=1",
 ]  # fmt: skip
 HBM = "machine:cube.memory_map.hbm_channel_bw_gbs"
+LAYER = ["sweep", "--bench", "llm-layer"]
 MACS = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
 
 
@@ -164,7 +165,10 @@ def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pyte
             ["sweep", "--bench", "llm-layer", "--over", f"{HBM}=16,32", "--where", f"{HBM} > 99"],
             "no point of 2 satisfies",
         ),
-        (["sweep", "--bench", "llm-layer", "--over", f"{HBM}&{MACS}=1&2&3"], "3 values for 2 keys"),
+        (["sweep", "--bench", "llm-layer", "--over", f"{HBM}&{MACS}=1&2&3"], "sets 2 keys, and has 3 values"),
+        ([*LAYER, "--over", f"{HBM}&{MACS}=16&2048,4096"], "sets 2 keys, and has 1 value for them in one of its"),
+        ([*LAYER, "--over", f"{HBM}&{HBM}=16&32"], f"'{HBM}' is set twice by axis"),
+        ([*LAYER, "--over", f"{HBM}=16", "--over", f"{HBM}&{MACS}=16&2048"], f"'{HBM}' is set twice by axes"),
         (["sweep", "--bench", "llm-layer", "--over", f"{HBM}=-1,-2"], "out of range"),
         (["report", "."], "no results"),
     ],

@@ -17,7 +17,7 @@ from kernbench.common.errors import UsageError
 from kernbench.runtime_api.bench_params import no_such_param
 from kernbench.sweep.conditions import read_condition
 from kernbench.sweep.objectives import read_objectives
-from kernbench.sweep.points import COUPLED, MACHINE, Value, plain_value
+from kernbench.sweep.points import COUPLED, MACHINE, Value, check_parts, plain_value
 from kernbench.sweep.request import Mode, SweepRequest
 from kernbench.sweep.scenario import Scenario
 from kernbench.sweep.search import Search
@@ -148,7 +148,7 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
         where = file.places[f"over.{name}"]
         key = _name(name, known, where)
         parts = split_values(values, where) if isinstance(values, str) else values
-        axes[key] = [_value(key, part, known, where) for part in parts]
+        axes[key] = _values(key, parts, known, where)
         if not parts:
             raise UsageError(f"axis '{name}' has no values", where=where, hint="give at least one")
     given: list[str] = []
@@ -161,8 +161,20 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
         if key in given:
             raise UsageError(f"axis '{key}' is given twice", where=where, hint="give all its values at once")
         given.append(key)
-        axes[key] = [_value(key, part, known, where) for part in split_values(values, where)]
+        axes[key] = _values(key, split_values(values, where), known, where)
     return axes
+
+
+def _values(name: str, given: Sequence[Value], known: Mapping[str, Param], where: str) -> list[Value]:
+    """The values of an axis; raises UsageError where one has not a part for each key."""
+    if given:
+        check_parts(name, [len(_parts(value)) for value in given], where)
+    return [_value(name, value, known, where) for value in given]
+
+
+def _parts(value: Value) -> list[Value]:
+    """The parts of a value of coupled axes."""
+    return value if isinstance(value, list) else [*str(value).split(COUPLED)]
 
 
 def _points(file: SweepFile, known: Mapping[str, Param]) -> list[dict[str, Value]]:
@@ -188,9 +200,8 @@ def _value(name: str, value: Value, known: Mapping[str, Param], where: str) -> V
     """A value of the type that the parameter has, or as YAML reads it for the machine; a list for coupled axes."""
     if COUPLED in name:
         names = name.split(COUPLED)
-        parts = value if isinstance(value, list) else str(value).split(COUPLED)
-        if len(parts) not in (1, len(names)):
-            raise UsageError(f"{len(parts)} values for {len(names)} keys", where=where, hint="give one for each: 1&8")
+        parts = _parts(value)
+        check_parts(name, [len(parts)], where)
         return [_value(each, parts[at % len(parts)], known, where) for at, each in enumerate(names)]
     if not name.startswith(MACHINE):
         return known[name.replace("-", "_")].parse(str(value), where)

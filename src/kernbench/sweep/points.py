@@ -4,7 +4,8 @@ An axis is a name and its values. `m` is a parameter of the bench, `machine:syst
 grid    every combination; the first axis changes slowest
 zip     the first values of all axes together, then the second ones, and so on
 list    the points as they are written
-An axis may set several keys at once: `machine:a&machine:b` has a list of values for each of its points, or one for all.
+An axis may set several keys at once: `machine:a&machine:b` has a list of values for each of its points, or in all of
+them one value for all keys. A key is set once.
 A point that is written twice is one point.
 """
 
@@ -19,6 +20,7 @@ from itertools import product
 from math import isfinite, prod
 
 from kernbench.common.errors import UsageError
+from kernbench.common.units import counted
 
 MACHINE = "machine:"  # begins the name of an axis over the machine
 COUPLED = "&"
@@ -59,11 +61,39 @@ def point_of(settings: Mapping[str, Value], params: Mapping[str, Value]) -> Poin
 
 def uncoupled(name: str, value: Value) -> dict[str, Value]:
     """What an axis sets: its key, or each of its keys to its own part of the value, or all to the same."""
-    keys = [key.strip() for key in name.split(COUPLED)]
+    keys = keys_of(name)
     if len(keys) == 1:
         return {name: value}
     parts = value if isinstance(value, list) and len(value) == len(keys) else [value] * len(keys)
     return dict(zip(keys, parts, strict=True))
+
+
+def keys_of(name: str) -> list[str]:
+    """The keys that an axis sets."""
+    return [key.strip() for key in name.split(COUPLED)]
+
+
+def check_keys(names: Iterable[str], where: str | None = None) -> None:
+    """Raise UsageError for a key that is set twice, by one axis or by two."""
+    by_key: dict[str, str] = {}
+    for name in names:
+        for key in keys_of(name):
+            if key in by_key:
+                twice = f"axis '{name}'" if by_key[key] == name else f"axes '{by_key[key]}' and '{name}'"
+                raise UsageError(f"'{key}' is set twice by {twice}", where=where, hint="leave it in one place")
+            by_key[key] = name
+
+
+def check_parts(name: str, counts: Sequence[int], where: str) -> None:
+    """Raise UsageError where values of an axis have neither a part for each of its keys, nor all just one."""
+    keys = len(keys_of(name))
+    if keys > 1 and set(counts) not in ({1}, {keys}):
+        wrong = next(count for count in counts if count != keys)
+        raise UsageError(
+            f"axis '{name}' sets {keys} keys, and has {counted(wrong, 'value')} for them in one of its points",
+            where=where,
+            hint=f"give one for each key: {COUPLED.join(map(str, range(1, keys + 1)))}",
+        )
 
 
 def checked_axes(over: Mapping[str, Iterable[object]]) -> dict[str, list[Value]]:
@@ -75,6 +105,7 @@ def checked_axes(over: Mapping[str, Iterable[object]]) -> dict[str, list[Value]]
         if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
             raise UsageError(f"axis '{name}' has {values!r} for its values", hint="give a list of values")
         axes[name] = [plain_value(value, f"axis '{name}'") for value in values]
+        check_parts(name, [len(value) if isinstance(value, list) else 1 for value in axes[name]], f"axis '{name}'")
         if not axes[name]:
             raise UsageError(f"axis '{name}' has no values", hint="give at least one")
     return axes

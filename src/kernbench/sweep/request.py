@@ -28,7 +28,7 @@ from kernbench.sweep.objectives import (
     ranked,
 )
 from kernbench.sweep.plot import draw_sweep, plot_files, prepare
-from kernbench.sweep.points import Point, Value, zipped
+from kernbench.sweep.points import Point, Value, check_keys, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import SweepRow
@@ -221,6 +221,8 @@ def _check(request: SweepRequest, context: SweepContext) -> None:
         raise UsageError("only axes without a search can be zipped", hint="leave zip out")
     if request.mode == "zip":
         zipped(request.axes, request.params)
+    for names in [request.axes, *(request.points or [])]:
+        check_keys(names)
     check_further(request)
     devices_of(request.device, MAX_SIPS)  # how it is written; whether the machine has it is each point's own error
     fn = request.target.load()

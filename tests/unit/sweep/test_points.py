@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernbench.common.errors import UsageError
-from kernbench.sweep.points import MAX_POINTS, Point, checked_axes, grid, grid_point, listed, zipped
+from kernbench.sweep.points import MAX_POINTS, Point, check_keys, checked_axes, grid, grid_point, listed, zipped
 
 AXES = {"m": [1, 2], "machine:system.sips.count": [3, 4], "n": [5]}
 
@@ -33,6 +33,22 @@ def test_a_point_sets_what_it_names_and_takes_the_rest_from_what_all_share() -> 
 
 def test_a_point_that_is_written_twice_is_one() -> None:
     assert len(grid({"m": [1, 2, 1]}, {})) == 2
+
+
+def test_an_axis_of_several_keys_has_a_part_for_each_or_one_value_for_all() -> None:
+    assert checked_axes({"machine:a&machine:b": [[1, 8], [2, 16]]}) == {"machine:a&machine:b": [[1, 8], [2, 16]]}
+    assert checked_axes({"machine:a&machine:b": [1, 2]}) == {"machine:a&machine:b": [1, 2]}
+    for values in ([[1, 8], 2], [[1, 8], [2]], [[1, 2, 3]]):
+        with pytest.raises(UsageError, match="sets 2 keys, and has"):
+            checked_axes({"machine:a&machine:b": values})
+
+
+def test_a_key_is_set_once() -> None:
+    check_keys(["machine:a&machine:b", "machine:c", "m"])
+    with pytest.raises(UsageError, match="'machine:a' is set twice by axis 'machine:a & machine:a'"):
+        check_keys(["machine:a & machine:a"])
+    with pytest.raises(UsageError, match="'machine:a' is set twice by axes 'machine:b&machine:a' and 'machine:a'"):
+        check_keys(["machine:b&machine:a", "machine:a"])
 
 
 def test_the_key_of_a_point_does_not_depend_on_the_order_of_its_parameters_and_knows_types() -> None:
