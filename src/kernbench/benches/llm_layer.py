@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench import tp as parallel
+from kernbench.benches._layer_work import layer_work
 from kernbench.benches._numbers import FloatName, Seed, Size, draw
 from kernbench.benches._trials import TrialSettings, simulated_choice
 from kernbench.benches.registry import AtLeast, bench
@@ -40,7 +41,7 @@ from kernbench.models.quantised import (
     quantised_weights,
     weight_forms,
 )
-from kernbench.models.shapes import ModelShape, load_model, rows_of_weights
+from kernbench.models.shapes import ModelShape, rows_of_weights
 from kernbench.models.tensors import LayerTensors
 from kernbench.report.energy import launches_energy
 from kernbench.runtime_api.bench_params import faults_of_param
@@ -52,7 +53,6 @@ from kernbench.values.graph import Value, ValueGraph
 
 WeightType = Annotated[WeightName, "of weights at decode: as dtype, or in fewer bits with scales"]
 CacheType = Annotated[CacheName, "of the cache at decode: as dtype, or in fewer bits with scales"]
-TOKENS, TOKENS_TO_VALIDATE = 2048, 32
 ROUNDINGS = 16  # of the tensors' type, between input and output; each adds its tolerance
 
 
@@ -100,9 +100,10 @@ def llm_layer(
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> list[Row]:
-    with faults_of_param("model"):
-        shape = load_model(model)
-    now, before = sequence_lengths(shape, phase, tokens, context)
+    shape, now, before = layer_work(
+        model=model, phase=phase, batch=batch, tokens=tokens, context=context, mapping=mapping,
+        weight_type=weight_type, cache_type=cache_type, dtype=dtype,
+    )  # fmt: skip
     if not shape.validation and not torch.checks.enabled:
         torch.timing_only()
     world = torch.ahbm.device_count()
@@ -183,20 +184,6 @@ def run_layer(torch: RuntimeContext, job: LayerJob, tp: int, seed: int = 0, ccl:
     return LayerRun(job, parts, first.group_size, first.copies, first.used_bytes, rates_of(torch.spec), torch.spec)
 
 
-def sequence_lengths(model: ModelShape, phase: str, tokens: int, context: int) -> tuple[int, int]:
-    """How many tokens of a sequence are worked on, and how many came before; raises UsageError where the phase does
-    not take what is given.
-    """
-    usual = TOKENS_TO_VALIDATE if model.validation else TOKENS
-    if phase == "prefill":
-        if context:
-            raise UsageError("context at prefill", hint="context is for phase=decode; tokens is a sequence's length")
-        return tokens or usual, 0
-    if tokens > 1:
-        raise UsageError(f"tokens={tokens} at decode", hint="decode takes one token of each sequence: set batch")
-    return 1, context or usual
-
-
 def layer_weights(
     torch: RuntimeContext,
     model: ModelShape,
@@ -214,7 +201,7 @@ def layer_weights(
     stored = stored or StoredTypes()
     is_quantised = stored != StoredTypes()
     if is_quantised:
-        _check_stored(torch, model, context, dtype)
+        _check_numbers(torch, model)
     if model.validation:
         arrays = reference.draw_weights(model, batch, context, dtype, seed)
         if is_quantised:
@@ -225,17 +212,12 @@ def layer_weights(
     return random_weights(graph, model, batch, context, dtype, seed) if torch.checks.enabled else None
 
 
-def _check_stored(torch: RuntimeContext, model: ModelShape, context: int, dtype: str) -> None:
-    """Raise UsageError where weights or caches are not offered in fewer bits."""
-    where = "parameters 'weight_type' and 'cache_type'"
-    if not context:
-        raise UsageError("quantised weights at prefill", where=where, hint="use phase=decode")
-    if dtype_of(dtype).itemsize != 2:
-        raise UsageError(f"quantised weights with rows in {dtype}", where=where, hint="use dtype=f16 or bf16")
+def _check_numbers(torch: RuntimeContext, model: ModelShape) -> None:
+    """Raise UsageError where numbers of quantised weights are asked for that there are not."""
     if torch.checks.enabled and not model.validation:
         raise UsageError(
             f"numbers of quantised weights of {model.name}",
-            where=where,
+            where="parameters 'weight_type' and 'cache_type'",
             hint="they are checked for models to validate, such as tiny-llama",
         )
 

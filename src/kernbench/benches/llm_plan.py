@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+from kernbench.benches._layer_work import layer_work
 from kernbench.benches._numbers import FloatName, Seed, Size
 from kernbench.benches.llm_layer import (
     CacheType,
@@ -17,7 +18,6 @@ from kernbench.benches.llm_layer import (
     WeightType,
     layer_weights,
     run_layer,
-    sequence_lengths,
 )
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
@@ -26,7 +26,6 @@ from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.parallel_plans import ReplicaBatch, StageTimes, plan_rows, plans_of
-from kernbench.models.shapes import load_model
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.tp.placement import Grid
@@ -52,9 +51,10 @@ def llm_plan(
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> list[Row]:
-    with faults_of_param("model"):
-        shape = load_model(model)
-    now, before = sequence_lengths(shape, phase, tokens, context)
+    shape, now, before = layer_work(
+        model=model, phase=phase, batch=batch, tokens=tokens, context=context, mapping=mapping,
+        weight_type=weight_type, cache_type=cache_type, dtype=dtype,
+    )  # fmt: skip
     work = ReplicaBatch(shape, phase, batch, now, before, dtype_of(dtype).itemsize, weight_type, cache_type)
     if not shape.validation and not torch.checks.enabled:
         torch.timing_only()

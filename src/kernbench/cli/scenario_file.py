@@ -6,7 +6,7 @@
       - { name: answer, model: llama3-8b, phase: decode, batch: 16, context: 2048, weight: 0.6 }
 
 Keys of a workload are parameters of the bench, and `name` and `weight`: its share of all tokens. Faults are reported
-with their line.
+with their line, before anything runs: models that are not there, and what no machine can do.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 import os
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
+from kernbench.benches._layer_work import layer_work
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec
 from kernbench.cli.yaml_file import read_yaml
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
-from kernbench.sweep.points import Value
 from kernbench.sweep.scenario import Scenario, Workload
 from kernbench.topology.yaml_marks import Marked
 
@@ -70,9 +71,10 @@ def _workload(node: Marked, bench: BenchSpec, number: int) -> Workload:
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight) or weight <= 0:
         raise _wrong(node.value["weight"], f"weight is {weight!r}", "give the share of tokens, a number above 0")
     try:
-        params: dict[str, Value] = dict(read_params(bench.params, settings, os.environ))
+        params: dict[str, Any] = dict(read_params(bench.params, settings, os.environ))
+        layer_work(**params)
     except UsageError as error:
-        raise UsageError(error.what, where=str(node.mark), hint=error.hint) from None
+        raise UsageError(error.what, where=f"{node.mark}  {error.where or ''}".rstrip(), hint=error.hint) from None
     return Workload(str(name), params, float(weight))
 
 

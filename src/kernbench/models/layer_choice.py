@@ -85,6 +85,15 @@ class LayerRequest:
         return self.is_alone and self.world == 1 and self.phase == "prefill"
 
 
+def check_mapping_name(name: str) -> None:
+    """Raise UsageError for the name of a mapping that is neither known nor a place."""
+    if name != "auto" and name not in MAPPINGS and not any(mark in name for mark in ".:/\\"):
+        raise UsageError(
+            f"no mapping '{name}'",
+            hint=f"use auto, {', '.join(MAPPINGS)}, FILE.yaml that --mapping-report wrote, or FILE.py:NAME",
+        )
+
+
 def mapping_of(
     name: str, torch: RuntimeContext, request: LayerRequest, sip: SipShape, ring_bytes: int
 ) -> LayerChoice | Mapping:
@@ -103,11 +112,7 @@ def mapping_of(
         return MAPPINGS[name]
     if name.endswith((".yaml", ".yml")):
         return read_choice(name, sip, request.work, request.size, usual)
-    if not any(mark in name for mark in ".:/\\"):
-        raise UsageError(
-            f"no mapping '{name}'",
-            hint=f"use auto, {', '.join(MAPPINGS)}, FILE.yaml that --mapping-report wrote, or FILE.py:NAME",
-        )
+    check_mapping_name(name)
     place, inside = split_identifier(name)
     found = getattr(load_user_module(place), inside or "mapping", None)
     mapping = found() if isinstance(found, type) else found
