@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.feasible import Feasibility, feasibility_of
 from kernbench.report.machine_facts import machine_facts_of
+from kernbench.report.memory_times import home_name
 from kernbench.report.ranges import Range
 from kernbench.report.roofline import peak_of
-from kernbench.report.silicon import area_of
+from kernbench.report.silicon import area_of, cube_dies_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.topology.spec import MachineSpec
@@ -56,17 +57,18 @@ def column_of(name: str, graph: TopologyGraph) -> MachineColumn:
 def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
     spec = graph.spec
     peak = peak_of(spec)
-    largest = max(limits.dies[: len(spec.type_counts())], key=lambda die: die.area_mm2.value)  # of the types of cubes
+    largest = max(cube_dies_of(graph), key=lambda die: die.area_mm2.value)
+    hbm_gb, sram_mb = _memory(spec)
     return {
         "SIPs": float(spec.n_sips),
         "cubes": float(spec.n_cubes),
         "PEs": float(spec.n_pes),
         "peak TFLOP/s, f16": peak.gflops / 1e3,
-        "HBM TB/s": peak.gbs / 1e3,
+        "memory TB/s": peak.gbs / 1e3,  # of HBM, or of SRAM where tensors lie in it
         "ridge, flop/byte": peak_ridge(spec),
-        "HBM GB": float(spec.sum_over_cubes(lambda cube: cube.hbm_gb)),
+        "HBM GB": hbm_gb,
         "far memory GB": float(spec.system.far_gb),
-        "SRAM MB": spec.sum_over_cubes(lambda cube: cube.memory_map.sram_mb_per_cube),
+        "SRAM MB": sram_mb,
         "TCM MB": spec.sum_over_cubes(lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe),
         "die to die GB/s": spec.sip.links.cube_to_cube.bw_gbs,
         "SIP to switch GB/s": spec.system.links.io_ep_to_switch.bw_gbs,
@@ -79,6 +81,13 @@ def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
     }
 
 
+def _memory(spec: MachineSpec) -> tuple[float, float]:
+    """GB of HBM and MB of SRAM; what is described as HBM may stand for SRAM."""
+    hbm_gb = float(spec.sum_over_cubes(lambda cube: cube.hbm_gb))
+    sram_mb = spec.sum_over_cubes(lambda cube: cube.memory_map.sram_mb_per_cube)
+    return (0.0, sram_mb + 1024 * hbm_gb) if spec.area.hbm_is_sram else (hbm_gb, sram_mb)
+
+
 def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
     """What limits a machine before any workload: dies that do not hold their blocks, narrow links, little TCM."""
     for die in limits.dies:
@@ -88,10 +97,11 @@ def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
                 f"{die.area_mm2.high:,.0f}), and it is drawn with {die.geometry_mm2:,.0f}: distances are too short"
             )
     cube_gbs = spec.cube.n_pes * spec.cube.hbm_link_bw_gbs
-    if spec.sip.n_cubes > 1 and spec.sip.links.cube_to_cube.bw_gbs < cube_gbs / 8:
+    next_gbs = spec.sip.links.cube_to_cube.bw_gbs
+    if spec.sip.n_cubes > 1 and next_gbs < cube_gbs / 8:
         yield (
-            f"a cube has {cube_gbs:,.0f} GB/s of HBM and {spec.sip.links.cube_to_cube.bw_gbs:,.0f} GB/s to the next: "
-            "what is not in its own HBM comes at less than an eighth of the rate"
+            f"a cube has {cube_gbs:,.0f} GB/s of {home_name(spec)} and {next_gbs:,.0f} GB/s to the next: "
+            "what is not in its own comes at less than an eighth of the rate"
         )
     parts = spec.cube.pe_template.components
     flops_per_byte = 2 * peak_macs(parts.pe_gemm) / spec.cube.pe_template.links.tcm_read_bw_gbs
@@ -100,7 +110,7 @@ def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
     if spec.cube.has_hbm and peak_ridge(spec) > reach:
         yield (
             f"the ridge is {peak_ridge(spec):,.0f} flop/byte, and square tiles of f16 in TCM reach {reach:,.0f}: "
-            "products are bound by HBM unless PEs share what they read"
+            f"products are bound by {home_name(spec)} unless PEs share what they read"
         )
     if flops_per_byte > 64:
         yield (

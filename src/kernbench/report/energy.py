@@ -3,7 +3,8 @@
 - MACs and vector ops by element type, and bytes between TCM and the rest of its PE: from the engines' work.
 - Bytes on links: a byte is charged on every link of its path. UCIe links are those from die to die, PCIe links those of
   the switch; all other links belong to the NoC.
-- Bytes of HBM and far memory in whole bursts; bytes of SRAM as carried by its port.
+- Bytes of HBM and far memory in whole bursts, with `area.hbm_place: sram` those of HBM as bytes of SRAM; bytes of SRAM
+  as carried by its port.
 - Static power of every block of the machine over the whole run; for a launch, of the blocks of its SIPs over the
   execution time of its kernel.
 
@@ -86,7 +87,7 @@ def energy_of(result: BenchResult) -> RunEnergy:
     for (src, dst), counters in engine.link_counters().items():
         _add_link(done, graph, str(src), str(dst), counters.nbytes)
     hbm = sum(engine.hbm_bytes(sip) for sip in range(graph.spec.n_sips))
-    _add(done, "energy.pj_per_byte.hbm", hbm)
+    _add(done, _hbm_key(graph.spec), hbm)
     _add(done, "energy.pj_per_byte.far", engine.far_bytes())
     static_w = static_w_of(graph)
     run = _charged(done, graph.spec, result.total_ns, static_w)
@@ -107,7 +108,7 @@ def _launch_energy(launch: Launch, graph: TopologyGraph, static_w: float) -> Ene
     done = _engine_amounts([launch])
     for (src, dst), busy_ns in launch.links.items():
         _add_link(done, graph, src, dst, busy_ns * (graph.edge(src, dst).bw_gbs or 0.0))
-    _add(done, "energy.pj_per_byte.hbm", launch.bytes_hbm)
+    _add(done, _hbm_key(graph.spec), launch.bytes_hbm)
     _add(done, "energy.pj_per_byte.far", launch.bytes_far)
     return _charged(done, graph.spec, launch.exec_ns, static_w)
 
@@ -126,6 +127,12 @@ def _engine_amounts(launches: Iterable[Launch]) -> Amounts:
 def _add(done: Amounts, key: str, amount: float) -> None:
     if amount:
         done[key] = done.get(key, 0.0) + amount
+
+
+def _hbm_key(spec: MachineSpec) -> str:
+    """The coefficient of HBM's bytes; where HBM stands for SRAM and has no coefficient of its own, that of SRAM."""
+    own = spec.energy.pj_per_byte.hbm is not None
+    return f"energy.pj_per_byte.{'sram' if spec.area.hbm_is_sram and not own else 'hbm'}"
 
 
 def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: float) -> None:

@@ -260,12 +260,12 @@ _APPROXIMATED = (
     Fact(
         "area",
         "blocks, wires and pads share a die",
-        "MACs, vector lanes with control, memories with periphery, PHYs and NoC by coefficients with ranges; the "
-        "geometry decides distances only",
+        "MACs, vector lanes with control, memories with periphery and ports, PHYs and NoC by coefficients with "
+        "ranges; the geometry decides distances only",
         "approximated",
         "either",
-        "absolute mm2: the ends of the range are a factor of four apart. A die like GA100 comes to 512 mm2 (203 to "
-        "898); it has 826",
+        "absolute mm2: the ends of the range are a factor of four apart. A die like GA100 comes to 515 mm2 (208 to "
+        "968); it has 826",
     ),
 )
 

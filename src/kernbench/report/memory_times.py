@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.ids import memory_kind
 from kernbench.topology.graph import EdgeKind, TopologyGraph
+from kernbench.topology.spec import MachineSpec
 
 NAMES = {"hbm": "HBM", "far": "far memory", "sram": "SRAM"}
 _LINKS = {"far": EdgeKind.FAR_LINK, "sram": EdgeKind.ROUTER_TO_SRAM}
@@ -51,3 +52,8 @@ def _links_gbs(graph: TopologyGraph, memories: Collection[str], kind: EdgeKind) 
     """What the links of some memories carry each way."""
     edges = (edge for edge in graph.edges if edge.kind is kind and edge.dst in memories)
     return sum(graph.payload_gbs(edge) or 0.0 for edge in edges)
+
+
+def home_name(spec: MachineSpec) -> str:
+    """What the memory is in which tensors lie by default; HBM may stand for SRAM."""
+    return "HBM" if spec.cube.has_hbm and not spec.area.hbm_is_sram else "SRAM"

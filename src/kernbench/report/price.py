@@ -1,9 +1,9 @@
 """What a machine costs in US dollars: dies by wafer price and yield, the package by area, HBM and far memory by the GB.
 
 Dies per wafer are those of a round wafer (area over area, less those cut by the rim), yield is the negative binomial
-model: (1 + area x defects / alpha) ** -alpha. Test, substrate, boards, controllers of far memory, cooling, masks,
-design and margins are not counted. The low end takes every parameter and area at the end that makes the machine
-cheaper, the high end the others.
+model: (1 + area x defects / alpha) ** -alpha. SRAM is paid with its die. Test, substrate, boards, controllers of far
+memory, cooling, masks, design and margins are not counted. The low end takes every parameter and area at the end that
+makes the machine cheaper, the high end the others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def price_of(graph: TopologyGraph) -> Price:
     usd = {die.name: _die_usd(spec, die) * die.count for die in dies}
     area = total(die.area_mm2 * die.count for die in dies)
     usd["package"] = area.times(coefficient_range(spec, "cost.package_usd_per_mm2"))
-    gigabytes = float(spec.sum_over_cubes(lambda cube: cube.hbm_gb))
+    gigabytes = 0.0 if spec.area.hbm_is_sram else float(spec.sum_over_cubes(lambda cube: cube.hbm_gb))
     usd["memory"] = coefficient_range(spec, "cost.memory_usd_per_gb") * gigabytes
     if spec.system.far_gb:
         usd["far_memory"] = coefficient_range(spec, "cost.far_usd_per_gb") * spec.system.far_gb

@@ -1,30 +1,40 @@
 """Area of a machine's dies by block, the edge that PHYs take, and static power: amounts times coefficients with ranges.
 
-A cube's die has MAC units and vector lanes of its PEs, TCM and SRAM with periphery, the PHYs and controllers of HBM and
-UCIe, and the NoC; an IO chiplet has the PHYs of PCIe, UCIe and of a link to far memory. `area.mm2` by kind of block
-replaces the coefficient of that block. A share of each die belongs to no named block (pads, clocks, test). The geometry
-of a description decides distances; whether the blocks fit on its die is a warning of `kernbench compare`.
+A cube's die has MAC units and vector lanes of its PEs, TCM and SRAM with periphery and ports, the PHYs and controllers
+of HBM and UCIe, and the NoC; an IO chiplet has the PHYs of PCIe, UCIe, direct links between SIPs and far memory
+(`silicon_amounts.py`). `area.mm2` by kind of block replaces the coefficients of that block. A share of each die belongs
+to no named block (pads, clocks, test). The geometry of a description decides distances; whether the blocks fit on its
+die is a warning of `kernbench compare`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import Place
-from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.ranges import ZERO, Range, exactly, range_of, total
+from kernbench.report.silicon_amounts import (
+    Amount,
+    CubeOfType,
+    cube_amounts,
+    cube_phys_gbs,
+    cubes_by_type,
+    edge_key,
+    hbm_peak_gbs,
+    io_amounts,
+    io_phys,
+    phy_amounts,
+)
 from kernbench.topology.coefficients import coefficient_of
-from kernbench.topology.far_memory import far_chiplet
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
-from kernbench.topology.spec_cube import CubeSpec
-from kernbench.topology.spec_far import AT_SIP
 
-CUBE, IO = "cube", "io_chiplet"
-SIDES = 4
-# Kind of block -> the block whose coefficient it replaces when `area.mm2` gives its area.
+CUBE, SIP, IO = "cube", "sip", "io_chiplet"
+LINKED = ("far", "sip")  # kinds of PHY that not all IO chiplets of a SIP have
+# Kind of block -> the block whose coefficients it replaces when `area.mm2` gives its area.
 REPLACES = {
     "pe_gemm": "macs",
     "pe_math": "lanes",
@@ -32,13 +42,22 @@ REPLACES = {
     "ucie": "ucie_phy",
     "io_ucie": "ucie_phy",
     "pcie_ep": "pcie_phy",
+    "sip_port": "sip_phy",
     "noc_router": "noc",
     "pe_tcm": "tcm",
     "sram": "sram",
 }
 _OUTSIDE = ("host", "switch")
-_WITH_OTHERS = ("pe_cpu", "pe_scheduler", "pe_dma", "pe_fetch_store", "ucie_conn", "io_ucie_conn", "channel_router")
-MM2_PER_UM2 = 1e-6
+_WITH_OTHERS = (
+    "pe_cpu",
+    "pe_scheduler",
+    "pe_dma",
+    "pe_fetch_store",
+    "ucie_conn",
+    "io_noc",
+    "io_ucie_conn",
+    "channel_router",
+)
 
 
 @frozen
@@ -111,42 +130,60 @@ def not_counted(spec: MachineSpec) -> tuple[str, ...]:
 
 
 def dies_of(graph: TopologyGraph) -> tuple[Die, ...]:
-    """The die of each type of cube, and then those of IO chiplets."""
-    spec = graph.spec
-    return (*(_cube_die(graph, name, count) for name, count in spec.type_counts().items()), *_io_dies(graph))
+    """The dies with cubes, one for each type, and then those of IO chiplets."""
+    return (*cube_dies_of(graph), *_io_dies(graph))
+
+
+def cube_dies_of(graph: TopologyGraph) -> tuple[Die, ...]:
+    """The die of each type of cube, or with `area.die: sip` the die of each kind of SIP, which has all its cubes."""
+    spec, cubes = graph.spec, cubes_by_type(graph.spec)
+    if spec.area.die == "sip":
+        kinds = Counter(tuple(spec.type_counts(sip).items()) for sip in range(spec.n_sips))
+        return tuple(
+            _die(graph, SIP if len(kinds) == 1 else f"{SIP} {n}", count, [(cubes[name], k) for name, k in kind])
+            for n, (kind, count) in enumerate(kinds.items())
+        )
+    return tuple(
+        _die(graph, f"{CUBE} {name}" if name else CUBE, count, [(cubes[name], 1)])
+        for name, count in spec.type_counts().items()
+    )
+
+
+def _die(graph: TopologyGraph, title: str, count: int, cubes: Sequence[tuple[CubeOfType, int]]) -> Die:
+    """A die with so many cubes of each type."""
+    spec, size, mesh = graph.spec, graph.spec.cube.geometry.cube_mm, graph.spec.sip.cube_mesh
+    across, down = (mesh.w, mesh.h) if spec.area.die == "sip" else (1, 1)
+    amounts = [
+        amount._replace(amount=amount.amount * times) for of, times in cubes for amount in cube_amounts(graph, of)
+    ]
+    phys = {"ucie": fsum(times * cube_phys_gbs(graph, of) for of, times in cubes)}
+    edge = dict(phys)
+    if spec.area.hbm_place == "edge":
+        edge["hbm"] = fsum(times * hbm_peak_gbs(of.spec) for of, times in cubes)
+    counts: Counter[str] = Counter()
+    for of, times in cubes:
+        for kind, number in _kinds(graph, Place(of.sip, of.cube)).items():
+            counts[kind] += number * times
+    blocks = _blocks(spec, [*amounts, *phy_amounts(phys)], counts)
+    edge_mm = 2 * (size.w * across + size.h * down)
+    return Die(title, count, blocks, _edges(spec, edge), edge_mm, size.w * size.h * across * down)
 
 
 def _io_dies(graph: TopologyGraph) -> tuple[Die, ...]:
-    """The die of an IO chiplet. Where only one of several has the link to far memory, that is a die of its own."""
-    spec = graph.spec
-    far, ids = spec.system.far_memory, [chiplet.id for chiplet in spec.sip.io_chiplets]
-    gbs = far.bw_gbs if far is not None and far.at == AT_SIP else 0.0
-    if not gbs or len(ids) == 1:
-        return (_io_die(graph, IO, ids[0], len(ids), gbs),)
-    linked = far_chiplet(spec)
-    plain = next(name for name in ids if name != linked)
-    return (_io_die(graph, IO, plain, len(ids) - 1, 0.0), _io_die(graph, f"{IO} far", linked, 1, gbs))
-
-
-def _io_die(graph: TopologyGraph, name: str, io: str, per_sip: int, far_gbs: float) -> Die:
-    spec = graph.spec
-    size, ports = spec.io_chiplet.size_mm, _io_ports(graph, io)
-    gbs = {"pcie": spec.system.links.io_ep_to_switch.bw_gbs, "ucie": ports * spec.io_chiplet.phy_bw_gbs}
-    gbs |= {"far": far_gbs} if far_gbs else {}
-    amounts = {f"{kind}_phy": (f"area.mm2_per_gbs.{kind}", amount) for kind, amount in gbs.items()}
-    on_io = _blocks(graph, amounts, Place(sip=0, io=io))
-    return Die(name, spec.n_sips * per_sip, on_io, _edges(spec, gbs), 2 * (size.w + size.h), size.w * size.h)
-
-
-def _cube_die(graph: TopologyGraph, name: str, count: int) -> Die:
-    """The die of one type of cube; types have the same blocks, in other sizes."""
-    spec = graph.spec
-    cube = spec.cube_types[name] if name else spec.cube
-    on_die = _blocks(graph, _cube_amounts(cube), Place(0, 0))
-    edge = {"ucie": SIDES * _port_gbs(cube)} | ({"hbm": _hbm_gbs(cube)} if spec.area.hbm_place == "edge" else {})
-    size = cube.geometry.cube_mm
-    title = f"{CUBE} {name}" if name else CUBE
-    return Die(title, count, on_die, _edges(spec, edge), 2 * (size.w + size.h), size.w * size.h)
+    """The dies of IO chiplets. Where only some of a SIP have links to far memory or to other SIPs, those are dies of
+    their own.
+    """
+    spec, size = graph.spec, graph.spec.io_chiplet.size_mm
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for chiplet in spec.sip.io_chiplets:
+        kinds.setdefault(tuple(kind for kind in LINKED if kind in io_phys(graph, chiplet.id)), []).append(chiplet.id)
+    found = []
+    for linked, (io, *others) in sorted(kinds.items()):
+        title = IO if len(kinds) == 1 else " ".join((IO, *linked))
+        blocks = _blocks(spec, io_amounts(graph, io), _kinds(graph, Place(sip=0, io=io)))
+        edges, count = _edges(spec, io_phys(graph, io)), spec.n_sips * (1 + len(others))
+        found.append(Die(title, count, blocks, edges, 2 * (size.w + size.h), size.w * size.h))
+    return tuple(found)
 
 
 def static_w(graph: TopologyGraph) -> Range:
@@ -161,50 +198,17 @@ def far_w(spec: MachineSpec) -> Range:
     return coefficient_range(spec, "power.far_w_per_gb") * spec.system.far_gb
 
 
-# ------------------------------------------------------------------------------------------------------------ amounts
+# ------------------------------------------------------------------------------------------------------------- blocks
 
 
-def _cube_amounts(cube: CubeSpec) -> dict[str, tuple[str, float]]:
-    """Block -> its coefficient, and the amount on the die of a cube, in mm2 per unit of the coefficient."""
-    parts = cube.pe_template.components
-    macs = peak_macs(parts.pe_gemm) / parts.pe_gemm.number_attr("clock_ghz")
-    lanes = parts.pe_math.number_attr("lanes_per_ns") / parts.pe_math.number_attr("clock_ghz")
-    memory = cube.memory_map
-    return {
-        "macs": ("area.um2_per_mac.f16", cube.n_pes * macs * MM2_PER_UM2),
-        "lanes": ("area.um2_per_lane.f16", cube.n_pes * lanes * MM2_PER_UM2),
-        "tcm": ("area.mm2_per_mib.tcm", cube.n_pes * memory.tcm_mb_per_pe),
-        "sram": ("area.mm2_per_mib.sram", memory.sram_mb_per_cube),
-        "hbm_phy": ("area.mm2_per_gbs.hbm", _hbm_gbs(cube)),
-        "ucie_phy": ("area.mm2_per_gbs.ucie", SIDES * _port_gbs(cube)),
-        "noc": ("area.mm2_per_gbs.noc", cube.n_pes * cube.links.pe_dma_to_router_bw_gbs),
-    }
-
-
-def _hbm_gbs(cube: CubeSpec) -> float:
-    """The peak bandwidth of a cube's HBM: PHYs are built for it, whatever is sustained."""
-    return cube.hbm_pseudo_channels * cube.hbm_channel_peak_gbs
-
-
-def _port_gbs(cube: CubeSpec) -> float:
-    return cube.ucie.n_connections * cube.ucie.per_connection_bw_gbs
-
-
-def _io_ports(graph: TopologyGraph, io: str) -> int:
-    return sum(node.kind == "io_ucie" for node in graph.nodes.values() if (node.place.sip, node.place.io) == (0, io))
-
-
-def _blocks(graph: TopologyGraph, amounts: Mapping[str, tuple[str, float]], place: Place) -> dict[str, Range]:
-    """The area of each block of one die: given by its kind, or its amount times the coefficient."""
-    spec, given = graph.spec, graph.spec.area.mm2
+def _blocks(spec: MachineSpec, amounts: Iterable[Amount], counts: Mapping[str, int]) -> dict[str, Range]:
+    """The area of each block of one die: given by its kind, or its amounts times their coefficients."""
+    given = spec.area.mm2
     replaced = {REPLACES[kind] for kind in given if kind in REPLACES}
-    found = {
-        name: coefficient_range(spec, key) * amount for name, (key, amount) in amounts.items() if name not in replaced
-    }
-    counts: dict[str, int] = {}
-    for node in graph.nodes.values():
-        if (node.place.sip, node.place.cube, node.place.io) == (place.sip, place.cube, place.io):
-            counts[node.kind] = counts.get(node.kind, 0) + 1
+    found: dict[str, Range] = {}
+    for block, key, amount in amounts:
+        if block not in replaced:
+            found[block] = found.get(block, ZERO) + coefficient_range(spec, key) * amount
     found |= {kind: exactly(mm2 * counts[kind]) for kind, mm2 in sorted(given.items()) if kind in counts}
     share, counted = coefficient_range(spec, "area.unattributed_share"), total(found.values())
     found["unattributed"] = Range(
@@ -215,8 +219,17 @@ def _blocks(graph: TopologyGraph, amounts: Mapping[str, tuple[str, float]], plac
     return found
 
 
+def _kinds(graph: TopologyGraph, place: Place) -> Counter[str]:
+    """How many blocks of each kind a cube or an IO chiplet has."""
+    return Counter(
+        node.kind
+        for node in graph.nodes.values()
+        if (node.place.sip, node.place.cube, node.place.io) == (place.sip, place.cube, place.io)
+    )
+
+
 def _edges(spec: MachineSpec, gbs: Mapping[str, float]) -> dict[str, Range]:
-    return {name: coefficient_range(spec, f"area.mm_per_gbs.{name}") * amount for name, amount in gbs.items()}
+    return {name: coefficient_range(spec, edge_key(name)) * amount for name, amount in gbs.items()}
 
 
 def coefficient_range(spec: MachineSpec, key: str) -> Range:

@@ -13,7 +13,12 @@ from kernbench.topology.spec_hbm import HbmSpec
 
 # Blocks and keys that came later: a machine that leaves them as shipped has the fingerprint that it had before.
 _LATER = ("power", "cost", "limits")
-_LATER_AREA = ("um2_per_mac", "um2_per_lane", "mm2_per_gbs", "mm_per_gbs", "unattributed_share", "hbm_place")
+_LATER_AREA = ("um2_per_mac", "um2_per_lane", "mm2_per_gbs", "mm_per_gbs", "unattributed_share", "hbm_place", "die")
+_LATER_COEFFICIENTS = (  # of far memory, routers and ports
+    ("energy", "pj_per_byte", ("far",)),
+    ("area", "mm2_per_gbs", ("far", "router", "tcm", "sram")),
+    ("area", "mm_per_gbs", ("far",)),
+)
 
 
 ONE_PASS = {"exp_passes": 1, "div_passes": 1, "erf_passes": 1, "reduction": "pass", "sorting": "pass"}  # of pe_math
@@ -63,12 +68,11 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
             del part[key]
     if spec.sip.hbm_stacks is None:
         del values["sip"]["hbm_stacks"]  # as before there were stacks
-    for group in (
-        values["energy"]["pj_per_byte"],
-        *(values["area"].get(key, {}) for key in ("mm2_per_gbs", "mm_per_gbs")),
-    ):
-        if group.get("far", 0.0) is None:  # as before far memory had coefficients
-            del group["far"]
+    for block, group, names in _LATER_COEFFICIENTS:
+        given = values.get(block, {}).get(group, {})
+        for name in names:
+            if given.get(name, 0.0) is None:
+                del given[name]
     for block, key in (("power", "far_w_per_gb"), ("cost", "far_usd_per_gb")):
         if values.get(block, {}).get(key, 0.0) is None:
             del values[block][key]

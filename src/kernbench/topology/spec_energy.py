@@ -44,8 +44,9 @@ class PerF16(Record):
 
 
 class Mm2PerGbs(Record):
-    """Area per GB/s of one direction: PHYs with their controllers, and the NoC's share of a PE's port. `far` is the PHY
-    of an IO chiplet to its far memory.
+    """Area per GB/s of one direction: PHYs with their controllers; the NoC's share of a PE's port; a link that leaves a
+    router; ports of TCM and SRAM. `far` is the PHY of an IO chiplet to its far memory, `pcie` also that of direct links
+    between SIPs.
     """
 
     hbm: Positive | None
@@ -53,6 +54,9 @@ class Mm2PerGbs(Record):
     pcie: Positive | None
     noc: Positive | None
     far: Positive | None = None
+    router: Positive | None = None
+    tcm: Positive | None = None
+    sram: Positive | None = None
 
 
 class MmPerGbs(Record):
@@ -72,7 +76,13 @@ class AreaSpec(Record):
     mm2_per_gbs: Mm2PerGbs
     mm_per_gbs: MmPerGbs
     unattributed_share: Annotated[float, number(0.0, 0.9)] | None
-    hbm_place: Annotated[Literal["stacked", "edge"], choice("stacked", "edge")]
+    hbm_place: Annotated[Literal["stacked", "edge", "sram"], choice("stacked", "edge", "sram")]
+    die: Annotated[Literal["cube", "sip"], choice("cube", "sip")] = "cube"
+
+    @property
+    def hbm_is_sram(self) -> bool:
+        """Whether what is described as HBM stands for arrays of SRAM on the die."""
+        return self.hbm_place == "sram"
 
 
 class PowerSpec(Record):

@@ -13,7 +13,7 @@ def test_totals_are_those_of_the_whole_machine() -> None:
     column = column_of("one", load_topology(None, ONE))
     assert column.totals["PEs"] == 16
     assert column.totals["peak TFLOP/s, f16"] == 2 * 4096 * 16 / 1000
-    assert column.totals["HBM TB/s"] == 16 * 256 / 1000
+    assert column.totals["memory TB/s"] == 16 * 256 / 1000
     assert column.totals["ridge, flop/byte"] == 2 * 4096 / 256
     assert isinstance(column.totals["price, USD"], Range)
     assert column.infeasible == ()
@@ -36,4 +36,4 @@ def test_bottlenecks_are_warnings() -> None:
 
 def test_limits_are_checked_before_anything_runs() -> None:
     column = column_of("small", load_topology(None, ONE | {"limits.die_mm2": 100}))
-    assert column.infeasible == ("a die of kind cube has 189 mm2 (84 to 349), more than 100 (limits.die_mm2)",)
+    assert column.infeasible == ("a die of kind cube has 190 mm2 (87 to 388), more than 100 (limits.die_mm2)",)

@@ -17,11 +17,24 @@ OWN = {
     "area.um2_per_mac.f16": 500,
     "area.um2_per_lane.f16": 1000,
     "area.mm2_per_mib": {"tcm": 0.5, "sram": 0.25},
-    "area.mm2_per_gbs": {"hbm": 0.01, "ucie": 0.002, "pcie": 0.1, "noc": 0.001},
+    "area.mm2_per_gbs": {
+        "hbm": 0.01,
+        "ucie": 0.002,
+        "pcie": 0.1,
+        "noc": 0.001,
+        "router": 0.0001,
+        "tcm": 0.0002,
+        "sram": 0.0004,
+    },
     "area.mm_per_gbs": {"hbm": 0.005, "ucie": 0.002, "pcie": 0.05},
     "area.unattributed_share": 0.2,
     "power.static_w_per_mm2": 0.1,
 }
+
+
+# 96 links between routers of a 6 x 6 mesh without the 2 x 2 of HBM's controllers; from routers to 8 PEs, 8 slices, the
+# SRAM, the M_CPU and 16 connections of UCIe ports.
+ROUTERS_GBS = 2 * (2 * 6 * 5 - 4 - 8) * 256 + 8 * 256 + 8 * 256 + 128 + 128 + 16 * 128
 
 
 def machine(**changed: object) -> TopologyGraph:
@@ -33,11 +46,11 @@ def test_the_blocks_of_a_cube_are_amounts_times_coefficients() -> None:
     expected = {
         "macs": 8 * 4096 * 500e-6,
         "lanes": 8 * 256 * 1000e-6,
-        "tcm": 8 * 2 * 0.5,
-        "sram": 32 * 0.25,
+        "tcm": 8 * (2 * 0.5 + (512 + 512) * 0.0002),
+        "sram": 32 * 0.25 + 2 * 128 * 0.0004,
         "hbm_phy": 64 * 32 * 0.01,
-        "ucie_phy": 4 * 512 * 0.002,
-        "noc": 8 * 256 * 0.001,
+        "ucie_phy": 512 * 0.002,  # to the IO chiplet: there is no other cube
+        "noc": 8 * 256 * 0.001 + ROUTERS_GBS * 0.0001,
     }
     named = sum(expected.values())
     assert {name: area.value for name, area in cube.blocks_mm2.items()} == pytest.approx(
@@ -46,6 +59,42 @@ def test_the_blocks_of_a_cube_are_amounts_times_coefficients() -> None:
     assert cube.area_mm2.value == pytest.approx(named / 0.8)
     assert io.blocks_mm2["pcie_phy"].value == pytest.approx(128 * 0.1)
     assert io.blocks_mm2["ucie_phy"].value == pytest.approx(512 * 0.002)  # one PHY, for the one cube
+    assert io.blocks_mm2["noc"].value == pytest.approx((256 + 4 * 128) * 0.0001)  # to the endpoint, to connections
+
+
+def test_a_cube_has_phys_for_the_links_that_one_of_its_kind_needs() -> None:
+    """In a row of two, one side and the IO chiplet's; in a row of three, two sides and the IO chiplet's."""
+    for width, links in ((1, 1), (2, 2), (3, 3)):
+        cube = dies_of(machine(sip__cube_mesh={"w": width, "h": 1}))[0]
+        assert cube.blocks_mm2["ucie_phy"].value == pytest.approx(links * 512 * 0.002), width
+
+
+def test_cubes_of_a_sip_may_be_one_die() -> None:
+    """Of two cubes: twice the blocks, PHYs to IO chiplets only, one outline of 28 x 14 mm."""
+    two = {"sip__cube_mesh": {"w": 2, "h": 1}, "system__sips__count": 3}
+    apart, one = dies_of(machine(**two))[0], dies_of(machine(area__die="sip", **two))[0]
+    assert (one.name, one.count, one.geometry_mm2, one.edge_has_mm) == ("sip", 3, 2 * 196, 2 * (28 + 14))
+    assert one.blocks_mm2["macs"].value == pytest.approx(2 * apart.blocks_mm2["macs"].value)
+    assert one.blocks_mm2["ucie_phy"].value == pytest.approx(2 * 512 * 0.002)
+    assert price_of(machine(area__die="sip", **two)).yields["sip"].value < price_of(machine(**two)).yields["cube"].value
+
+
+def test_hbm_that_stands_for_sram_is_silicon_and_has_no_price_per_gb() -> None:
+    hbm, sram = machine(), machine(area__hbm_place="sram")
+    cube = dies_of(sram)[0]
+    assert "hbm_phy" not in cube.blocks_mm2
+    more = 48 * 1024 * 0.25 + 64 * 32 * 0.0004
+    assert cube.blocks_mm2["sram"].value == pytest.approx(dies_of(hbm)[0].blocks_mm2["sram"].value + more)
+    assert price_of(sram).usd["memory"] == exactly(0.0)
+    assert price_of(hbm).usd["memory"].value > 0
+
+
+def test_a_direct_link_between_sips_has_a_phy_like_pcie() -> None:
+    """A ring: two ports of 50 GB/s."""
+    ring = {"system__sips": {"count": 4, "topology": "ring_1d", "links": {"bw_gbs": 50.0, "distance_mm": 1.0}}}
+    io, plain = dies_of(machine(**ring))[-1], dies_of(machine(system__sips__count=4))[-1]
+    assert io.blocks_mm2["sip_phy"].value == pytest.approx(2 * 50 * 0.1)
+    assert total(io.edge_mm.values()).value - total(plain.edge_mm.values()).value == pytest.approx(2 * 50 * 0.05)
 
 
 def test_mac_units_are_macs_per_ns_over_the_clock() -> None:
@@ -62,11 +111,12 @@ def test_an_area_by_kind_of_block_replaces_the_coefficient() -> None:
 
 def test_hbm_takes_an_edge_only_where_it_stands_beside_the_die() -> None:
     stacked, beside = machine(), machine(area__hbm_place="edge")
-    assert dies_of(stacked)[0].edge_share.value == pytest.approx(4 * 512 * 0.002 / 56)
-    assert dies_of(beside)[0].edge_share.value == pytest.approx((4 * 512 * 0.002 + 2048 * 0.005) / 56)
+    assert dies_of(stacked)[0].edge_share.value == pytest.approx(512 * 0.002 / 56)
+    assert dies_of(beside)[0].edge_share.value == pytest.approx((512 * 0.002 + 2048 * 0.005) / 56)
 
 
 FAR = {"gb": 512, "bw_gbs": 64.0, "distance_mm": 300.0, "channels": 4, "channel_bw_gbs": 32.0}
+FAR_MM2 = (64 * 0.2 + 64 * 0.0001) / 0.8
 FAR_OWN = {
     "area.mm2_per_gbs.far": 0.2,
     "area.mm_per_gbs.far": 0.03,
@@ -80,10 +130,12 @@ def far_machine(at: str, **changed: object) -> TopologyGraph:
 
 
 def test_the_link_to_far_memory_has_a_phy_on_the_io_chiplet() -> None:
-    """64 GB/s: 12.8 mm2 and 1.92 mm of edge, and a quarter of 12.8 for what is no named block (share 0.2)."""
+    """64 GB/s: 12.8 mm2 and 1.92 mm of edge, 0.0064 mm2 of the link there, and a quarter of both for what is no
+    named block (share 0.2).
+    """
     base, io = dies_of(machine())[-1], dies_of(far_machine("sip"))[-1]
     assert io.blocks_mm2["far_phy"].value == pytest.approx(12.8)
-    assert io.area_mm2.value - base.area_mm2.value == pytest.approx(12.8 / 0.8)
+    assert io.area_mm2.value - base.area_mm2.value == pytest.approx(FAR_MM2)
     assert total(io.edge_mm.values()).value - total(base.edge_mm.values()).value == pytest.approx(1.92)
     assert dies_of(far_machine("switch"))[-1] == base  # no die of the package has that link
 
@@ -93,7 +145,7 @@ def test_one_of_two_io_chiplets_has_that_phy() -> None:
     graph = machine(system__far_memory=FAR | {"io": "io1"}, **two, **FAR_OWN)
     _, plain, far = dies_of(graph)
     assert [(die.name, die.count) for die in (plain, far)] == [("io_chiplet", 1), ("io_chiplet far", 1)]
-    assert far.area_mm2.value - plain.area_mm2.value == pytest.approx(12.8 / 0.8)
+    assert far.area_mm2.value - plain.area_mm2.value == pytest.approx(FAR_MM2)
     assert list(feasibility_of(graph).price.yields) == ["cube", "io_chiplet", "io_chiplet far"]
 
 
@@ -103,7 +155,7 @@ def test_far_memory_costs_its_price_and_its_idle_power(at: str, nodes: int) -> N
     found, base = feasibility_of(far_machine(at, **two)), feasibility_of(machine(**two))
     assert found.price.usd["far_memory"] == exactly(nodes * 512 * 4.0)
     assert found.far_w == exactly(nodes * 512 * 0.05)
-    phys_w = 0.1 * 2 * 12.8 / 0.8 if at == "sip" else 0.0  # of the dies, by area
+    phys_w = 0.1 * 2 * FAR_MM2 if at == "sip" else 0.0  # of the dies, by area
     assert found.static_w.value - base.static_w.value == pytest.approx(nodes * 25.6 + phys_w)
     assert found.sip_w.value - base.sip_w.value == pytest.approx((nodes * 25.6 + phys_w) / 2)
     assert "far_memory" not in base.price.usd
@@ -159,9 +211,9 @@ def test_the_range_of_a_gpu_like_die_holds_the_size_of_ga100() -> None:
         },
     )
     cube, _ = dies_of(ga100)
-    assert (round(cube.area_mm2.low), round(cube.area_mm2.high)) == (203, 898)  # as ADR 86 and the fidelity page state
+    assert (round(cube.area_mm2.low), round(cube.area_mm2.high)) == (208, 968)  # as ADR 86 and the fidelity page state
     assert cube.area_mm2.low < 826 < cube.area_mm2.high
-    assert cube.area_mm2.value == pytest.approx(512, abs=1)  # no graphics, no L1 tags, half the control
+    assert cube.area_mm2.value == pytest.approx(515, abs=1)  # no graphics, no L1 tags, half the control
 
 
 def test_dies_per_wafer_and_yield_by_hand() -> None:
@@ -184,30 +236,47 @@ def test_the_price_is_dies_package_and_memory() -> None:
     assert price.total_usd.value == pytest.approx(sum(part.value for part in price.usd.values()))
 
 
-def test_more_of_anything_is_never_cheaper() -> None:
-    base = price_of(load_topology(None, ONE_CUBE)).total_usd
-    for key, value in {
-        "cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 8192.0,
-        "cube.pe_template.components.pe_math.attrs.lanes_per_ns": 512.0,
-        "cube.memory_map.hbm_channel_bw_gbs": 64.0,
-        "cube.memory_map.hbm_total_gb_per_cube": 96,
-        "cube.memory_map.tcm_mb_per_pe": 4,
-        "cube.memory_map.sram_mb_per_cube": 64,
-        "cube.ucie.n_connections": 8,
-        "cube.links.pe_dma_to_router_bw_gbs": 512.0,
-    }.items():
-        more = price_of(load_topology(None, ONE_CUBE | {key: value})).total_usd
-        assert more.value > base.value, key
-        assert more.low > base.low, key
-        assert more.high > base.high, key
+LINK = {"bw_gbs": 12.5, "distance_mm": 1.0}
+MORE: dict[str, object] = {
+    "cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 8192.0,
+    "cube.pe_template.components.pe_math.attrs.lanes_per_ns": 512.0,
+    "cube.pe_template.links.tcm_read_bw_gbs": 1024.0,
+    "cube.pe_template.links.tcm_write_bw_gbs": 1024.0,
+    "cube.memory_map.hbm_channel_bw_gbs": 64.0,
+    "cube.memory_map.hbm_total_gb_per_cube": 96,
+    "cube.memory_map.tcm_mb_per_pe": 4,
+    "cube.memory_map.sram_mb_per_cube": 64,
+    "cube.ucie.n_connections": 8,
+    "cube.ucie.per_connection_bw_gbs": 256.0,
+    "cube.links.pe_dma_to_router_bw_gbs": 512.0,
+    "cube.links.router_bw_gbs": 512.0,
+    "cube.links.sram_to_router_bw_gbs": 256.0,
+    "sip.links.cube_to_cube.bw_gbs": 1024.0,
+    "system.sips.links.bw_gbs": 25.0,
+    "system.links.io_ep_to_switch.bw_gbs": 256.0,
+    "io_chiplet.links.pcie_ep_to_noc_bw_gbs": 512.0,
+    "io_chiplet.links.per_connection_bw_gbs": 256.0,
+}
+
+
+@pytest.mark.parametrize("key", MORE)
+def test_more_of_anything_costs_more_silicon_power_and_money(key: str) -> None:
+    """Each end of each range, strictly: nothing that makes a machine faster is free."""
+    small = {"sip.cube_mesh": {"w": 2, "h": 1}, "system.sips": {"count": 2, "topology": "ring_1d", "links": LINK}}
+    base, more = load_topology(None, small), load_topology(None, small | {key: MORE[key]})
+    pairs = [(price_of(base).total_usd, price_of(more).total_usd)]
+    if not key.endswith("hbm_total_gb_per_cube"):  # which is not silicon of these dies
+        pairs += [(area_of(base).counted, area_of(more).counted), (static_w(base), static_w(more))]
+    for less, found in pairs:
+        assert (found.low > less.low, found.value > less.value, found.high > less.high) == (True, True, True)
 
 
 def test_limits_name_the_figure_its_range_and_the_key() -> None:
     over = {"limits": {"sip_w": 10, "die_mm2": 150, "edge_share": 0.3, "cost_usd": 100}}
     found = feasibility_of(load_topology(None, ONE_CUBE | over)).infeasible
-    assert found[0].startswith("a SIP draws 30 W (8 to 59), more than 10 (limits.sip_w)")
-    assert found[1] == "a die of kind cube has 189 mm2 (84 to 349), more than 150 (limits.die_mm2)"
-    assert found[2].startswith("PHYs take 33 % of the edge of a die of kind io_chiplet")
+    assert found[0].startswith("a SIP draws 30 W (8 to 64), more than 10 (limits.sip_w)")
+    assert found[1] == "a die of kind cube has 189 mm2 (86 to 379), more than 150 (limits.die_mm2)"
+    assert found[2].startswith("PHYs take 39 % of the edge of a die of kind io_chiplet")
     assert found[3].startswith("the machine costs ")
     assert len(found) == 4
 
