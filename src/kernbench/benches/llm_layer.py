@@ -63,6 +63,17 @@ class StoredTypes(NamedTuple):
     cache: CacheName = "same"
 
 
+def _check_heads(shape: ModelShape, ranks: int, world: int) -> None:
+    """Raises UsageError where heads cannot be divided over so many SIPs."""
+    if not shape.can_be_split(ranks):
+        fitting = ", ".join(str(n) for n in range(1, world + 1) if world % n == 0 and shape.can_be_split(n))
+        raise UsageError(
+            f"{shape.name} has {shape.heads} heads and {shape.kv_heads} key heads, which {ranks} SIPs cannot share",
+            where="parameter 'tp'",
+            hint=f"set tp to one of {fitting}, or use another model",
+        )
+
+
 def _check_size(spec: MachineSpec, model: ModelShape, itemsize: int, weight_type: WeightName, tp: int) -> None:
     """Raise CapacityError where the weights of one layer are more than the memory of the SIPs that share it."""
     weights, there = layer_bytes(model, itemsize, weight_type), memory_there(spec)
@@ -112,6 +123,7 @@ def llm_layer(
         raise UsageError(
             f"{tp} SIPs do not share a tray of {world}", where="parameter 'tp'", hint=f"use one of {fitting}"
         )
+    _check_heads(shape, tp or world, world)
     _check_size(torch.spec, shape, dtype_of(dtype).itemsize, weight_type, tp or world)
     is_quantised = (weight_type, cache_type) != ("same", "same")
     request = LayerRequest(

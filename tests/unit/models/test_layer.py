@@ -329,6 +329,13 @@ def test_tokens_that_ranks_cannot_share_are_refused() -> None:
         run(llm_layer, machine(), device="whole", params={"tokens": 9, "sequence_parallel": True})
 
 
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_heads_that_sips_cannot_share_are_refused_before_a_mapping_is_chosen(phase: str) -> None:
+    with pytest.raises(UsageError, match="8 heads and 2 key heads, which 3 SIPs cannot share") as refused:
+        run(llm_layer, machine(3), device="whole", params={"phase": phase})
+    assert refused.value.hint == "set tp to one of 1, or use another model"
+
+
 def test_the_shipped_mappings_are_mappings() -> None:
     assert all(isinstance(each, mapping.Mapping) for each in mapping.MAPPINGS.values())
 
