@@ -286,10 +286,10 @@ EVERYWHERE = DPPolicy(cube="row_wise", pe="row_wise")
 def test_a_large_right_operand_is_copied_into_every_cube_before_a_product_over_many(
     torch: RuntimeContext, placed: DPPolicy | None, is_transposed: bool
 ) -> None:
-    """128 x 128 in f16 are 32 KiB. PEs of both cubes read all of it: from their own cube."""
-    a, b = (np.arange(m * n).reshape(m, n) % 5 - 2 for m, n in ((32, 128), (128, 128)))
-    x = torch.from_numpy(a.astype(np.float16), dp=EVERYWHERE)
-    y = torch.from_numpy((b.T if is_transposed else b).astype(np.float16), dp=placed)
+    """64 x 128 in f32 are 32 KiB. PEs of both cubes read all of it: from their own cube."""
+    a, b = (np.arange(m * n).reshape(m, n) % 5 - 2 for m, n in ((16, 64), (64, 128)))
+    x = torch.from_numpy(a.astype(np.float32), dp=EVERYWHERE)
+    y = torch.from_numpy((b.T if is_transposed else b).astype(np.float32), dp=placed)
     first = len(torch.launches)
     z = x @ (y.t() if is_transposed else y)
     assert (z.numpy() == a @ b).all()
