@@ -144,7 +144,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.usefixtures("_always")
 @pytest.mark.parametrize(
-    ("model", "sips", "sizes"), [("tiny-gpt", 1, {"batch": 3, "tokens": 43}), ("tiny-llama", 2, {"tokens": 144})]
+    ("model", "sips", "sizes"), [("tiny-gpt", 1, {"batch": 3, "tokens": 13}), ("tiny-llama", 2, {"tokens": 40})]
 )
 def test_numbers_are_right_by_blocks(model: str, sips: int, sizes: dict[str, object]) -> None:
     result = verified(sips, model=model, **sizes)
@@ -162,7 +162,7 @@ def test_numbers_are_right_where_chunks_are_passed_on(model: str, sips: int, mon
     """Every product sends messages between the 4 PEs of a cube."""
     monkeypatch.setattr(mapper, "PASSED_K", (16,))
     monkeypatch.setattr(mapper, "_block_plans", lambda *_: iter(()))
-    result = verified(sips, model=model, tokens=64)
+    result = verified(sips, model=model, tokens=24)
     sent = {launch.name: launch.bytes_sent for launch in result.launches}
     assert all(sent[name] for name in ("qkv", "out_proj", "mlp_up", "mlp_down"))
 

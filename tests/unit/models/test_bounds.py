@@ -71,16 +71,16 @@ def over(part: dict[str, float | None], column: str) -> bool:
 
 
 LARGE = ("gpt3-175b", "llama2-70b", "llama3-405b")
-PREFILL = {"tokens": 8}
+PREFILL = {"tokens": 4}
 DECODE = {"phase": "decode", "context": 64}
 CASES: list[tuple[str, int, dict[str, object]]] = [
     # Weights over four SIPs, whose kernels repeat each other; large ones at decode, which is simulated sooner.
     *((model, 1 if model.startswith("tiny") else 4, PREFILL) for model in shipped_models() if model not in LARGE),
     *((model, 1, DECODE) for model in ("llama2-70b", "mixtral-8x7b", "tiny-gpt")),
     ("tiny-mixtral", 2, {"tokens": 3, "batch": 3, "mapping": "tokens"}),
-    ("tiny-mixtral", 1, {"tokens": 9, "batch": 3, "mapping": "columns"}),
-    ("llama3-8b", 1, {"tokens": 70, "mapping": "tokens"}),
-    ("tiny-llama", 2, {"tokens": 34, "sequence_parallel": True}),
+    ("tiny-mixtral", 1, {"tokens": 3, "batch": 3, "mapping": "columns"}),
+    ("llama3-8b", 1, {"tokens": 18, "mapping": "tokens"}),
+    ("tiny-llama", 2, {"tokens": 10, "sequence_parallel": True}),
     ("tiny-llama", 2, {**DECODE, "batch": 5}),
 ]
 
@@ -95,27 +95,27 @@ def test_no_part_of_a_shipped_model_is_faster_than_its_bounds(model: str, sips: 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_the_machines_bound_has_weights_once_and_the_mappings_once_for_every_group_with_rows_of_them() -> None:
-    """16 tokens of two experts each on four cubes, a group each: 32 rows by expert, 4 of each of eight, 8 a group.
+    """8 tokens of two experts each on four cubes, a group each: 16 rows by expert, 2 of each of eight, 4 a group.
     So a group has rows of two experts, and every expert's weights are read by one group: no copy is read twice.
     """
-    experts = parts(model="mixtral-8x7b", tokens=16, mapping="tokens")
-    weight, rows = 4096 * 14336, 32
+    experts = parts(model="mixtral-8x7b", tokens=8, mapping="tokens")
+    weight, rows = 4096 * 14336, 16
     nbytes = 2 * (8 * 2 * weight + rows * 4096)  # gate and up of eight experts, and rows, f16
     read_us = nbytes / (16 * 256) / 1000  # more than rows x 14336 results and the products, 16 PEs of 256 GB/s
     written_us = 2 * rows * 14336 / (16 * 256) / 1000
     up = experts["mlp_up"]
     assert up["bound"] == "HBM"
     assert up["bound_us"] == up["mapping_bound_us"] == pytest.approx(read_us + written_us)
-    # The query, key and value weights of 16 tokens are read by every group: four times by the mapping, once at least.
+    # The query, key and value weights of 8 tokens are read by every group: four times by the mapping, once at least.
     qkv, columns = experts["qkv"], (32 + 2 * 8) * 128
-    once = 2 * (4096 * columns + 16 * 4096 + 16 * columns)
+    once = 2 * (4096 * columns + 8 * 4096 + 8 * columns)
     assert qkv["bound_us"] == pytest.approx(once / (16 * 256) / 1000)
     assert qkv["mapping_bound_us"] == pytest.approx((once + 3 * 2 * 4096 * columns) / (16 * 256) / 1000)
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_copies_of_an_input_have_the_mappings_bound_only() -> None:
-    spread = parts(model="tiny-gpt", tokens=48, mapping="columns")["spread qkv"]
+    spread = parts(model="tiny-gpt", tokens=8, mapping="columns")["spread qkv"]
     assert spread["bound"] == "-"
     assert spread["bound_us"] is None
     assert spread["of_bound_pct"] is None

@@ -43,7 +43,7 @@ def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.slow
 @pytest.mark.usefixtures("_small_products")
-@pytest.mark.parametrize(("phase", "sizes"), [("prefill", {"tokens": 48}), ("decode", {"batch": 4, "context": 64})])
+@pytest.mark.parametrize(("phase", "sizes"), [("prefill", {"tokens": 16}), ("decode", {"batch": 2, "context": 64})])
 def test_twice_the_hardware_is_never_slower_and_follows_the_bound(
     phase: str, sizes: dict[str, object], tmp_path: Path
 ) -> None:
@@ -74,7 +74,7 @@ def test_the_fastest_of_the_simulated_candidates_is_taken(tmp_path: Path) -> Non
     """
     file = tmp_path / "mine.yaml"
     file.write_text(PUBLIC)
-    params = {"model": f"{file}:mine", "tokens": 64, "simulate": 1, "mapping_report": "-"}
+    params = {"model": f"{file}:mine", "tokens": 32, "simulate": 1, "mapping_report": "-"}
     result = run(llm_layer, machine(1), device="whole", params=params)
     rows = [row for row in result.returned[0] if "choice of" in row]
     for name in ("qkv", "out_proj", "mlp_up", "mlp_down"):
