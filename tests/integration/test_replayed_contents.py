@@ -403,12 +403,12 @@ def with_interference(access: Callable[[Any], object], after_ns: float) -> Progr
 @pytest.mark.parametrize("number", range(len(INTERFERING)), ids=[access.__name__ for access in INTERFERING])
 def test_an_interfering_access_changes_nothing(number: int) -> None:
     times = instants()
-    for at in (*times[number % 5 :: 11], times[-(number % 2)]):  # the first or the last, too
+    for at in (*times[number % 7 :: 17], times[-(number % 2)]):  # the first or the last, too
         assert same(with_interference(INTERFERING[number], at)) >= CUBES
 
 
 def test_reads_of_memory_without_a_log() -> None:
-    for at in instants()[::9]:
+    for at in instants()[::17]:
         for access in (look_at_memory, preset, write_of_numbers):
             assert same(with_interference(access, at), log=False) >= CUBES
 
@@ -467,7 +467,7 @@ def test_ranks_and_several_sips() -> None:
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
-@pytest.mark.parametrize("options", [{"tokens": 16}, {"phase": "decode", "batch": 4}], ids=["prefill", "decode"])
+@pytest.mark.parametrize("options", [{"tokens": 8}, {"phase": "decode", "batch": 2}], ids=["prefill", "decode"])
 def test_a_layer(options: dict[str, object]) -> None:
     def layer(fast: bool) -> Any:
         log = OpLog()
