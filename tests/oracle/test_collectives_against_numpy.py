@@ -45,7 +45,7 @@ MACHINES = (
     Machine(1, 2, 1, 2, address_model="va"),
 )
 T = TypeVar("T")
-SHAPES = ((7,), (333,), (1,), (1500,), (8,), (2,), (3, 7), (20, 31), (7, 3), (2, 3, 4))
+SHAPES = ((7,), (333,), (1,), (700,), (8,), (2,), (3, 7), (20, 31), (7, 3), (2, 3, 4))
 SPACES: tuple[Space, ...] = ("sram", "hbm", "tcm")
 PE_SPACES: tuple[Space, ...] = ("hbm", "tcm")  # PEs of a cube share one SRAM
 RINGS: tuple[tuple[tuple[str, object], ...], ...] = (

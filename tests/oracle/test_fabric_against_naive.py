@@ -56,13 +56,13 @@ def check_ahead(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int
     check_same(seed, traffic.run_naive_ahead(case, oracle), partial(traffic.run_fabric_ahead, case))
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_streams_driven_by_processes_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(50 * chunk, 50 * chunk + 50):
         check_streams(seed, SMALL)
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(10_000 + 50 * chunk, 10_000 + 50 * chunk + 50):
         check_ahead(seed, SMALL)
@@ -70,12 +70,12 @@ def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: i
 
 @pytest.mark.parametrize("chunk", range(2))
 def test_readers_that_stream_are_done_when_the_naive_model_says(chunk: int) -> None:
-    for seed in range(40_000 + 50 * chunk, 40_000 + 50 * chunk + 50):
+    for seed in range(40_000 + 30 * chunk, 40_000 + 30 * chunk + 30):
         case = traffic.ReaderCase(seed)
         check_same(seed, traffic.run_naive_readers(case, oracle), partial(traffic.run_readers, case))
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_larger_transfers_end_when_the_naive_model_says(chunk: int) -> None:
     for seed in range(20_000 + 4 * chunk, 20_000 + 4 * chunk + 4):
         check_streams(seed, MEDIUM, messages=8, flit_bytes=256)
@@ -109,13 +109,13 @@ def test_the_compiled_loop_goes_on_wherever_it_takes_over(
     cases = [(traffic.Case(seed, sizes=MEDIUM, messages=14), traffic.run_fabric) for seed in (2577, 2582, 2759)]
     cases += [(traffic.ReaderCase(seed), traffic.run_readers) for seed in (567, 739, 1368)]
     if room == "little":
-        cases += [(traffic.Case(seed, sizes=SMALL, messages=14), traffic.run_fabric) for seed in range(50_000, 50_040)]
+        cases += [(traffic.Case(seed, sizes=SMALL, messages=14), traffic.run_fabric) for seed in range(50_000, 50_020)]
     for case, run in cases:
         flits, compiled = run(case, "flits"), run(case, mode)
         assert (compiled.done, compiled.links, compiled.channels) == (flits.done, flits.links, flits.channels)
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_packets_with_headers_end_when_the_naive_model_says(chunk: int) -> None:
     """On half of the links: the last flit of a transfer may then take longer than those before it."""
     for seed in range(60_000 + 25 * chunk, 60_000 + 25 * chunk + 25):

@@ -322,7 +322,7 @@ def test_a_program_ends_with_the_right_bytes_or_is_the_deadlock_that_it_is() -> 
 delays = st.lists(st.integers(0, 300), min_size=1, max_size=7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 3),
     st.sampled_from(["tcm", "hbm", "sram"]),
@@ -361,7 +361,7 @@ def test_a_wrapped_ring_never_yields_another_rounds_data(
         assert out.numpy().tolist() == [2 * number for number in range(rounds)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 3),
     st.tuples(delays, delays, delays, delays),

@@ -126,14 +126,14 @@ def detected(events: list[Event], lines: list[int]) -> RaceDetector:
     return detector
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(histories())
 def test_the_bytes_that_race_are_those_of_the_brute_force(events: list[Event]) -> None:
     races = detected(events, lines=list(range(len(events)))).races()
     assert {byte for race in races for byte in range(race.address, race.address + race.nbytes)} == brute_force(events)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(histories(), st.data())
 def test_whether_there_is_a_race_does_not_depend_on_which_lines_are_the_same(
     events: list[Event], data: st.DataObject
