@@ -139,7 +139,7 @@ def test_a_round_takes_as_long_in_every_algorithm_and_on_every_number_of_ranks()
     doubling = [small_ns("recursive_doubling", ranks) for ranks in (2, 4, 8, 16)]
     per_round = doubling[1] - doubling[0]
     assert [b - a for a, b in pairwise(doubling)] == pytest.approx([per_round] * 3, rel=0.03)
-    for ranks in (4, 8):
+    for ranks in (2, 4):
         more = small_ns("ring_allreduce", 2 * ranks) - small_ns("ring_allreduce", ranks)
         assert more / (2 * ranks) == pytest.approx(per_round, rel=0.03)
 
@@ -184,7 +184,7 @@ def test_a_root_in_the_center_beats_one_in_the_corner(nbytes: int) -> None:
 def test_slots_in_tcm_beat_those_in_hbm_and_those_beat_sram() -> None:
     """A slot in SRAM or HBM is a trip away, and the SRAM's router link has half the bandwidth of an HBM slice's."""
     tcm, hbm, sram = (
-        per_cube_ns("lrab_hierarchical_allreduce", 32768, buffer_kind=kind) for kind in ("tcm", "hbm", "sram")
+        per_cube_ns("lrab_hierarchical_allreduce", 16384, buffer_kind=kind) for kind in ("tcm", "hbm", "sram")
     )
     assert 1.2 * tcm < hbm
     assert 1.05 * hbm < sram

@@ -64,7 +64,7 @@ def assert_all(got: Sequence[Array], expected: Array) -> None:
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np.random.Generator) -> None:
     world = World(Machine(sips=n), ccl=TINY)
-    arrays = [whole(rng, 701) for _ in range(n)]
+    arrays = [whole(rng, 401) for _ in range(n)]
     assert_all(world.all_reduce(arrays, algorithm=algorithm), total(arrays))
 
 
@@ -79,7 +79,7 @@ def test_all_reduce_per_cube_adds_over_all_cubes_of_all_ranks(
     assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), expected)
 
 
-@pytest.mark.parametrize(("n", "rows", "count"), [(6, 7, 130), (6, 7, 2000), (5, 8, 300), (15, 10, 130)])
+@pytest.mark.parametrize(("n", "rows", "count"), [(6, 7, 130), (6, 7, 1000), (5, 8, 300), (15, 10, 130)])
 def test_sips_that_are_too_many_to_exchange_directly_do_so_in_rows_and_columns(
     n: int, rows: int, count: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +187,7 @@ def test_broadcast_and_reduce_from_and_to_every_rank(
 ) -> None:
     world = World(Machine(sips=3, cube_w=2), ccl=TINY)
     dp = PLACEMENTS[placement]
-    arrays = [whole(rng, 5, 103) for _ in range(3)]
+    arrays = [whole(rng, 5, 53) for _ in range(3)]
     t = world.tensors(arrays, dp)
     world.run("broadcast", only(root, [t[root]], 3), one_each(t), root=root, algorithm=algorithm)
     assert_all([contents(each) for each in t], arrays[root])
@@ -281,9 +281,9 @@ def test_pes_that_hold_nothing_share_the_work_with_logical_addresses(algorithm: 
 )
 def test_lists_of_tensors_work_with_every_placement(placement: str, model: str, rng: np.random.Generator) -> None:
     world, dp = World(Machine(sips=3, cube_w=2, address_model=model), ccl=TINY), PLACEMENTS[placement]
-    a = [[whole(rng, 5, 103) for _ in range(3)] for _ in range(3)]  # of rank r, for or from rank k
+    a = [[whole(rng, 5, 53) for _ in range(3)] for _ in range(3)]  # of rank r, for or from rank k
     lists = [world.tensors([a[r][k] for r in range(3)], dp) for k in range(3)]  # by k, then by r
-    one = world.tensors([np.zeros((5, 103), np.float16)] * 3, dp)
+    one = world.tensors([np.zeros((5, 53), np.float16)] * 3, dp)
     world.run("reduce_scatter", [[lists[k][r] for k in range(3)] for r in range(3)], one_each(one), op="sum")
     for r in range(3):
         np.testing.assert_array_equal(contents(one[r]), sum(a[q][r] for q in range(3)))
@@ -322,7 +322,7 @@ def test_all_to_all_with_equal_and_with_unequal_splits(placement: str, rng: np.r
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_send_and_recv(placement: str, rng: np.random.Generator) -> None:
     world = World(Machine(sips=3, cube_w=2), ranks=(2, 0))
-    arrays = [whole(rng, 5, 2003) for _ in range(2)]
+    arrays = [whole(rng, 5, 1003) for _ in range(2)]
     t = world.tensors(arrays, PLACEMENTS[placement])
     world.run(("send", "recv"), only(0, t[:1], 2), only(1, t[1:], 2), calls={0: {"peer": 1}, 1: {"peer": 0}})
     np.testing.assert_array_equal(contents(t[1]), arrays[0])
@@ -430,15 +430,15 @@ def test_bools_are_not_added() -> None:
 )
 def test_however_much_is_reduced_the_tcm_that_is_kept_for_it_suffices(n: int, algorithm: str) -> None:
     world = World(Machine(sips=n), ccl={"defaults": {"chunk_bytes": 1 << 20, "work_bytes": 64 * 1024}})
-    world.all_reduce([np.zeros(25_000, np.float32)] * n, algorithm=algorithm)  # 100,000 bytes
+    world.all_reduce([np.zeros(17_000, np.float32)] * n, algorithm=algorithm)  # 68,000 bytes
     assert 8 * 1024 < world.tcm_peak_bytes <= 64 * 1024
 
 
 @pytest.mark.parametrize("algorithm", ["lrab_hierarchical_allreduce", "hierarchical_all_pes"])
 def test_the_tcm_suffices_for_the_root_of_a_mesh_that_has_four_children(algorithm: str) -> None:
     world = World(Machine(sips=2, cube_w=3, cube_h=3), ccl={"defaults": {"work_bytes": 64 * 1024}})
-    arrays = [np.ones((9, 8000), np.float16)] * 2  # 16,000 bytes: 8 chunks of 2,048
-    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), np.full((9, 8000), 18))
+    arrays = [np.ones((9, 4000), np.float16)] * 2  # 8,000 bytes: 4 chunks of 2,048
+    assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), np.full((9, 4000), 18))
     assert 8 * 1024 < world.tcm_peak_bytes <= 48 * 1024  # messages between ranks have the rest
 
 
@@ -449,7 +449,7 @@ def test_long_messages_go_one_at_a_time_from_many_pes(
     monkeypatch.setattr(hierarchical_all_pes, "LONG_PIECE_BYTES", 1024)
     monkeypatch.setattr(hierarchical_all_pes, "MANY_PES", 8)
     world = World(Machine(sips=n, cube_w=2), ccl={"defaults": {"work_bytes": 16 * 1024}})  # chunks of 1,228 bytes
-    arrays = [whole(rng, 8, 5001) for _ in range(n)]
+    arrays = [whole(rng, 8, 3001) for _ in range(n)]
     split = DPPolicy(cube="row_wise", pe="row_wise")
     assert_all(world.all_reduce(arrays, split, algorithm="long_messages_all_pes"), total(arrays))
 
