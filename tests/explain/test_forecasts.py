@@ -36,7 +36,7 @@ SMALL = [
 
 
 BENCHES = {
-    "tp-mlp --param tokens=16 --param ffn=512": ["router", "ucie"],  # loads of pieces that lie in many cubes
+    "tp-mlp --param tokens=8 --param ffn=512": ["router", "ucie"],  # loads of pieces that lie in many cubes
     "ccl-allreduce": ["pe_ipcq", "router", "ucie"],
     "flash-attention --param pes=0": ["pe_math", "hbm", "router"],
     "softmax": ["pe_math", "pe_dma", "launch"],
@@ -46,9 +46,9 @@ TRAY = (*TWO_CUBES_EACH, "pe2pe", "llm-layer")  # run on all SIPs
 FURTHER = (
     "flash-attention", "gelu-mlp", "gemm-single-pe", "gpt3-qkv", "layernorm", "matmul-composite", "qkv-gemm",
     "qkv-gemm-multi-pe", "va-offset-verify", "pe2pe --param max_bytes=4096", "ccl-bench --param max_bytes=4096",
-    "llm-layer --param tokens=16 --set system.sips.count=1 --set cube.pe_layout.pe_per_corner=1",
-    "llm-plan --param context=4 --set cube.pe_layout.pe_per_corner=1",
-    "tp-transformer-block --param seq=8 --param hidden=128 --param ffn=128 --param heads=4",
+    "llm-layer --param tokens=4 --set system.sips.count=1 --set cube.pe_layout.pe_per_corner=1",
+    "llm-plan --param context=2 --set cube.pe_layout.pe_per_corner=1",
+    "tp-transformer-block --param seq=4 --param hidden=128 --param ffn=128 --param heads=4",
 )  # fmt: skip
 TWO_CUBES = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"]  # for each SIP of a tray
 MORE = {

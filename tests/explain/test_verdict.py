@@ -37,7 +37,7 @@ SLOW_FOR = ("distance", "imbalance", "chain", "overlap", "small_transfers", "mem
 ADVISED = (
     "flash-attention --param pes=1", "flash-attention --param pes=0", "softmax", "layernorm", "gelu-mlp",
     "matmul-composite --param variant=ref", "qkv-gemm", "gemm-single-pe",
-    "tp-mlp --param tokens=16 --param ffn=512", "ccl-allreduce",
+    "tp-mlp --param tokens=8 --param ffn=512", "ccl-allreduce",
 )  # fmt: skip
 MODE = "cube.memory_map.hbm_mapping_mode"
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
