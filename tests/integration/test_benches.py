@@ -49,9 +49,10 @@ UNABLE = {  # by address model
 }  # fmt: skip
 NAMES = [spec.name for spec in list_all() if not spec.is_evaluation]
 SMALLER: dict[tuple[str, str], dict[str, object]] = {
-    ("tp-transformer-block", "logical"): {"seq": 8, "hidden": 128, "ffn": 128, "heads": 4},
-    ("llm-layer", "logical"): {"tokens": 8},
-    ("llm-plan", "wide"): {"context": 4},
+    **{("tp-transformer-block", where): {"seq": 8, "hidden": 128, "ffn": 128, "heads": 4} for where in MACHINES},
+    **{("llm-layer", where): {"tokens": 4} for where in MACHINES},
+    **{("llm-plan", where): {"context": 2} for where in MACHINES},
+    **{("tp-mlp", where): {"tokens": 16, "ffn": 512} for where in MACHINES},
     ("pe2pe", "wide"): {"max_bytes": 4096},
 }
 VARIED = [

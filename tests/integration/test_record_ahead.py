@@ -43,7 +43,7 @@ machine = {{"system.sips.count": 2, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1,
            "cube.pe_layout": {{"corners": ["NW", "SE"], "pe_per_corner": 1}}}}
 engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
 with RuntimeContext(engine) as torch:
-    rows = llm_layer.llm_layer(torch, model="tiny-llama", tokens=16)
+    rows = llm_layer.llm_layer(torch, model="tiny-llama", tokens=4)
     log = hashlib.sha256()
     for record in engine.log.records:
         log.update(repr(record).encode())
@@ -94,7 +94,7 @@ def test_runs_with_contents_have_workers_too(tmp_path: Path) -> None:
         PROGRAM[: PROGRAM.index("engine = ")].format(change="")
         + """
 import kernbench
-layer = {"model": "tiny-llama", "tokens": 16}
+layer = {"model": "tiny-llama", "tokens": 4}
 log = OpLog()
 result = kernbench.run(
     llm_layer.llm_layer, None, machine, params=layer, device="whole", verify_data=True, op_log=log
