@@ -43,7 +43,8 @@ from kernbench.models.quantised import (
 )
 from kernbench.models.shapes import ModelShape, rows_of_weights
 from kernbench.models.tensors import LayerTensors
-from kernbench.report.energy import launches_energy
+from kernbench.report.energy import launches_work
+from kernbench.report.static_power import static_power
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
@@ -141,7 +142,7 @@ def llm_layer(
         shape, phase, batch, now, before, dtype, chosen, sequence_parallel, weights, not shape.validation, *stored
     )
     run = run_layer(torch, job, tp, seed, ccl)
-    return [*part_rows(run), *model_rows(run), _energy_row(run, torch), *report]
+    return [*part_rows(run), *model_rows(run), *_energy_rows(run, torch), *report]
 
 
 def _simulated(
@@ -303,11 +304,19 @@ def work(rank: int, torch: RuntimeContext, job: LayerJob, tp: int, rows: JobRows
         torch.check(out, expected, name=name, rtol=tolerance, atol=tolerance)
 
 
-def _energy_row(run: LayerRun, torch: RuntimeContext) -> Row:
-    """Joules of all layers for one token, of what the machine has coefficients for, with the static power of the whole
-    tray over the layer's time.
+def _energy_rows(run: LayerRun, torch: RuntimeContext) -> list[Row]:
+    """Joules of all layers for one token: of the counted work, and with the static power of the whole tray over the
+    layer's time.
     """
     seen: dict[int, Launch] = {id(launch): launch for parts in run.ranks for part in parts for launch in part.launches}
-    tokens = run.job.rows * run.spec.n_sips // run.tensor_parallel
-    joules = launches_energy(seen.values(), torch.engine.graph, run.layer_ns) * run.job.model.layers / tokens
-    return {"figure": "energy per token", "value": joules * 1000, "unit": "mJ"}
+    graph, tokens = torch.engine.graph, run.job.rows * run.spec.n_sips // run.tensor_parallel
+    work = launches_work(seen.values(), graph)
+    named = {
+        "energy of work per token": work,
+        "energy per token": work + static_power(graph) * (run.layer_ns * 1e-9),
+    }
+    found: list[Row] = []
+    for name, joules in named.items():
+        value, low, high = (j * run.job.model.layers / tokens * 1000 for j in (joules.value, joules.low, joules.high))
+        found.append({"figure": name, "value": value, "unit": "mJ", "low": low, "high": high})
+    return found

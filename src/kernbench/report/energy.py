@@ -51,6 +51,12 @@ class Energy:
         return fsum(self.joules.values())
 
     @property
+    def work_j(self) -> Range:
+        """Without static power."""
+        static = self.joules.get(STATIC, 0.0)
+        return Range(self.low_j - static, self.total_j - static, self.high_j - static)
+
+    @property
     def average_w(self) -> float:
         return self.total_j / self.span_ns * 1e9 if self.span_ns else 0.0
 
@@ -102,6 +108,12 @@ def launches_energy(launches: Iterable[Launch], graph: TopologyGraph, span_ns: f
     """Joules of finished launches, plus the static power of the whole machine over `span_ns`."""
     done = fsum(_launch_energy(launch, graph, 0.0).total_j for launch in launches)
     return done + static_w_of(graph) * span_ns * 1e-9
+
+
+def launches_work(launches: Iterable[Launch], graph: TopologyGraph) -> Range:
+    """Joules of the counted work of finished launches, without static power."""
+    each = [_launch_energy(launch, graph, 0.0) for launch in launches]
+    return total(Range(energy.low_j, energy.total_j, energy.high_j) for energy in each)
 
 
 def _launch_energy(launch: Launch, graph: TopologyGraph, static_w: float) -> Energy:

@@ -12,7 +12,8 @@ from kernbench.common.frozen import frozen
 from kernbench.report.energy import RunEnergy
 from kernbench.report.price import Price, price_of
 from kernbench.report.ranges import ZERO, Range, exactly
-from kernbench.report.silicon import Die, dies_of, far_w, static_w
+from kernbench.report.silicon import Die, dies_of, far_w
+from kernbench.report.static_power import static_power
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.graph import TopologyGraph
 
@@ -24,7 +25,7 @@ class Feasibility:
     """The figures that limits are compared with, and the reasons why a design is infeasible."""
 
     sip_w: Range  # of the hottest launch, with static power
-    static_w: Range  # of all dies and of far memory
+    static_w: Range  # of the whole machine
     far_w: Range  # of far memory alone
     dies: tuple[Die, ...]
     price: Price
@@ -51,7 +52,7 @@ def feasibility_of(
     """The figures of a machine, with the power of a run on it; without a run, power is static power."""
     spec = graph.spec
     hottest = max((_sip_w(each, launch) for each, launch in _pairs(energy, launches)), key=_value, default=ZERO)
-    idle = static_w(graph)
+    idle = static_power(graph)
     power = idle * (1 / spec.n_sips) + hottest
     dies, price = dies_of(graph), price_of(graph)
     return Feasibility(power, idle, far_w(spec), dies, price, tuple(_reasons(graph, power, dies, price)))
@@ -60,7 +61,7 @@ def feasibility_of(
 def _pairs(energy: RunEnergy | None, launches: tuple[Launch, ...]) -> Iterator[tuple[Range, Launch]]:
     for each, launch in zip(energy.launches if energy is not None else (), launches, strict=False):
         if each.span_ns:
-            yield Range(each.low_j, each.total_j, each.high_j) * (1e9 / each.span_ns), launch
+            yield each.work_j * (1e9 / each.span_ns), launch
 
 
 def _sip_w(watts: Range, launch: Launch) -> Range:

@@ -3,8 +3,11 @@
 layer_ns              time of one layer, without setting up
 tokens_per_s          of all users of the machine, over all layers
 ttft_ms               time to the first token: of all layers, at prefill
-mj_per_token          energy of counted work, and static power of the machine over the token's share of time
+mj_per_token          energy of counted work, and static power of the machine over the token's share of time: the
+                      bench's own figure
 tokens_per_s_per_usd  tokens per second over the price of the machine
+
+The last two have a low and a high end (`ENDS`), from the ranges of coefficients.
 """
 
 from __future__ import annotations
@@ -13,14 +16,18 @@ from collections.abc import Mapping, Sequence
 
 MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_usd")
 DERIVED = ("layer_ns", "tokens_per_s", "ttft_ms", "mj_per_token", "tokens_per_s_per_usd")
+ENDS = ("mj_per_token_low", "mj_per_token_high", "tokens_per_s_per_usd_low", "tokens_per_s_per_usd_high")
+COLUMNS = (*DERIVED, *ENDS)
 
 Table = Sequence[Mapping[str, object]]
 
 
 def derived(
-    table: Table, returned: Mapping[str, float], phase: object, static_w: float | None, cost_usd: float | None
+    table: Table, returned: Mapping[str, float], phase: object, cost_usd: Sequence[float | None] = (None, None, None)
 ) -> dict[str, float]:
-    """The figures that a bench's table gives; a number that the bench returned under such a name is taken as it is."""
+    """The figures that a bench's table gives; a number that the bench returned under such a name is taken as it is.
+    `cost_usd` has the low end, the value and the high end of the price.
+    """
     found: dict[str, float] = {}
     layer = _cell(table, "part", "layer", "time_us")
     if layer is not None:
@@ -31,13 +38,16 @@ def derived(
     step = next((row for row in table if str(row.get("figure", "")).startswith("time of ")), None)
     if step is not None and phase == "prefill":
         found["ttft_ms"] = _number(step.get("value")) or 0.0
-    energy = _cell(table, "figure", "energy per token", "value")
-    if energy is not None and tokens:
-        found["mj_per_token"] = energy + 1000 * (static_w or 0.0) / tokens
-    found |= {name: returned[name] for name in DERIVED if name in returned}
-    if "tokens_per_s" in found and cost_usd:
-        found.setdefault("tokens_per_s_per_usd", found["tokens_per_s"] / cost_usd)
-    return {name: found[name] for name in DERIVED if name in found}
+    for name, column in (("mj_per_token", "value"), ("mj_per_token_low", "low"), ("mj_per_token_high", "high")):
+        energy = _cell(table, "figure", "energy per token", column)
+        found |= {} if energy is None else {name: energy}
+    found |= {name: returned[name] for name in COLUMNS if name in returned}
+    low_usd, usd, high_usd = cost_usd
+    prices = {"tokens_per_s_per_usd": usd, "tokens_per_s_per_usd_low": high_usd, "tokens_per_s_per_usd_high": low_usd}
+    for name, price in prices.items():
+        if "tokens_per_s" in found and price:
+            found.setdefault(name, found["tokens_per_s"] / price)
+    return {name: found[name] for name in COLUMNS if name in found}
 
 
 def _cell(table: Table, key: str, name: str, column: str) -> float | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from kernbench.sweep.derived import DERIVED, derived
+from kernbench.sweep.derived import COLUMNS, derived
 from kernbench.sweep.points import MACHINE, Point, Value
 
 TABLE = "table:"  # of the columns that a bench's own table has
@@ -45,7 +45,7 @@ class SweepRow:
     sip_w: float | None = None  # power of a SIP over its hottest launch, with static power
     sip_low_w: float | None = None
     sip_high_w: float | None = None
-    static_w: float | None = None  # of all dies of the machine
+    static_w: float | None = None  # static power of the whole machine
     cost_usd: float | None = None
     cost_low_usd: float | None = None
     cost_high_usd: float | None = None
@@ -84,7 +84,7 @@ class SweepRow:
         if column in FIXED or column == "point":
             found: Value = getattr(self, column)
             return found
-        if column in DERIVED:
+        if column in COLUMNS:
             return self.derived().get(column)
         if column.startswith(TABLE):
             return self._cell(*column.removeprefix(TABLE).removesuffix("]").partition("[")[::2])
@@ -103,8 +103,8 @@ class SweepRow:
 
     def derived(self) -> dict[str, Value]:
         """Figures of a layer and its price, of a bench that gives them (`derived.py`)."""
-        found = derived(self.table, self.returned, self.params.get("phase"), self.static_w, self.cost_usd)
-        return dict(found)
+        usd = self.cost_low_usd, self.cost_usd, self.cost_high_usd
+        return dict(derived(self.table, self.returned, self.params.get("phase"), usd))
 
     def settings(self) -> dict[str, Value]:
         """The number of the point and what is set for it, by the names of columns."""
@@ -130,7 +130,7 @@ LATER = (
 
 
 def param_column(name: str) -> str:
-    return f"param:{name}" if name in _KEYS or name in DERIVED else name
+    return f"param:{name}" if name in _KEYS or name in COLUMNS else name
 
 
 def row_of_json(data: Mapping[str, Any]) -> SweepRow:
@@ -160,7 +160,7 @@ def columns_of(rows: Iterable[SweepRow]) -> list[str]:
         for name in row.flat():
             if name.startswith("returned:"):
                 returned[name] = None
-            elif name in DERIVED:
+            elif name in COLUMNS:
                 figures[name] = None
             elif name not in FIXED and name not in ("point", "error"):
                 set_names[name] = None
@@ -185,7 +185,7 @@ def table_columns(flats: Sequence[Mapping[str, Value]]) -> list[str]:
 def varying(rows: Sequence[SweepRow]) -> list[str]:
     """The columns of parameters and machine values that are not the same in every row."""
     flats = [row.flat() for row in rows]
-    names = [name for name in columns_of(rows) if name not in (*FIXED, *DERIVED, "point", "error")]
+    names = [name for name in columns_of(rows) if name not in (*FIXED, *COLUMNS, "point", "error")]
     own = [name for name in names if not name.startswith("returned:")]
     return [name for name in own if len({json.dumps(flat.get(name)) for flat in flats}) > 1]
 

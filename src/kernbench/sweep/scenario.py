@@ -185,7 +185,9 @@ def _weighted(number: int, scenario: Scenario, own: Mapping[str, SweepRow | None
         shares = {each.name: scenario.share(each) for each in scenario.workloads}
         values = {name: row.derived() for name, row in found.items()}
         figures["tokens_per_s"] = 1 / fsum(shares[name] / _float(values[name]["tokens_per_s"]) for name in found)
-        figures["mj_per_token"] = fsum(shares[name] * _float(values[name]["mj_per_token"]) for name in found)
+        for column in ("mj_per_token", "mj_per_token_low", "mj_per_token_high"):
+            if all(column in value for value in values.values()):
+                figures[column] = fsum(shares[name] * _float(values[name][column]) for name in found)
         first_tokens = {name: _float(value["ttft_ms"]) for name, value in values.items() if "ttft_ms" in value}
         if first_tokens:
             parts = fsum(shares[name] for name in first_tokens)

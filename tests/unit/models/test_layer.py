@@ -14,6 +14,7 @@ from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import KernBenchError, SpawnException, UsageError
 from kernbench.models import mapping
 from kernbench.report.run_figures import figures_of, fits_of, run_as_json, warnings_of
+from kernbench.report.silicon import static_w
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.bench_runner import run
 from kernbench.sim_engine.engine import EXACT
@@ -365,15 +366,21 @@ def figures(result: BenchResult) -> dict[str, Any]:
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_static_power_is_charged_once_over_the_layer_however_many_sips_share_it() -> None:
-    """By the run's own rule: every block of the tray, over the time; not the tray's for the launch of every SIP."""
+    """By the run's own rule: every block of the tray, over the time; not the tray's for the launch of every SIP.
+    Without `energy.static_w` it is the idle power of the dies.
+    """
     drawn = {"energy.static_w.pe_gemm": 0.5}
     plain, static = (
         run(llm_layer, machine_with(settings), device="whole", params={"model": "tiny-gpt", "tokens": 16})
         for settings in ({}, drawn)
     )
     layer_s = rows(static)["layer"]["time_us"] * 1e-6
-    added_mj = figures(static)["energy per token"] - figures(plain)["energy per token"]
-    assert added_mj == pytest.approx(0.5 * 2 * 2 * 2 * layer_s / 16 * 1000)  # 8 blocks on two SIPs, for 16 tokens
+    added_mj = [
+        figures(each)["energy per token"] - figures(each)["energy of work per token"] for each in (static, plain)
+    ]
+    assert added_mj[0] == pytest.approx(0.5 * 2 * 2 * 2 * layer_s / 16 * 1000)  # 8 blocks on two SIPs, for 16 tokens
+    assert added_mj[1] == pytest.approx(static_w(machine_with({})).value * layer_s / 16 * 1000)
+    assert figures(static)["energy of work per token"] == figures(plain)["energy of work per token"]
 
 
 def machine_with(settings: Mapping[str, object]) -> TopologyGraph:

@@ -25,7 +25,7 @@ def table(layer_us: float, tokens_per_s: float, step_ms: float, mj: float) -> tu
         {"part": "layer", "time_us": layer_us},
         {"figure": "tokens per second in total", "value": tokens_per_s},
         {"figure": "time of 32 layers", "value": step_ms},
-        {"figure": "energy per token", "value": mj},
+        {"figure": "energy per token", "value": mj, "low": mj / 2, "high": 2 * mj},
     )
 
 
@@ -44,16 +44,20 @@ def row(point: int, work: Workload, macs: int, tokens_per_s: float, cost: float 
 
 
 def test_figures_of_a_layer_come_from_the_table_of_the_bench() -> None:
-    found = derived(table(5.0, 1000.0, 2.0, 0.5), {}, "prefill", 2.0, 100.0)
+    found = derived(table(5.0, 1000.0, 2.0, 0.5), {}, "prefill", (50.0, 100.0, 200.0))
     assert found == {
         "layer_ns": 5000.0,
         "tokens_per_s": 1000.0,
         "ttft_ms": 2.0,
-        "mj_per_token": 0.5 + 1000 * 2.0 / 1000.0,  # 2 W over a millisecond per token
+        "mj_per_token": 0.5,  # of the bench, which counts static power
         "tokens_per_s_per_usd": 10.0,
+        "mj_per_token_low": 0.25,
+        "mj_per_token_high": 1.0,
+        "tokens_per_s_per_usd_low": 5.0,  # at the high end of the price
+        "tokens_per_s_per_usd_high": 20.0,
     }
-    assert "ttft_ms" not in derived(table(5.0, 1000.0, 2.0, 0.5), {}, "decode", None, None)
-    assert derived((), {}, None, None, None) == {}
+    assert "ttft_ms" not in derived(table(5.0, 1000.0, 2.0, 0.5), {}, "decode")
+    assert derived((), {}, None) == {}
 
 
 def test_tokens_per_second_are_better_when_there_are_more() -> None:
@@ -79,7 +83,8 @@ def test_rows_are_ranked_by_workload_and_by_weighted_figures() -> None:
     assert first.derived()["tokens_per_s"] == pytest.approx(1 / (0.25 / 1000 + 0.75 / 300))
     assert second.derived()["tokens_per_s"] == pytest.approx(1 / (0.25 / 4000 + 0.75 / 100))
     assert first.derived()["ttft_ms"] == 2.0  # of the prompt alone
-    assert first.derived()["mj_per_token"] == pytest.approx(0.25 * (0.5 + 2) + 0.75 * (0.5 + 2000 / 300))
+    assert first.derived()["mj_per_token"] == 0.5
+    assert (first.derived()["mj_per_token_low"], first.derived()["mj_per_token_high"]) == (0.25, 1.0)
     assert "layer_ns" not in first.derived()  # layers of different work are not added
     assert [r.point for r in found.ranking.best] == [0, 1]
     assert first.sip_w == 10.0  # of the hotter workload
@@ -115,7 +120,8 @@ def test_a_workload_that_failed_says_why_its_machine_has_no_figure() -> None:
 
 def test_derived_figures_are_columns_after_the_fixed_ones() -> None:
     names = columns_of([row(0, PROMPT, 1, 1000.0)])
-    assert names[-6:] == ["layer_ns", "tokens_per_s", "ttft_ms", "mj_per_token", "tokens_per_s_per_usd", "error"]
+    figures = ["layer_ns", "tokens_per_s", "ttft_ms", "mj_per_token", "tokens_per_s_per_usd"]
+    assert names[-8:] == [*figures, "mj_per_token_low", "mj_per_token_high", "error"]
 
 
 class Machines:

@@ -40,7 +40,7 @@ def timed_layer(
     torch: RuntimeContext, model: str, phase: Phase, *, batch: int, tokens: int, context: int, tp: int = 0
 ) -> dict[str, float]:
     """Times in us: of the layer, of each group of parts and of parts by what bounds them as they are mapped; tokens per
-    second and energy per token of all layers, memory that a SIP needs, and whether it has it (1 or 0).
+    second and energy of counted work per token of all layers, memory that a SIP needs, and whether it has it (1 or 0).
     """
     rows = llm_layer(torch, model=model, phase=phase, batch=batch, tokens=tokens, context=context, tp=tp)
     found = {f"{group.replace(' ', '_')}_us": 0.0 for group in GROUPS}
@@ -63,7 +63,7 @@ def timed_layer(
         **found,
         "tokens_per_s": by_name["tokens per second in total"],
         "tokens_per_s_user": by_name["tokens per second per user"],
-        "energy_per_token_mj": by_name["energy per token"],
+        "energy_per_token_mj": by_name["energy of work per token"],
         "memory_needed_gb": by_name["memory needed per SIP"],
         "memory_there_gb": by_name["memory there per SIP"],
         "fits": by_name["fits"],
