@@ -88,6 +88,6 @@ def _die_usd(spec: MachineSpec, die: Die) -> Range:
 
 
 def _usd(wafer_usd: float, die_mm2: float, wafer_mm: float, good: float) -> float:
-    """The price of a good die. One that is larger than a wafer is charged as whole wafers."""
-    per_wafer = dies_per_wafer(die_mm2, wafer_mm) or pi * wafer_mm**2 / 4 / die_mm2
+    """The price of a good die. One whose square is larger than a wafer takes a wafer, or as many as its area."""
+    per_wafer = dies_per_wafer(die_mm2, wafer_mm) or min(1.0, pi * wafer_mm**2 / 4 / die_mm2)
     return wafer_usd / per_wafer / good

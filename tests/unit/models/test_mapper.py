@@ -100,7 +100,8 @@ def test_products_of_prefill_are_estimated_near_the_machines_bound(file: str, pe
 
 def test_where_products_of_a_wafer_like_machine_lose_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the guide *Time a layer* states: a PE's block of out_proj, 64 rows by 512 columns, loads 2 x (64 + 512) bytes
-    for each step of K, 0.56 ns at 2,048 GB/s, and 64 x 512 MACs of 65,536 per ns take 0.5 ns.
+    for each step of K, 0.56 ns at 2,048 GB/s, and 64 x 512 MACs of 65,536 per ns take 0.5 ns. With 4 GB per cube
+    instead of 2, two copies of the weights fit half of the memory.
     """
     reported: list[dict[str, object]] = []
 
@@ -111,7 +112,8 @@ def test_where_products_of_a_wafer_like_machine_lose_time(monkeypatch: pytest.Mo
         "kernbench.benches.llm_layer.choice_rows", lambda found, *_: reported.extend(report_rows(found))
     )
     monkeypatch.setattr("kernbench.benches.llm_layer.run_layer", stop)
-    graph, params = graph_of("wafer-like.yaml"), {"model": "llama3-8b", "mapping_report": "-"}
+    graph = graph_of("wafer-like.yaml", (("cube.memory_map.hbm_total_gb_per_cube", 4),))
+    params = {"model": "llama3-8b", "mapping_report": "-"}
     with pytest.raises(UsageError, match="all that is asked for"):
         run(llm_layer, graph, device="whole", params=params)
     chosen = {row["choice of"]: row for row in reported if row["chosen"] == "yes"}

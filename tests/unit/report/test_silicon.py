@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from kernbench.report.compare import column_of
 from kernbench.report.feasible import feasibility_of
 from kernbench.report.price import dies_per_wafer, price_of, yield_of
 from kernbench.report.ranges import Range, exactly, total
@@ -12,6 +15,7 @@ from kernbench.topology import load_topology
 from kernbench.topology.coefficients import shipped_coefficients
 from kernbench.topology.graph import TopologyGraph
 
+MACHINES = Path(__file__).parents[3] / "examples/machines"
 ONE_CUBE = {"system.sips.count": 1, "sip.cube_mesh": {"w": 1, "h": 1}}
 OWN = {
     "area.um2_per_mac.f16": 500,
@@ -285,3 +289,24 @@ def test_a_design_within_its_limits_is_feasible() -> None:
     within = {"limits": {"sip_w": 1000, "die_mm2": 858, "edge_share": 1.0, "cost_usd": 10_000}}
     assert feasibility_of(load_topology(None, ONE_CUBE | within)).infeasible == ()
     assert feasibility_of(load_topology()).infeasible == ()
+
+
+def test_the_wafer_like_machine_is_sram_on_one_wafer() -> None:
+    """32 GiB at 0.64 mm2 per MiB are half of its die, and the die is a wafer of 9,346 USD; nothing is paid per GB."""
+    graph = load_topology(str(MACHINES / "wafer-like.yaml"))
+    wafer, price = dies_of(graph)[0], price_of(graph)
+    assert (wafer.name, wafer.count) == ("sip", 1)
+    assert wafer.blocks_mm2["sram"].value == pytest.approx(32 * 1024 * 0.64, rel=0.01)
+    assert wafer.area_mm2.value == pytest.approx(wafer.geometry_mm2, rel=0.01)
+    assert wafer.geometry_mm2 == pytest.approx(46_225, rel=0.01)  # WSE-2
+    assert price.usd["memory"] == exactly(0.0)
+    assert price.usd["sip"].value == pytest.approx(9346)
+    assert column_of("wafer", graph).totals["HBM GB"] == 0.0
+
+
+@pytest.mark.parametrize(("name", "dies"), [("one-die-64", 1), ("gpu-like", 2 * 8)])
+def test_machines_with_hbm_fit_their_dies_edges_and_reticle(name: str, dies: int) -> None:
+    die = dies_of(load_topology(str(MACHINES / f"{name}.yaml")))[0]
+    assert die.count == dies
+    assert 600 < die.area_mm2.value < 1.01 * 858  # a reticle; one-die-64 is at its limit
+    assert die.edge_share.value < 1
