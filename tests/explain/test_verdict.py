@@ -15,11 +15,12 @@ from kernbench.benches.registry import resolve
 from kernbench.cli.main import kernbench
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.report import open_run
-from kernbench.report.explain.causes import HINTS, PathCauses
+from kernbench.report.explain.causes import PathCauses
 from kernbench.report.explain.explanation import explain
 from kernbench.report.explain.finding import CAUSES
 from kernbench.report.explain.finish import finish_of
 from kernbench.report.explain.headline import main_scope
+from kernbench.report.explain.hints import HINTS, hint_of
 from kernbench.report.explain.transfer_causes import memories_of
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.link_classes import _CLASSES
@@ -253,6 +254,22 @@ def ran(words: list[str], *, stats: bool = True) -> dict[str, object]:
 def test_every_class_of_links_has_a_hint():
     """A queue at any link ends in advice, also where HBM channels have routers of their own."""
     assert set(_CLASSES.values()) | {"ucie"} <= set(HINTS)
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ({}, "over more HBM slices"),
+        ({"area.hbm_place": "sram"}, "over more SRAM slices"),
+        ({"cube.memory_map.hbm_total_gb_per_cube": 0}, "over the SRAM of more cubes"),
+    ],
+)
+def test_advice_names_the_memory_that_the_machine_has(machine, words):
+    spec = load_topology(None, {**SMALL, **machine}).spec
+    hints = {name: hint_of(name, spec) for name in HINTS}
+    assert words in hints["hbm port"]
+    assert ("HBM" in " ".join(hints.values())) == (words == "over more HBM slices")
+    assert not any(mark in hint for hint in hints.values() for mark in "{}")
 
 
 def test_where_channels_have_links_of_their_own_an_access_has_the_rate_of_all_of_them():

@@ -21,7 +21,7 @@ BAR = 20
 NAME_WIDTH = 44
 BOUND_WORDS = {
     "compute": "compute bound (the PEs' engines)",
-    "memory": "memory bound (HBM)",
+    "memory": "memory bound ({memory})",
     "neither": "neither compute nor memory bound",
 }
 
@@ -203,7 +203,7 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
 def _bound_words(roofline: Roofline) -> str:
     link = roofline.link
     if roofline.bound != "link" or link is None:
-        return BOUND_WORDS[roofline.bound]
+        return BOUND_WORDS[roofline.bound].format(memory=roofline.memory)
     return f"link bound ({link.link_class}): {format_bytes(link.nbytes)} of messages over {link.src} -> {link.dst}"
 
 

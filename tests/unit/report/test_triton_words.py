@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kernbench.report.explain.causes import HINTS
+from kernbench.report.explain.hints import HINTS
 from kernbench.report.explain.triton_words import in_words_of_triton
 
 OURS = re.compile(r"load_async|composite|wait=|x\.local|DPPolicy|tile_shape")

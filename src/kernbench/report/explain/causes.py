@@ -28,7 +28,6 @@ from kernbench.report.explain.classes import (
     CREDIT,
     FETCH_STORE,
     GEMM,
-    HOST,
     ISSUE,
     LATENCY,
     LAUNCH,
@@ -47,15 +46,14 @@ from kernbench.report.explain.finding import (
     OVERLAP,
     Finding,
 )
+from kernbench.report.explain.hints import BARRIER, hint_of
 from kernbench.report.explain.path import PathSegment
 from kernbench.report.explain.path_text import lines_of, queueing_at, sizes_of
 from kernbench.report.explain.shares import Shares
 from kernbench.report.explain.transfer_causes import TransferCauses
 from kernbench.report.runs.access_times import access_gbs
-from kernbench.report.runs.parts import TILE
 
-BARRIER: Final = "barrier"  # names of ops
-SEND: Final = "ipcq_send"
+SEND: Final = "ipcq_send"  # the name of an op
 AT_MEMORY: Final = ("hbm channel", "hbm port", "channel router", "sram port", "far link")
 COMPUTED: Final = (GEMM, MATH, FETCH_STORE)
 
@@ -121,6 +119,9 @@ class PathCauses:
             hint = "let all PEs work between two barriers, and leave out barriers that no data passes"
         yield Finding(CHAIN, sum(gains.values()), what, hint, COMMUNICATION, brief=brief)
 
+    def _hint(self, cause: str) -> str:
+        return hint_of(cause, self._run.graph.spec)
+
     def _name_of(self, segment: PathSegment) -> str:
         return self._run.ops.name[int(self._run.ops.row_of[segment.op])] if segment.op >= 0 else ""
 
@@ -150,7 +151,7 @@ class PathCauses:
             how = "alternate" if worst[3] else "follow each other"
             brief = f"Missing overlap: {counted(len({segment.op for segment in moved}), 'transfer')} and compute {how}"
             what = f"{brief} on {worst[1]} instead of running concurrently{lines_of(self._explanation, moved)}."
-            hint = HINTS[OVERLAP] if worst[3] else f"divide the work into blocks and {HINTS[OVERLAP]}"
+            hint = self._hint(OVERLAP) if worst[3] else f"divide the work into blocks and {self._hint(OVERLAP)}"
             yield Finding(OVERLAP, gain, what, hint, TRANSFER, brief=brief)
 
     def _moves(self, segment: PathSegment) -> bool:
@@ -181,7 +182,7 @@ class PathCauses:
                 at = max(
                     AT_MEMORY, key=lambda cls: sum(s.ns for s in segments if run.places[s.place].link_class == cls)
                 )
-                hint = "spread the tensors over more HBM slices, or let PEs read different parts at a time"
+                hint = self._hint(at)
                 rows = [row for row in self._transfers.moved if self._transfers.memory_of(row) in hot]
                 farther_ns = sum(self._transfers.later_than_own_ns(row) for row in rows)
                 farther = f", and being farther than the PE's own slice costs {format_ns(farther_ns)}"
@@ -193,7 +194,7 @@ class PathCauses:
                 narrow = f", and being narrow costs {format_ns(narrow_ns)}" if narrow_ns else ""
                 queued = f"queueing at {link_class} links is {share:.1%} of the critical path{lines}"
                 what = f"Hot link: {queued}{narrow}. {where}"
-                yield Finding(LINK, ns + narrow_ns, what, HINTS[link_class], QUEUE, link_class)
+                yield Finding(LINK, ns + narrow_ns, what, self._hint(link_class), QUEUE, link_class)
 
     def _narrow_ns(self, segments: list[PathSegment], link_class: str) -> float:
         """What the bytes of transfers that queued take longer than from the PE's own slice, where links of this class
@@ -239,7 +240,7 @@ class PathCauses:
         if credits:
             share = self._explanation.share(credits)
             what = f"Waiting for room in the receiver's ring is {share:.1%} of the critical path."
-            yield Finding(CREDIT, credits, what, HINTS[CREDIT], CREDIT)
+            yield Finding(CREDIT, credits, what, self._hint(CREDIT), CREDIT)
         if not sent:
             return
         ns = sum(segment.ns for segment in sent)
@@ -248,13 +249,13 @@ class PathCauses:
         if sum(segment.ns for segment in waits) * 2 > ns:
             count = len({segment.op for segment in waits})
             what = f"Barriers: the path waits in {count:,} of them for {share:.1%} of its time{lines}."
-            yield Finding(MESSAGES, ns * (1 - 1 / count), what, HINTS[BARRIER], COMMUNICATION)
+            yield Finding(MESSAGES, ns * (1 - 1 / count), what, self._hint(BARRIER), COMMUNICATION)
             return
         sends = [segment for segment in sent if self._name_of(segment) == SEND] or sent
         count = len({segment.op for segment in sends})
         sizes = sizes_of(self._explanation, sends, "messages")
         what = f"Messages: their latency is {share:.1%} of the critical path{lines}. {sizes}"
-        yield Finding(MESSAGES, ns * (1 - 1 / count), what, HINTS[MESSAGES], LATENCY)
+        yield Finding(MESSAGES, ns * (1 - 1 / count), what, self._hint(MESSAGES), LATENCY)
 
     def _issue(self) -> Iterator[Finding]:
         segments = [segment for segment in self._path if segment.cls == ISSUE]
@@ -262,36 +263,4 @@ class PathCauses:
             ns = sum(segment.ns for segment in segments)
             share = self._explanation.share(ns)
             what = f"Issuing {len(segments):,} commands is {share:.1%} of the critical path."
-            yield Finding(ISSUE, ns * (1 - 1 / len(segments)), what, HINTS[ISSUE], ISSUE)
-
-
-HINTS: Final = {
-    "hbm channel": "spread the tensors over more HBM slices, or let PEs read different parts at a time",
-    "hbm port": "spread the tensors over more HBM slices, or let PEs read different parts at a time",
-    "channel router": "spread the accesses over more HBM channels, or the tensors over more slices",
-    "sram port": "use TCM or HBM for what several PEs read at a time",
-    "far link": "keep what is read often in HBM, or load it earlier",
-    "router": "place tensors nearer to the PEs that read them, or spread them over more slices",
-    "pe port": "let fewer transfers of the PE overlap, or move fewer bytes",
-    "ucie": "keep traffic within its cube, or spread it over more of the cube's sides",
-    "sip link": "send less from SIP to SIP, or over more of the links between them",
-    "io": "send less through the IO chiplet, or use more of them",
-    "pcie": "write less from the host, or earlier: tensors that stay on the device need no transfer",
-    "command": "launch less often, with more work each",
-    "pe internal": "let fewer ops of the PE overlap",
-    OVERLAP: "double-buffer: start the next load with tl.load_async before computing, or use a composite, which "
-    "overlaps tiles",
-    MESSAGES: "send fewer, larger messages, take an algorithm with fewer steps, or overlap messages with compute",
-    BARRIER: "use fewer barriers: only where PEs read what others wrote",
-    CREDIT: "give rings more or larger slots (n_slots, slot_size), or let receivers take messages earlier",
-    ISSUE: "give the engines more work per command: larger blocks, or a composite instead of single ops",
-    LATENCY: "move more bytes per transfer, or have more under way (tl.load_async, pe_dma outstanding)",
-    LAUNCH: "do more work per launch, or launch with wait=False so that launches overlap",
-    HOST: "write tensors before they are needed, or let them stay on the device",
-    GEMM: "spread the product over more PEs; its engine is the bound",
-    MATH: "spread the rows over more PEs, or fuse ops so that fewer pass the lanes",
-    FETCH_STORE: "use a composite with larger tiles, so that operands are fetched less often",
-    TRANSFER: "read fewer bytes (reuse what is in TCM), or spread them over more PEs and HBM slices",
-    TILE: 'use larger tiles, which read operands less often: tile_shape="auto" takes the fastest of the model',
-    COMMUNICATION: "send fewer, larger messages, or overlap them with compute",
-}
+            yield Finding(ISSUE, ns * (1 - 1 / len(segments)), what, self._hint(ISSUE), ISSUE)

@@ -21,6 +21,7 @@ from kernbench.common.units import counted, format_bytes, format_ns
 from kernbench.report.explain.classes import ISSUE, LATENCY, QUEUE, TRANSFER
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finding import DISTANCE, MEMORY, SMALL_TRANSFERS, Finding
+from kernbench.report.explain.hints import own_memory
 from kernbench.report.explain.loads import MEMORY_PORTS, Loads
 from kernbench.report.explain.path import RunData
 from kernbench.report.explain.path_text import lines_of, requesters_at
@@ -162,7 +163,7 @@ class TransferCauses:
     # ---- causes
 
     def distance(self) -> Iterator[Finding]:
-        """What transfers across dies take longer than the same bytes from the PE's own HBM slice."""
+        """What transfers across dies take longer than the same bytes from the PE's own memory."""
         gain, queued, groups = 0.0, 0.0, dict[tuple[str, str, str], list[MovedOnPath]]()
         for moved in self.moved.values():
             if moved.own is None or not self._is_remote(moved) or Place.of(self._far_die(moved)).cube < 0:
@@ -183,7 +184,8 @@ class TransferCauses:
         moves = counted(len(most), kind.removesuffix("s"))
         what = (
             f"Distance: {moves} of {home} on the critical path {cross} to {where}; transfers that "
-            f"leave their cube take {format_ns(gain)} longer than from the PE's own HBM slice."
+            f"leave their cube take {format_ns(gain)} longer than from "
+            f"{own_memory(self._run.graph.spec)}."
         )
         brief = f"Distance: {moves} {cross} to {where}"
         hint = self._placement(tensor, kind, home, where)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kernbench.common.units import format_ns
-from kernbench.report.explain.causes import AT_MEMORY, HINTS, PathCauses
+from kernbench.report.explain.causes import AT_MEMORY, PathCauses
 from kernbench.report.explain.classes import (
     COMMUNICATION,
     CREDIT,
@@ -28,6 +28,7 @@ from kernbench.report.explain.classes import (
 )
 from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.finding import CAUSES, COMPUTE, LINK, MEMORY, MESSAGES, STRUCTURE, Finding
+from kernbench.report.explain.hints import hint_of
 from kernbench.report.explain.path import PathSegment
 from kernbench.report.explain.path_text import lines_of
 from kernbench.report.explain.triton_words import in_words_of_triton
@@ -133,11 +134,12 @@ def _largest(explanation: Explanation) -> Verdict:
             name = explanation.run.places[segment.place].link_class
             links[name] = links.get(name, 0.0) + segment.ns
         link_class = max(links, key=lambda name: links[name])
-    hint = HINTS.get(link_class or cls, HINTS[LATENCY])
+    spec = explanation.run.graph.spec
+    hint = hint_of(link_class or cls, spec)
     if cls == LAUNCH and not many:
         hint = "give the kernel more work: the rest is what any launch takes"
     if cls == TRANSFER and 2 * sum(one.ns for one in segments if _is_tile(explanation, one)) > ns:
-        hint = HINTS[TILE]
+        hint = hint_of(TILE, spec)
     cause = MEMORY if link_class in AT_MEMORY else CAUSE_OF[cls]
     return Verdict(cause, cls, link_class, ns, share, 0.0, what, hint, _first_clause(what))
 
