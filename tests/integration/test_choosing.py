@@ -62,12 +62,21 @@ def test_a_scenario_ranks_each_workload_and_the_mix_and_nothing_across(
         if table.get("figure") == "tokens per second in total"
     ]
     assert cheap["tokens_per_s"] == pytest.approx(1 / (0.25 / rates[0] + 0.75 / rates[1]))
-    assert dear["infeasible"].startswith("prompt: the machine costs ")
+    assert dear["infeasible"].startswith("prompt, answer: the machine costs ")
     page = Path(kernbench(capsys, "report", "out").split()[1])
     text = page.read_text()
     assert "Weighted over all workloads" in text
     assert "answer: 75% of tokens" in text
     assert "more than 800 (limits.cost_usd)" in text
+    assert "1 of 2 machines are infeasible, and never called best. 1 by prompt, answer: the machine costs" in text
+    assert "Over all workloads, most tokens_per_s: machine 0 (memory_map.hbm_channel_bw_gbs 16), " in text
+    answer = text[text.index("<h3>answer") :]
+    first = answer[answer.index("<tbody>") :].splitlines()[1]
+    assert first.startswith('<tr><td class="n" data-v="0">')  # machine 0, not point 1
+    assert "In all rows" not in text
+    assert "layer_ns</dt>" in text
+    low, high = cheap["cost_low_usd"], cheap["cost_high_usd"]
+    assert f"<small>{low:.2f} to {high:,.2f}</small>" in text  # the range of a price
 
 
 def test_optuna_searches_machines_by_weighted_figures_and_continues_where_it_was(

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from kernbench.cli.terminal import indented
 from kernbench.report.paint import Paint
+from kernbench.report.ranges import Range
 from kernbench.sweep.derived import DERIVED
-from kernbench.sweep.points import MACHINE, Value
+from kernbench.sweep.ends import with_ends
+from kernbench.sweep.points import MACHINE
 from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import TABLE, SweepRow, short_axis, table_columns, table_rows, varying
-from kernbench.sweep.scenario import Ranking
+from kernbench.sweep.scenario import Ranking, machine_numbers
 
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
@@ -60,20 +62,25 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
 def _scenario(report: SweepReport, paint: Paint) -> list[str]:
     """The best machines by workload and by weighted figures: rows of different work are not compared."""
     mix, lines = report.scenario, list[str]()
+    numbers = machine_numbers(report.rows)
     assert mix is not None
     machine = [name for name in varying(report.rows) if name.startswith(MACHINE)]
     shown = [*machine, *dict.fromkeys([*(o.column for o in report.objectives), *DERIVED, "bound"])]
     for name, ranking in mix.workloads.items():
         share = next(mix.scenario.share(each) for each in mix.scenario.workloads if each.name == name)
         title = f"{name} ({share:.0%} of tokens), best by {report.objectives[0]}"
-        lines += ["", paint(title, "title"), *_ranked(ranking, shown)]
+        lines += ["", paint(title, "title"), *_ranked(ranking, shown, numbers)]
     best, weighed = mix.ranking.best, mix.objectives
     if best:
         title = f"Weighted, best by {weighed[0]}"
-        lines += ["", paint(title, "title"), *_table(best, _with_values(best, [*shown, "area_mm2", "sip_w"]))]
+        lines += [
+            "",
+            paint(title, "title"),
+            *_machines(best, [*shown, "area_mm2", "sip_w"], {row.point: row.point for row in best}),
+        ]
     if best and len(weighed) > 1:
         front = ", ".join(str(row.point) for row in mix.ranking.front)
-        lines += [f"  on the front over {', '.join(str(o) for o in weighed)}: {front}"]
+        lines += [f"  machines on the front over {', '.join(str(o) for o in weighed)}: {front}"]
     excluded = [row for row in mix.weighted if not row.is_feasible]
     if excluded:
         title = f"{len(excluded)} of {len(mix.weighted)} machines are infeasible"
@@ -81,10 +88,16 @@ def _scenario(report: SweepReport, paint: Paint) -> list[str]:
     return lines
 
 
-def _ranked(ranking: Ranking, shown: Sequence[str]) -> list[str]:
+def _ranked(ranking: Ranking, shown: Sequence[str], numbers: Mapping[int, int]) -> list[str]:
     if not ranking.best:
         return ["  no machine does it: reasons are below"]
-    return _table(ranking.best, _with_values(ranking.best, shown))
+    return _machines(ranking.best, shown, numbers)
+
+
+def _machines(rows: Sequence[SweepRow], names: Sequence[str], numbers: Mapping[int, int]) -> list[str]:
+    """A line for each machine, by its number in the scenario."""
+    shown = _with_values(rows, names)
+    return _cells([{"machine": numbers[row.point], **_figures(row, shown)} for row in rows], ["machine", *shown])
 
 
 def _reasons(excluded: Sequence[SweepRow], names: Sequence[str]) -> list[str]:
@@ -132,10 +145,16 @@ def _failures(failed: Sequence[SweepRow], names: Sequence[str]) -> list[str]:
 
 
 def _table(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
-    return _cells([row.flat() for row in rows], ["point", *columns])
+    return _cells([_figures(row, ["point", *columns]) for row in rows], ["point", *columns])
 
 
-def _cells(flats: Sequence[Mapping[str, Value]], names: Sequence[str]) -> list[str]:
+def _figures(row: SweepRow, names: Sequence[str]) -> dict[str, object]:
+    """The values under these names, with their ranges."""
+    flat = row.flat()
+    return {name: with_ends(flat, name) for name in names}
+
+
+def _cells(flats: Sequence[Mapping[str, object]], names: Sequence[str]) -> list[str]:
     cells = [[_short(name) for name in names]]
     cells += [[_cell(name, flat.get(name)) for name in names] for flat in flats]
     widths = [max(len(line[at]) for line in cells) for at in range(len(names))]
@@ -148,7 +167,9 @@ def _short(name: str) -> str:
     return short_axis(name.removeprefix(TABLE))
 
 
-def _cell(name: str, value: Value) -> str:
+def _cell(name: str, value: object) -> str:
+    if isinstance(value, Range):
+        return f"{_cell(name, value.value)} ({_cell(name, value.low)} to {_cell(name, value.high)})"
     if name == "roofline_share" and isinstance(value, float):
         return f"{value:.1%}"
     if isinstance(value, bool) or value is None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 from kernbench.report.fidelity import POLICY
 from kernbench.report.fidelity_facts import FACTS
 from kernbench.report.machine_facts import MachineFacts
+from kernbench.report.ranges import Range
 
 Cell = object
 Row = Mapping[str, Cell]
+WRAPPED = 60  # characters of a text that is written in several lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The content of a page. `groups` are tables by title; `facts` are topics of fidelity."""
+    """The content of a page. `groups` are tables by title; `facts` are topics of fidelity. A page that begins
+    with a summary has its tables whole; of another one, values common to all rows of a table stand above it.
+    """
 
     title: str
     about: str
@@ -40,10 +44,13 @@ class Page:
     groups: Mapping[str, Sequence[Row]]
     machine: MachineFacts | None  # None where results are of many machines
     facts: Sequence[str]
+    summary: Sequence[str] = ()  # sentences that come first
+    meanings: Mapping[str, str] = field(default_factory=dict)  # of columns
+    everything: Mapping[str, Sequence[Row]] = field(default_factory=dict)  # tables that are folded, at the end
 
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1b1b1f; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1b1b1f; }
 h1 { font-size: 1.6rem; } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ccc; } figure { margin: 1.5rem 0; }
 figure img { width: 100%; height: auto; } figcaption { color: #444; } .origin { color: #555; font-size: .9rem; }
 .scroll { overflow-x: auto; max-height: 32rem; overflow-y: auto; border: 1px solid #ddd; }
@@ -52,6 +59,9 @@ th { position: sticky; top: 0; background: #f1f1f4; text-align: left; } th butto
 th button:focus-visible { outline: 2px solid #1d8fd0; } th[aria-sort=ascending] button::after { content: " \\25B2"; }
 th[aria-sort=descending] button::after { content: " \\25BC"; } td.n { text-align: right; }
 th, td { padding: .15rem .5rem; border-bottom: 1px solid #eee; white-space: nowrap; } dt { font-weight: 600; }
+td.w { white-space: normal; min-width: 24rem; } td small { color: #666; } details { margin: 1rem 0; }
+summary { cursor: pointer; font-weight: 600; }
+th { white-space: normal; vertical-align: bottom; min-width: 5.5rem; overflow-wrap: anywhere; }
 @media print { .scroll { max-height: none; overflow: visible; } }
 """
 
@@ -80,14 +90,40 @@ def page_as_html(page: Page) -> str:
         f"<title>{escape(page.title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(page.title)}</h1><p>{escape(page.about)}</p>",
         f'<p class="origin">{escape(page.origin)}</p>',
+        *_summary(page.summary),
         *_figures(page.figures),
         "<h2>Results</h2>",
-        *(part for title, rows in page.groups.items() for part in (f"<h3>{escape(title)}</h3>", *_rows(rows))),
+        *(
+            part
+            for title, rows in page.groups.items()
+            for part in (f"<h3>{escape(title)}</h3>", *(_table(rows) if page.summary else _rows(rows)))
+        ),
+        *_meanings(page.meanings),
         *(_machine(page.machine) if page.machine is not None else ()),
         *_fidelity(page.facts),
+        *_folded(page.everything),
         f"<script>{_SCRIPT}</script></body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _summary(sentences: Sequence[str]) -> Iterable[str]:
+    if sentences:
+        yield "<h2>In short</h2><ul>" + "".join(f"<li>{escape(each)}.</li>" for each in sentences) + "</ul>"
+
+
+def _meanings(meanings: Mapping[str, str]) -> Iterable[str]:
+    if meanings:
+        terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(words)}</dd>" for name, words in meanings.items())
+        yield f"<h3>What the columns mean</h3><dl>{terms}</dl>"
+
+
+def _folded(tables: Mapping[str, Sequence[Row]]) -> Iterable[str]:
+    for title, rows in tables.items():
+        if rows:
+            yield f"<details><summary>{escape(title)}</summary>"
+            yield from _table(rows)
+            yield "</details>"
 
 
 def _figures(figures: Sequence[Figure]) -> Iterable[str]:
@@ -125,10 +161,19 @@ def _has_values(rows: Sequence[Row], name: str) -> bool:
 def _cell(value: Cell) -> str:
     if value is None:
         return "<td></td>"
+    if isinstance(value, Range):
+        ends = f"{_number(value.low)} to {_number(value.high)}"
+        return f'<td class="n" data-v="{value.value!r}">{_number(value.value)}<br><small>{ends}</small></td>'
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"<td>{escape(str(value))}</td>"
-    shown = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if abs(value) >= 100 else f"{value:.4g}"
-    return f'<td class="n" data-v="{value!r}">{shown}</td>'
+        text = str(value)
+        return f'<td class="w">{escape(text)}</td>' if len(text) > WRAPPED else f"<td>{escape(text)}</td>"
+    return f'<td class="n" data-v="{value!r}">{_number(value)}</td>'
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if abs(value) >= 100 else f"{value:.4g}"
 
 
 def _machine(machine: MachineFacts) -> Iterable[str]:

@@ -1,10 +1,13 @@
-"""The page of a sweep: `kernbench report`. The best by kind of work, what is infeasible and why, what each axis
-does, every point; figures inline, one file that can be sent.
+"""The page of a sweep: `kernbench report`. What came out in a few sentences, the best by kind of work, what is
+infeasible and why, what each axis does, every point; figures inline, one file that can be sent.
+
+Rows of a scenario are named by their machine in every table. Points have numbers of their own in the list of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +16,41 @@ from kernbench.common.plain_json import parse_json
 from kernbench.common.regular_files import read_regular
 from kernbench.report.results_page import Figure, Page, page_as_html
 from kernbench.sweep.derived import DERIVED
+from kernbench.sweep.ends import ENDS_OF, with_ends
 from kernbench.sweep.folder import write_atomically
+from kernbench.sweep.objectives import Objective, ranked, read_objectives
 from kernbench.sweep.plot import STEM
+from kernbench.sweep.points import MACHINE
 from kernbench.sweep.results import JSON
-from kernbench.sweep.rows import SweepRow, row_of_json, short_axis, varying
+from kernbench.sweep.rows import SweepRow, labels_of, row_of_json, varying
+from kernbench.sweep.scenario import WEIGHTED, machine_numbers
 from kernbench.sweep.sensitivity import TORNADO
 
 PAGE = "report.html"
 FACTS = ("energy", "area")
 AS_IT_IS = "as it is"
+REASONS = 5  # in the summary
 FIGURES = {
-    STEM: "The first objective over the first axis, and the points that no other beats",
+    STEM: "The first objective over the first axis, and by number those that no other beats. Bars: ends of ranges",
     TORNADO: "Change of each objective when one axis alone changes; the widest first",
 }
 SHOWN = (*DERIVED, "total_ns", "area_mm2", "sip_w", "cost_usd", "bound", "roofline_share")
-RANGES = ("area_low_mm2", "area_high_mm2", "sip_low_w", "sip_high_w", "cost_low_usd", "cost_high_usd")
+MEANINGS = {
+    "layer_ns": "time of one layer of the model",
+    "tokens_per_s": "tokens per second of all users, over all layers; weighted: of all workloads one after another",
+    "ttft_ms": "time to the first token",
+    "mj_per_token": "energy of a token, with the static power of the machine",
+    "tokens_per_s_per_usd": "tokens per second for each dollar of the price",
+    "total_ns": "simulated time of the run",
+    "area_mm2": "silicon of all dies",
+    "sip_w": "power of a SIP over its hottest launch",
+    "cost_usd": "price of the machine",
+    "bound": "what limits most of the time",
+    "roofline_share": "what the limits of the machine allow over what it took, 1 at best",
+}
 
 Group = list[Mapping[str, object]]
+Settings = Mapping[str, object]
 
 
 def is_sweep(folder: Path) -> bool:
@@ -55,24 +76,6 @@ def write_sweep_page(folder: Path, target: Path | None = None) -> Path:
     return path
 
 
-def _page(folder: Path, data: Mapping[str, Any]) -> Page:
-    rows = [row_of_json(row) for row in data["rows"]]
-    return Page(
-        title=f"Sweep of {data['bench']}",
-        about=_about(data, rows),
-        origin=f"kernbench {data['version']}, machine {data['machine']}; {len(rows)} points, {data['failed']} failed.",
-        parameters={},
-        figures=[
-            Figure(read_regular(folder / f"{stem}.svg"), words, words)
-            for stem, words in FIGURES.items()
-            if (folder / f"{stem}.svg").is_file()
-        ],
-        groups={title: group for title, group in _groups(data, rows).items() if group},
-        machine=None,
-        facts=FACTS,
-    )
-
-
 def _data(folder: Path) -> dict[str, Any]:
     found: Any = parse_json(read_regular(folder / JSON))
     if not isinstance(found, dict):
@@ -80,58 +83,229 @@ def _data(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _about(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> str:
-    over = ", ".join(varying(rows)) or "nothing"
-    excluded = sum(not row.is_feasible for row in rows)
-    kept = (
-        f" {excluded} points are infeasible: they are listed with the reason and never called best." if excluded else ""
+def _page(folder: Path, data: Mapping[str, Any]) -> Page:
+    rows = [row_of_json(row) for row in data["rows"]]
+    mix = data.get("scenario")
+    groups = _plain_groups(data, rows) if mix is None else _scenario_groups(mix, rows)
+    groups |= {**_axis_groups(data), **_failures(rows)}
+    summary = [
+        *(_plain_summary(data, rows) if mix is None else _scenario_summary(mix, rows, data["objectives"][0])),
+        *_levers(data),
+    ]
+    used = {name for group in groups.values() for row in group for name in row}
+    return Page(
+        title=f"Sweep of {data['bench']}" if mix is None else f"Scenario {mix['name']}: which machine",
+        about=_about(rows, is_scenario=mix is not None),
+        origin=f"kernbench {data['version']}, machine {data['machine']}; {len(rows)} points, {data['failed']} failed.",
+        parameters={},
+        figures=[
+            Figure(read_regular(folder / f"{stem}.svg"), words, words)
+            for stem, words in FIGURES.items()
+            if (folder / f"{stem}.svg").is_file()
+        ],
+        groups={title: group for title, group in groups.items() if group},
+        machine=None,
+        facts=FACTS,
+        summary=summary,
+        meanings={name: words for name, words in MEANINGS.items() if name in used},
+        everything={"All points": _all_points(rows, mix), "The same in all points": _alike(rows)},
     )
-    apart = " Rows of different workloads are not compared with each other." if "scenario" in data else ""
-    ends = "Figures that end in low and high take every coefficient at that end of its range."
-    return f"Points differ in {over}. Best by {', '.join(data['objectives'])}.{kept}{apart} {ends}"
 
 
-def _groups(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> dict[str, Group]:
-    by_point = {row.point: row for row in rows}
-    groups: dict[str, Group] = {}
-    if "scenario" in data:
-        mix = data["scenario"]
-        for name, each in mix["workloads"].items():
-            title = f"{name}: {each['share']:.0%} of tokens, best first"
-            groups[title] = [_short(by_point[point].flat(), rows) for point in each["best"]]
-        weighted = {row["point"]: row for row in mix["weighted"]["rows"]}
-        groups["Weighted over all workloads, best first"] = [
-            _short(weighted[point], rows, further=RANGES) for point in mix["weighted"]["best"]
+def _about(rows: Sequence[SweepRow], *, is_scenario: bool) -> str:
+    axes = [name for name in varying(rows) if name.startswith(MACHINE) or not is_scenario]
+    over = ", ".join(name.removeprefix(MACHINE) for name in axes) or "nothing"
+    apart = " Machines are compared for each kind of work, and over all of it; times of different work are never added."
+    ends = " Figures with a range have it below them: every coefficient at the low, and at the high end of its range."
+    return f"{'Machines' if is_scenario else 'Points'} differ in {over}.{apart if is_scenario else ''}{ends}"
+
+
+# ------------------------------------------------------------------------------------------------------------ summary
+
+
+def _plain_summary(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> Iterator[str]:
+    for objective in read_objectives(",".join(data["objectives"])):
+        for best in ranked(rows, [objective])[:1]:
+            yield f"{_best(objective)}: point {best.point}{_named(_settings(best.flat(), varying(rows)))}, " + _value(
+                best.flat(), objective.column
+            )
+    yield from _excluded(Counter(_reason(row) for row in rows if not row.is_feasible), len(rows), "points")
+
+
+def _scenario_summary(mix: Mapping[str, Any], rows: Sequence[SweepRow], main: str) -> Iterator[str]:
+    """`main` is the objective by which workloads are ranked."""
+    numbers, names = machine_numbers(rows), _machine_axes(rows)
+    weighted = {row["point"]: row for row in mix[WEIGHTED]["rows"]}
+    objectives = read_objectives(",".join(mix[WEIGHTED]["objectives"])) if mix[WEIGHTED]["objectives"] else ()
+    for objective in objectives:
+        known = [
+            row for row in weighted.values() if row["infeasible"] is None and row.get(objective.column) is not None
         ]
-        groups["Front of weighted figures"] = [_short(weighted[point], rows) for point in mix["weighted"]["front"]]
-    groups["Best"] = [_short(by_point[point].flat(), rows, further=RANGES) for point in data["best"]]
-    groups["Pareto front"] = [_short(by_point[point].flat(), rows) for point in data["front"]]
-    groups["Each axis alone"] = [
-        {"objective": e["objective"], "axis": e["axis"], "value": e["value"], "change (%)": 100 * e["change"]}
-        for e in data.get("sensitivity", [])
+        for best in sorted(known, key=lambda row: row[objective.column] * (-1 if objective.maximize else 1))[:1]:
+            what = f"machine {best['point']}{_named(_settings(best, names))}, {_value(best, objective.column)}"
+            yield f"Over all workloads, {_best(objective).lower()}: {what}"
+    by_point = {row.point: row for row in rows}
+    first = read_objectives(main)[0]
+    for name, each in mix["workloads"].items():
+        for point in each["best"][:1]:
+            flat = by_point[point].flat()
+            what = f"machine {numbers[point]}{_named(_settings(flat, names))}, {_value(flat, first.column)}"
+            yield f"For {name}, {_best(first).lower()}: {what}"
+    reasons = Counter(row["infeasible"] for row in weighted.values() if row["infeasible"] is not None)
+    yield from _excluded(reasons, len(weighted), "machines")
+
+
+def _best(objective: Objective) -> str:
+    return f"{'Most' if objective.maximize else 'Least'} {objective.column}"
+
+
+def _value(flat: Mapping[str, object], column: str) -> str:
+    low, high = (flat.get(name) for name in ENDS_OF.get(column, ("", "")))
+    value = flat[column]
+    if isinstance(low, float) and isinstance(high, float):
+        return f"{_shown(value)} ({_shown(low)} to {_shown(high)})"
+    return _shown(value)
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _named(settings: Settings) -> str:
+    words = ", ".join(f"{name} {value}" for name, value in settings.items())
+    return f" ({words})" if words else ""
+
+
+def _excluded(reasons: Counter[str], total: int, what: str) -> Iterator[str]:
+    if not reasons:
+        return
+    listed = "; ".join(f"{count} by {reason}" for reason, count in reasons.most_common(REASONS))
+    more = f"; and {len(reasons) - REASONS} other reasons" if len(reasons) > REASONS else ""
+    yield f"{sum(reasons.values())} of {total} {what} are infeasible, and never called best. {listed}{more}"
+
+
+def _levers(data: Mapping[str, Any]) -> Iterator[str]:
+    """The axis that explains most of an objective's spread."""
+    for objective, shares in data.get("importance", {}).items():
+        if shares:
+            labels = labels_of(list(shares))
+            named = ", ".join(f"{labels[axis]} {share:.0%}" for axis, share in shares.items())
+            yield f"The spread of {objective} comes from {named}"
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def _plain_groups(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> dict[str, Group]:
+    by_point, names = {row.point: row.flat() for row in rows}, varying(rows)
+    infeasible = [row for row in rows if not row.is_feasible]
+    return {
+        "Best": [_short("point", by_point[point], names) for point in data["best"]],
+        "Pareto front": [_short("point", by_point[point], names) for point in data["front"]],
+        "Infeasible": [
+            {"point": row.point, **_settings(row.flat(), names), "infeasible": _reason(row)} for row in infeasible
+        ],
+    }
+
+
+def _scenario_groups(mix: Mapping[str, Any], rows: Sequence[SweepRow]) -> dict[str, Group]:
+    numbers, names = machine_numbers(rows), _machine_axes(rows)
+    by_point = {row.point: {**row.flat(), "point": numbers[row.point]} for row in rows}
+    weighted = {row["point"]: row for row in mix[WEIGHTED]["rows"]}
+    best, front = mix[WEIGHTED]["best"], mix[WEIGHTED]["front"]
+    over_all = [
+        {**_short("machine", weighted[at], names), "front": "yes" if at in front else ""}
+        for at in dict.fromkeys([*best, *front])
     ]
-    groups["Spread explained by each axis"] = [
-        {"objective": objective, "axis": axis, "share (%)": 100 * share}
-        for objective, shares in data.get("importance", {}).items()
-        for axis, share in shares.items()
+    groups: dict[str, Group] = {"Weighted over all workloads, best first": list(over_all)}
+    for name, each in mix["workloads"].items():
+        title = f"{name}: {each['share']:.0%} of tokens, best first"
+        groups[title] = [_short("machine", by_point[point], names) for point in each["best"]]
+    groups["Infeasible machines"] = [
+        {"machine": row["point"], **_settings(row, names), "infeasible": row["infeasible"]}
+        for row in weighted.values()
+        if row["infeasible"] is not None
     ]
-    groups["Infeasible"] = [
-        {**_short(row.flat(), rows), "infeasible": row.infeasible} for row in rows if not row.is_feasible
-    ]
-    groups["Failed"] = [
-        {**row.settings(), "error": (row.error or "").replace("\n", " ")} for row in rows if row.has_failed
-    ]
-    groups["All points"] = [row.flat() for row in rows]
     return groups
 
 
-def _short(flat: Mapping[str, object], rows: Sequence[SweepRow], further: Sequence[str] = ()) -> dict[str, object]:
-    """The columns that decide: what differs, objectives of layers, area, power, price. A key that a point leaves as
-    it is keeps its column.
-    """
+def _axis_groups(data: Mapping[str, Any]) -> dict[str, Group]:
+    alone = [
+        {
+            "objective": each["objective"],
+            "axis": each["axis"].replace(MACHINE, ""),
+            "value": each["value"],
+            "change (%)": 100 * each["change"],
+            "infeasible": each["infeasible"],
+        }
+        for each in data.get("sensitivity", [])
+    ]
+    spread = [
+        {"objective": objective, "axis": axis.replace(MACHINE, ""), "share (%)": 100 * share}
+        for objective, shares in data.get("importance", {}).items()
+        for axis, share in shares.items()
+    ]
+    return {"Each axis alone": list(alone), "Spread explained by each axis": list(spread)}
+
+
+def _failures(rows: Sequence[SweepRow]) -> dict[str, Group]:
     names = varying(rows)
-    labels = [short_axis(name) for name in names]
-    heads = labels if len(dict.fromkeys(labels)) == len(names) else names
-    settings = [AS_IT_IS if flat.get(name) is None else flat[name] for name in names]
-    figures = {name: flat[name] for name in (*SHOWN, *further) if flat.get(name) is not None}
-    return {"point": flat["point"], **dict(zip(heads, settings, strict=True)), **figures}
+    failed = [row for row in rows if row.has_failed]
+    return {
+        "Failed": [
+            {"point": row.point, **_settings(row.flat(), names), "error": (row.error or "").replace("\n", " ")}
+            for row in failed
+        ]
+    }
+
+
+def _all_points(rows: Sequence[SweepRow], mix: Mapping[str, Any] | None) -> Group:
+    """What differs, and every figure that differs."""
+    flats = [row.flat() for row in rows]
+    names = list(dict.fromkeys(name for flat in flats for name in flat))
+    differ = [name for name in names if len({repr(flat.get(name)) for flat in flats}) > 1 or len(flats) == 1]
+    numbers = machine_numbers(rows) if mix is not None else {}
+    work = {} if mix is None else {row.point: _workload(row, mix) for row in rows}
+    found: Group = []
+    for row, flat in zip(rows, flats, strict=True):
+        at = row.point
+        of = {} if mix is None else {"machine": numbers[at], "workload": work[at]}
+        found.append({"point": at, **of, **{name: flat.get(name) for name in differ if name != "point"}})
+    return found
+
+
+def _alike(rows: Sequence[SweepRow]) -> Group:
+    """The parameters that no point changes."""
+    first = rows[0].params if rows else {}
+    names = [name for name in first if all(row.params.get(name) == first[name] for row in rows)]
+    return [{"parameter": name, "value": str(first[name])} for name in names if first[name] != ""]
+
+
+def _workload(row: SweepRow, mix: Mapping[str, Any]) -> str:
+    for name, each in mix["workloads"].items():
+        if all(row.params.get(key) == value for key, value in each["params"].items()):
+            return str(name)
+    return ""
+
+
+def _machine_axes(rows: Sequence[SweepRow]) -> list[str]:
+    return [name for name in varying(rows) if name.startswith(MACHINE)]
+
+
+def _reason(row: SweepRow) -> str:
+    return row.infeasible or "does not fit"
+
+
+def _settings(flat: Mapping[str, object], names: Sequence[str]) -> Settings:
+    """What differs. A key that a point leaves as it is keeps its column."""
+    labels = labels_of(names)
+    return {labels[name]: AS_IT_IS if flat.get(name) is None else flat[name] for name in names}
+
+
+def _short(number: str, flat: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
+    """The columns that decide: what differs, objectives of layers, area, power, price."""
+    shown = [name for name in SHOWN if name != "total_ns" or flat.get("layer_ns") is None]  # which has setting up in it
+    figures = {name: with_ends(flat, name) for name in shown if flat.get(name) is not None}
+    return {number: flat["point"], **_settings(flat, names), **figures}

@@ -322,7 +322,10 @@ def _write(
             if effects:  # points that differ in one axis each make no line over the first axis
                 draw_tornado(request.title, effects, request.out)
             else:
-                draw_sweep(request.title, shown, objectives, front, request.out)
+                title, what = (
+                    (request.title, "points") if request.scenario is None else (request.scenario.name, "machines")
+                )
+                draw_sweep(title, shown, objectives, front, request.out, what)
         except UsageError as error:
             return files, [*notes, f"no plot: {error.hint}"]
     return [*files, *(file for file in drawn if file.is_file())], notes

@@ -190,6 +190,12 @@ def varying(rows: Sequence[SweepRow]) -> list[str]:
     return [name for name in own if len({json.dumps(flat.get(name)) for flat in flats}) > 1]
 
 
+def labels_of(axes: Sequence[str]) -> dict[str, str]:
+    """Short labels of axes; whole names where short ones would be the same."""
+    short = {axis: short_axis(axis) for axis in axes}
+    return short if len(set(short.values())) == len(axes) else {axis: axis.replace(MACHINE, "") for axis in axes}
+
+
 def short_axis(axis: str) -> str:
     """A label of an axis: the last two parts of each of a machine's keys."""
     return " & ".join(

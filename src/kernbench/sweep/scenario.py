@@ -127,16 +127,23 @@ def results_of(scenario: Scenario, rows: Sequence[SweepRow], objectives: Sequenc
     """Rankings of the rows of a scenario, whose points are those of `Scenario.points`."""
     by_workload = {each.name: rows_of(each, rows) for each in scenario.workloads}
     rankings = {name: _ranking(own, objectives) for name, own in by_workload.items()}
-    machines = list(dict.fromkeys(Point({}, row.machine).machine_key for row in rows))
+    numbers = machine_numbers(rows)
     weighted = []
-    for number, key in enumerate(machines):
+    for number in dict.fromkeys(numbers.values()):
         own = {
-            each.name: next((row for row in by_workload[each.name] if Point({}, row.machine).machine_key == key), None)
+            each.name: next((row for row in by_workload[each.name] if numbers[row.point] == number), None)
             for each in scenario.workloads
         }
         weighted.append(_weighted(number, scenario, own))
     weighed = weighed_of(objectives)
     return ScenarioResults(scenario, rankings, weighted, weighed, _ranking(weighted, weighed))
+
+
+def machine_numbers(rows: Sequence[SweepRow]) -> dict[int, int]:
+    """Point -> the number of its machine, in order of appearance: that of its weighted row."""
+    keys = {row.point: Point({}, row.machine).machine_key for row in rows}
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
+    return {point: numbers[key] for point, key in keys.items()}
 
 
 def weighed_of(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
@@ -175,11 +182,10 @@ def _weighted(number: int, scenario: Scenario, own: Mapping[str, SweepRow | None
     """The figures of one machine over all workloads; a workload that failed or is infeasible makes it infeasible."""
     found = {name: row for name, row in own.items() if row is not None}
     first = next(iter(found.values()))
-    reasons = [
-        f"{name}: {row.infeasible or _failure(row)}"
-        for name, row in found.items()
-        if row.has_failed or not row.is_feasible
-    ]
+    against = {name: row for name, row in found.items() if row.has_failed or not row.is_feasible}
+    reasons: dict[str, list[str]] = {}
+    for name, row in against.items():
+        reasons.setdefault(row.infeasible or _failure(row), []).append(name)
     figures: dict[str, float] = {}
     if not reasons:
         shares = {each.name: scenario.share(each) for each in scenario.workloads}
@@ -211,7 +217,7 @@ def _weighted(number: int, scenario: Scenario, own: Mapping[str, SweepRow | None
         cost_high_usd=first.cost_high_usd,
         cost=first.cost,
         returned=figures,
-        infeasible="; ".join(reasons) or None,
+        infeasible="; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items()) or None,
     )
 
 
