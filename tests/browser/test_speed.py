@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.browser.conftest import Opened, Served, opened, serve, stop
 
-FRAMES = 40
+FRAMES = 20
 MOVES = {
     "zooming": "(n, all) => { const w = all * 0.9 ** n, from = (all - w) * 0.37; return {w: [from, from + w]}; }",
     "panning": "(n, all) => { const from = all * (0.3 + 0.001 * n); return {w: [from, from + all / 20]}; }",
