@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("points_in_this_process")
 
 MIX = """\
 workloads:
-  - { name: prompt, model: tiny-llama, phase: prefill, tokens: 16, weight: 1 }
+  - { name: prompt, model: tiny-llama, phase: prefill, tokens: 4, weight: 1 }
   - { name: answer, model: tiny-llama, phase: decode, batch: 2, context: 16, weight: 3 }
 """
 SMALL = [
@@ -106,7 +106,7 @@ def test_damaged_results_are_refused_in_one_message(mix: Path, capsys: pytest.Ca
 
 def test_sensitivity_varies_each_axis_alone_and_draws_a_tornado(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     over = ["--over", f"{HBM}=16", "--over", f"{MACS}=8192", "--sensitivity", "--objective", "layer_ns,cost_usd"]
-    run = ["sweep", "--bench", "llm-layer", "--param", "tokens=16", *SMALL, *over, "--workers", "1", "--out", "alone"]
+    run = ["sweep", "--bench", "llm-layer", "--param", "tokens=4", *SMALL, *over, "--workers", "1", "--out", "alone"]
     data = json.loads(kernbench(capsys, *run, "--json"))
     assert len(data["rows"]) == 3  # as it is, and two changes
     effects = {(each["objective"], each["axis"]): each["change"] for each in data["sensitivity"]}

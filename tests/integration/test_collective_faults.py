@@ -391,7 +391,7 @@ def test_no_algorithm_of_ours_has_a_race(collective: str) -> None:
         for name in ALGORITHMS[collective]:
             for placement in placements:
                 case = Case(
-                    collective, name, (600,), "f32", placement=placement, root=1, settings=(("chunk_bytes", 512),)
+                    collective, name, (300,), "f32", placement=placement, root=1, settings=(("chunk_bytes", 512),)
                 )
                 if collective == "all_reduce_per_cube" and placement == "replicated":
                     continue  # refused: no addend for each cube

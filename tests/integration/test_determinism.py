@@ -27,10 +27,10 @@ from kernbench.topology.graph import TopologyGraph
 SMALL = {"system.sips.count": 2, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1}
 BENCHES: dict[str, dict[str, object]] = {
     "matmul-composite": {"m": 100, "k": 130, "n": 70, "variant": "ref"},
-    "qkv-gemm-multi-pe": {},
-    "softmax": {},
-    "gelu-mlp": {},
-    "flash-attention": {},
+    "qkv-gemm-multi-pe": {"d_model": 128},
+    "softmax": {"rows": 128},
+    "gelu-mlp": {"d_model": 64, "d_hidden": 256},
+    "flash-attention": {"seq_k": 128},
 }
 
 
@@ -86,7 +86,7 @@ def test_when_garbage_is_collected_changes_no_log(algorithm: str) -> None:
         gc.set_threshold(threshold, 10, 100_000)
         try:
             options = RunOptions(device="whole")
-            params = {"n_elem": 12288, "algorithm": algorithm}
+            params = {"n_elem": 6144, "algorithm": algorithm}
             result = run_bench(resolve("ccl-allreduce").run, machine(), options, name="ccl", params=params)
         finally:
             gc.set_threshold(*before)

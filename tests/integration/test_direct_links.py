@@ -48,7 +48,7 @@ def with_port(machine: dict[str, object], port: dict[str, object]) -> dict[str, 
 
 @pytest.mark.parametrize(
     ("machine", "n"),
-    [(RING, 4096), (LINE, 4096), (with_port(RING, CUT_THROUGH), 4096), (with_port(LINE, SLOTS), 4096), (BUFFERS, 1024)],
+    [(RING, 2048), (LINE, 2048), (with_port(RING, CUT_THROUGH), 2048), (with_port(LINE, SLOTS), 2048), (BUFFERS, 512)],
     ids=["ring", "line", "flits are passed on", "one slot", "finite buffers"],
 )
 def test_collectives_are_right_and_the_fast_paths_change_nothing(machine: dict[str, object], n: int) -> None:

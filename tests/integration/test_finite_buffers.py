@@ -25,16 +25,16 @@ QUEUES = {"slots": 2, "credit_ns": 8.0, "order": "voq"}
 
 def to_all(a: Any, out: Any, tl: Any) -> None:
     """Every PE reads all of a matrix that lies on all cubes, and writes its own part of another."""
-    total = tl.load(a.storage, (64, 32))
+    total = tl.load(a.storage, (32, 32))
     tl.store(out.local, tl.sum(total, axis=0) * (tl.program_id(0) + 1))
 
 
 def crossing(torch: Any) -> None:
     dp = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=4, num_pes=8)
-    a, out = torch.full((64, 32), 1.0, dp=dp), torch.zeros(32, 32, dp=dp)
+    a, out = torch.full((32, 32), 1.0, dp=dp), torch.zeros(32, 32, dp=dp)
     torch.launch("to_all", to_all, a, out, target_cubes=range(4), target_pes=range(8))
     rows = np.repeat(np.arange(1, 9)[None], 4, axis=0).reshape(32, 1)
-    np.testing.assert_array_equal(out.numpy(), np.broadcast_to(64.0 * rows, (32, 32)))
+    np.testing.assert_array_equal(out.numpy(), np.broadcast_to(32.0 * rows, (32, 32)))
 
 
 def total_ns(buffers: dict[str, object] | None, **options: Any) -> float:
