@@ -251,9 +251,6 @@ class BufferedFlits:
 
     @contextmanager
     def without_events(self) -> Iterator[None]:
-        """For a while, as if nothing was under way: transfers on other links than those under way are moved in the
-        past. What is left of them at the end joins what was there before.
-        """
         memory, moved_to_ns, now = self._memory, self.moved_to_ns, float(self._memory.state.clock[records.NOW_NS])
         events = memory.take_events()
         self.next_ns, self._set_aside, was_set_aside = INFINITY, True, self._set_aside

@@ -52,7 +52,7 @@ class FlitEngine(FlitSteps):
     """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
 
     DERIVED = (  # a plan is split before its state is taken, and a reservation ends at the first interfering transfer
-        "compile_after", "events", "lacks_numba", "loop", "planner", "reads", "recalled", "reservations",
+        "compile_after", "events", "joins_reads", "lacks_numba", "loop", "planner", "reads", "recalled", "reservations",
     )  # fmt: skip
 
     def __init__(self, network: Network, *, record: bool = False, activity: Activity | None = None) -> None:
@@ -62,6 +62,7 @@ class FlitEngine(FlitSteps):
         self.planner: Planner = FlitsOnly(self)
         self.loop: FlitLoop | None = None  # the loop that moves flits beside the agenda, if there is one
         self.reads: LoopReads | None = None  # that set out together: beside such a loop
+        self.joins_reads = True  # not during a rewind
         self.compile_after: float = INFINITY  # events, before it is asked for
         self.lacks_numba = False  # whether it was asked for in vain
         self.recalled = False  # `advance` goes no further than the current instant, once
@@ -88,7 +89,7 @@ class FlitEngine(FlitSteps):
             if self.compile_after < INFINITY:
                 self.compile_after -= count * TYPICAL_HOPS
             return False
-        if count < FEW_READS and not (self.reads is not None and self.reads.are_any):
+        if not self.joins_reads or (count < FEW_READS and not (self.reads is not None and self.reads.are_any)):
             return False
         return not (self.reservations.held or self.counters.sees_flits)
 

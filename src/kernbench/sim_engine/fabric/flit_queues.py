@@ -7,6 +7,7 @@ state of links is shared: `Links` then lies in arrays that both sides read and w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -202,9 +203,8 @@ class FlitQueues:
         Written flits are handed to their memories, and `ended` is called with every last flit and its arrival.
         """
         state = self._state
-        compiled_loop.move(
-            until, other_ns, float(other_order), *state
-        )  # exact; of two types, it would be compiled twice
+        # An exact conversion: of two types of the order, the loop would be compiled twice.
+        compiled_loop.move(until, other_ns, float(other_order), *state)
         self.next_ns = float(self._clock[loop_state.NEXT_NS])
         ends, writes, events = self._counts[loop_state.ENDS :].tolist()
         if writes:
@@ -256,6 +256,19 @@ class FlitQueues:
     def look_at_clock(self) -> None:
         """Flits have come or gone: the next one may be another."""
         self.next_ns = float(self._clock[loop_state.NEXT_NS])
+
+    # ---- for `rewind.py`
+
+    @contextmanager
+    def without_events(self) -> Iterator[None]:
+        taken, heads = loop_queues.take_all(self._state)
+        quick_ns = self._state.quick_ns[: self._counts[loop_state.QUICK]].copy()
+        self._counts[loop_state.QUICK], self.next_ns = 0, INFINITY
+        try:
+            yield
+        finally:
+            loop_queues.return_all(taken, heads, quick_ns, self._state)
+            self.look_at_clock()
 
     # ---- for `whereabouts.py`
 

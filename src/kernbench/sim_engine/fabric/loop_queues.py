@@ -139,6 +139,29 @@ def put_all(filled: Array, state: LoopState) -> None:
     clock[NEXT_NS] = clock[FAR_NS]
 
 
+@called_from_python
+def take_all(state: LoopState) -> tuple[Array, Array]:
+    """Take out all flits: the queues that have some, and the first node of each."""
+    filled, counts, clock = filled_queues(state), state.counts, state.clock
+    heads = state.queues[:, HEAD][filled]
+    for queue in filled:
+        state.queues[queue, HEAD] = -1
+    counts[NEAR] = counts[FAR] = 0
+    clock[NEAR_NS], clock[FAR_NS], clock[NEXT_NS] = 0.0, np.inf, np.inf
+    return filled, heads
+
+
+@called_from_python
+def return_all(filled: Array, heads: Array, quick_ns: Array, state: LoopState) -> None:
+    """Put flits back that `take_all` has taken out, beside those that are there now, on other links."""
+    for at in range(len(filled)):
+        assert state.queues[filled[at], HEAD] < 0, "a link has flits of before and of now"
+        state.queues[filled[at], HEAD] = heads[at]
+    for time in quick_ns:
+        note_quick(state.quick_ns, state.counts, time)
+    put_all(np.concatenate((filled_queues(state), filled)), state)
+
+
 @in_line
 def take_queue(queues: Array, counts: Array) -> int:
     """A queue that was free, empty."""

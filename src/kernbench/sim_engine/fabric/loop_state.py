@@ -26,9 +26,8 @@ LEFT, LATEST, BY_LINK = range(3)  # of `joined_ints`: reads that have not ended,
 CHANNEL, MASK, WHOLE = range(3)  # of `group_ints`: the first channel, channels - 1, granules of a whole burst
 AT_MEMORY = -1  # the hop of a read that is not at its memory yet
 EACH_ITS_OWN = -1  # the order of a queue whose nodes have one each
-NEXT_NS, WINDOW, NEAR_NS, FAR_NS, FIRST_END = range(
-    5
-)  # of `clock`: the next flit, the window, where far begins, its first flit
+# Of `clock`: the next flit, the window, where far begins, its first flit, the first end to be reported.
+NEXT_NS, WINDOW, NEAR_NS, FAR_NS, FIRST_END = range(5)
 
 Array = Any  # numba knows the types by what it is called with
 

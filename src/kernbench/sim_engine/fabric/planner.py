@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from kernbench.sim_engine.fabric.flit_steps import FlitSteps
@@ -36,6 +37,11 @@ class FlitLoop(Protocol):
     """Flits that are moved beside the agenda (`flit_queues.py`, `buffered_flits.py`)."""
 
     next_ns: float  # when the next flit moves
+
+    def without_events(self) -> AbstractContextManager[None]:
+        """For a while, as if nothing was under way: transfers on other links than those under way are moved in the
+        past. What is left of them at the end joins what was there before.
+        """
 
     @property
     def next_order(self) -> float:

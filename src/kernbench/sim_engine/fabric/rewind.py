@@ -2,8 +2,8 @@
 
 The links and channels that they need were reserved, so nothing else has used them since, and an agenda of their own
 keeps the right order. The blocks that send them are rewound with the clock (`FabricEnvironment.rewind`), and see
-nothing of what else is under way: not its events, not the flits of the compiled loop, not the transfers that wait to be
-planned again. What is left when the rewind has caught up joins all of that.
+nothing of what else is under way: not its events, not its flits in the loop that moves them, not the transfers that
+wait to be planned again. What is left when the rewind has caught up joins all of that.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class RewoundFabric:
         """Let all happen that comes before injection `order` at `now`, at which everything before `now` has."""
         engine, agenda = self._engine, self._engine.agenda
         while True:
-            if engine.buffered is not None and engine.buffered.next_ns <= now:  # flits come before ends and injections
-                engine.move_loop(engine.buffered, now)
+            if engine.loop is not None and engine.loop.next_ns <= now:  # flits come before ends and injections
+                engine.move_loop(engine.loop, now)
                 continue
             if agenda.next_time() > now:
                 break
@@ -55,7 +55,7 @@ class RewoundFabric:
 @contextmanager
 def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
     """Have an engine without events for a while. What it has under way at the end joins what it had before."""
-    now, queues, compile_after = engine.now, engine.queues, engine.compile_after
+    now, compile_after, joins_reads = engine.now, engine.compile_after, engine.joins_reads
     planner = engine.planner
     waiting: dict[int, Transfer] = {}
     if isinstance(planner, TrainPlanner):
@@ -63,15 +63,15 @@ def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
     agenda, agenda_then = engine.agenda, engine.new_agenda()
     engine.agenda = agenda_then
     # A caller in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
-    engine.queues, engine.compile_after, engine.recalled = None, INFINITY, False
+    engine.compile_after, engine.recalled, engine.joins_reads = INFINITY, False, False
     fabric = RewoundFabric(engine)
-    buffered = nullcontext() if engine.buffered is None else engine.buffered.without_events()
+    loop = nullcontext() if engine.loop is None else engine.loop.without_events()
     try:
-        with engine.reservations.without_interference(), buffered:
+        with engine.reservations.without_interference(), loop:
             yield fabric
     finally:
         engine.agenda = agenda
-        engine.now, engine.queues, engine.compile_after = now, queues, compile_after
+        engine.now, engine.compile_after, engine.joins_reads = now, compile_after, joins_reads
         if isinstance(planner, TrainPlanner):
             waiting.update(planner.waiting)
             planner.waiting = waiting
