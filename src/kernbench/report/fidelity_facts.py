@@ -265,7 +265,7 @@ _APPROXIMATED = (
         "approximated",
         "either",
         "absolute mm2: the ends of the range are a factor of four apart. A die like GA100 comes to 515 mm2 (208 to "
-        "968); it has 826",
+        "969); it has 826",
     ),
 )
 

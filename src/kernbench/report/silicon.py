@@ -1,10 +1,10 @@
 """Area of a machine's dies by block, the edge that PHYs take, and static power: amounts times coefficients with ranges.
 
-A cube's die has MAC units and vector lanes of its PEs, TCM and SRAM with periphery and ports, the PHYs and controllers
-of HBM and UCIe, and the NoC; an IO chiplet has the PHYs of PCIe, UCIe, direct links between SIPs and far memory
-(`silicon_amounts.py`). `area.mm2` by kind of block replaces the coefficients of that block. A share of each die belongs
-to no named block (pads, clocks, test). The geometry of a description decides distances; whether the blocks fit on its
-die is a warning of `kernbench compare`.
+A cube's die has MAC units, vector lanes and register files of its PEs, TCM and SRAM with periphery and ports, the PHYs
+and controllers of HBM and UCIe, and the NoC; an IO chiplet has the PHYs of PCIe, UCIe, direct links between SIPs and
+far memory (`silicon_amounts.py`). `area.mm2` by kind of block replaces the coefficients of that block. A share of each
+die belongs to no named block (pads, clocks, test). The geometry of a description decides distances; whether the blocks
+fit on its die is a warning of `kernbench compare`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ REPLACES = {
     "sip_port": "sip_phy",
     "noc_router": "noc",
     "pe_tcm": "tcm",
+    "pe_fetch_store": "buffers",
     "sram": "sram",
 }
 _OUTSIDE = ("host", "switch")
@@ -52,7 +53,6 @@ _WITH_OTHERS = (
     "pe_cpu",
     "pe_scheduler",
     "pe_dma",
-    "pe_fetch_store",
     "ucie_conn",
     "io_noc",
     "io_ucie_conn",

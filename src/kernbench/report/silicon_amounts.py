@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from math import fsum
 from typing import NamedTuple
 
+from kernbench.common.units import MIB
 from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.topology.far_memory import far_chiplet
 from kernbench.topology.graph import EdgeKind, TopologyGraph
@@ -51,6 +52,7 @@ def cube_amounts(graph: TopologyGraph, of: CubeOfType) -> Iterator[Amount]:
     yield Amount("lanes", "area.um2_per_lane.f16", cube.n_pes * lanes * MM2_PER_UM2)
     yield Amount("tcm", "area.mm2_per_mib.tcm", cube.n_pes * memory.tcm_mb_per_pe)
     yield Amount("tcm", "area.mm2_per_gbs.tcm", cube.n_pes * (links.tcm_read_bw_gbs + links.tcm_write_bw_gbs))
+    yield Amount("buffers", "area.mm2_per_mib.tcm", cube.n_pes * _buffers_mib(of.spec))
     yield Amount("sram", "area.mm2_per_mib.sram", memory.sram_mb_per_cube)
     yield Amount("sram", "area.mm2_per_gbs.sram", 2 * cube.links.sram_to_router_bw_gbs)  # each way
     if graph.spec.area.hbm_is_sram:
@@ -60,6 +62,14 @@ def cube_amounts(graph: TopologyGraph, of: CubeOfType) -> Iterator[Amount]:
         yield Amount("hbm_phy", "area.mm2_per_gbs.hbm", hbm_gbs)
     yield Amount("noc", "area.mm2_per_gbs.noc", cube.n_pes * cube.links.pe_dma_to_router_bw_gbs)
     yield Amount("noc", "area.mm2_per_gbs.router", _router_gbs(graph, f"sip{of.sip}.cube{of.cube}."))
+
+
+def _buffers_mib(cube: CubeSpec) -> float:
+    """A PE's register file, and the local buffers of cores where its matrix engine is a group of them."""
+    parts = cube.pe_template.components
+    is_cores = "local_kb" in parts.pe_gemm.attrs
+    local_kib = parts.pe_gemm.number_attr("cores") * parts.pe_gemm.number_attr("local_kb") if is_cores else 0.0
+    return parts.pe_fetch_store.number_attr("register_file_bytes") / MIB + local_kib / 1024
 
 
 def hbm_peak_gbs(cube: CubeSpec) -> float:

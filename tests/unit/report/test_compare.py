@@ -36,4 +36,4 @@ def test_bottlenecks_are_warnings() -> None:
 
 def test_limits_are_checked_before_anything_runs() -> None:
     column = column_of("small", load_topology(None, ONE | {"limits.die_mm2": 100}))
-    assert column.infeasible == ("a die of kind cube has 190 mm2 (87 to 388), more than 100 (limits.die_mm2)",)
+    assert column.infeasible == ("a die of kind cube has 191 mm2 (87 to 388), more than 100 (limits.die_mm2)",)

@@ -51,6 +51,7 @@ def test_the_blocks_of_a_cube_are_amounts_times_coefficients() -> None:
         "macs": 8 * 4096 * 500e-6,
         "lanes": 8 * 256 * 1000e-6,
         "tcm": 8 * (2 * 0.5 + (512 + 512) * 0.0002),
+        "buffers": 8 * 0.0625 * 0.5,  # register files of 64 KiB
         "sram": 32 * 0.25 + 2 * 128 * 0.0004,
         "hbm_phy": 64 * 32 * 0.01,
         "ucie_phy": 512 * 0.002,  # to the IO chiplet: there is no other cube
@@ -99,6 +100,14 @@ def test_a_direct_link_between_sips_has_a_phy_like_pcie() -> None:
     io, plain = dies_of(machine(**ring))[-1], dies_of(machine(system__sips__count=4))[-1]
     assert io.blocks_mm2["sip_phy"].value == pytest.approx(2 * 50 * 0.1)
     assert total(io.edge_mm.values()).value - total(plain.edge_mm.values()).value == pytest.approx(2 * 50 * 0.05)
+
+
+def test_local_buffers_of_cores_are_memory() -> None:
+    """Eight PEs with register files of 64 KiB and 8 cores of 64 KiB each."""
+    cores = {"cores": 8, "arrays": 2, "rows": 16, "columns": 16, "local_kb": 64, "feed_gbs": 512.0}
+    grouped = {"impl": "builtin.core_group", "attrs": {**cores, "macs_per_ns": 4096.0}}
+    cube = dies_of(machine(cube__pe_template__components={"pe_gemm": grouped}))[0]
+    assert cube.blocks_mm2["buffers"].value == pytest.approx(8 * (0.0625 + 8 * 64 / 1024) * 0.5)
 
 
 def test_mac_units_are_macs_per_ns_over_the_clock() -> None:
@@ -215,7 +224,7 @@ def test_the_range_of_a_gpu_like_die_holds_the_size_of_ga100() -> None:
         },
     )
     cube, _ = dies_of(ga100)
-    assert (round(cube.area_mm2.low), round(cube.area_mm2.high)) == (208, 968)  # as ADR 86 and the fidelity page state
+    assert (round(cube.area_mm2.low), round(cube.area_mm2.high)) == (208, 969)  # as ADR 86 and the fidelity page state
     assert cube.area_mm2.low < 826 < cube.area_mm2.high
     assert cube.area_mm2.value == pytest.approx(515, abs=1)  # no graphics, no L1 tags, half the control
 
@@ -244,6 +253,7 @@ LINK = {"bw_gbs": 12.5, "distance_mm": 1.0}
 MORE: dict[str, object] = {
     "cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 8192.0,
     "cube.pe_template.components.pe_math.attrs.lanes_per_ns": 512.0,
+    "cube.pe_template.components.pe_fetch_store.attrs.register_file_bytes": 262144,
     "cube.pe_template.links.tcm_read_bw_gbs": 1024.0,
     "cube.pe_template.links.tcm_write_bw_gbs": 1024.0,
     "cube.memory_map.hbm_channel_bw_gbs": 64.0,
@@ -279,7 +289,7 @@ def test_limits_name_the_figure_its_range_and_the_key() -> None:
     over = {"limits": {"sip_w": 10, "die_mm2": 150, "edge_share": 0.3, "cost_usd": 100}}
     found = feasibility_of(load_topology(None, ONE_CUBE | over)).infeasible
     assert found[0].startswith("a SIP draws 30 W (8 to 64), more than 10 (limits.sip_w)")
-    assert found[1] == "a die of kind cube has 189 mm2 (86 to 379), more than 150 (limits.die_mm2)"
+    assert found[1] == "a die of kind cube has 189 mm2 (86 to 380), more than 150 (limits.die_mm2)"
     assert found[2].startswith("PHYs take 39 % of the edge of a die of kind io_chiplet")
     assert found[3].startswith("the machine costs ")
     assert len(found) == 4
