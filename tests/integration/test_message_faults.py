@@ -262,6 +262,8 @@ def test_a_communicator_cannot_be_used_after_a_failure_until_it_is_made_anew(tor
     out = torch.zeros(20, dtype="i16")
     with pytest.raises(LaunchError, match="communicator 'world' cannot be used any more: kernel") as refused:
         launch(torch, counts, out)
+    assert "before its end: ValueError: out of luck" in str(refused.value)  # the cause
+    assert {failure.kind for failure in refused.value.failures} == {"StoppedMessagesError"}
     assert "install_ipcq" in str(refused.value)
     torch.install_ipcq()
     launch(torch, counts, out)

@@ -172,8 +172,8 @@ class Communicators:
 
     # ---- memory
 
-    def _allocate(self, communicator: str, pe: PeKey, nbytes: int, kind: BufferKind) -> int:
-        """Allocate a ring or a credit word; raises AllocationError if memory is exhausted."""
+    def _allocate(self, communicator: str, pe: PeKey, nbytes: int, kind: BufferKind, anywhere: bool = True) -> int:
+        """Allocate a ring or a credit word; raises AllocationError if there is no room."""
         align = min(ALIGN, nbytes)
         if kind == "hbm":
             address = self._engine.pe_memory(*pe).alloc_hbm(nbytes, align)
@@ -181,7 +181,7 @@ class Communicators:
             address = self._engine.cube_memory(*pe[:2]).alloc(nbytes, align)
         else:
             try:
-                address = self._engine.communication_rings(*pe).alloc(nbytes, align)
+                address = self._engine.communication_rings(*pe).alloc(nbytes, align, anywhere=anywhere)
             except AllocationError as error:
                 raise AllocationError(
                     error.what, hint="use fewer or smaller slots, fewer directions, or buffer_kind sram or hbm"

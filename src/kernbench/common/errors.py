@@ -11,7 +11,8 @@ KernBenchError                 anything a user can cause and fix; the command tu
     ComponentError             an implementation cannot be found, or does not honour its contract
     KernelError                a kernel asks for what cannot be done; `where` is the kernel's own line
         UnknownNameError       `tl` has no such name; an AttributeError too, so that hasattr() works
-        TcmOverflowError       the tensors of a kernel do not fit its TCM; a CapacityError too
+        KernelCapacityError    what a kernel needs does not fit a memory; a CapacityError too
+        StoppedMessagesError   a kernel sends or receives where another one ended early: a consequence of its failure
     LaunchError                a kernel failed on some PEs; carries the failure of each
     DeadlockError              no event is left, and kernels or ranks still wait; carries every blocked kernel
     TimeLimitError             simulated time has reached the limit of the run; carries where every kernel stands
@@ -141,6 +142,10 @@ class UnknownNameError(KernelError, AttributeError):
     """`tl` has no such name. Also an AttributeError, so that hasattr() and getattr() with a default work."""
 
 
+class StoppedMessagesError(KernelError):
+    """A communicator cannot be used any more, since a kernel that used it ended early: a consequence of its failure."""
+
+
 class LaunchError(KernBenchError):
     """A kernel failed on some PEs. `failures` holds a `KernelFailure` of each, in their order."""
 
@@ -249,8 +254,8 @@ class CapacityError(UsageError):
     """What is asked for does not fit a memory of the machine. A sweep calls such a point infeasible."""
 
 
-class TcmOverflowError(KernelError, CapacityError):
-    """The tensors of a kernel do not fit the TCM that it has."""
+class KernelCapacityError(KernelError, CapacityError):
+    """What a kernel needs does not fit a memory: its tensors or a tile TCM, or its rings."""
 
 
 class NotModelledError(UsageError, AttributeError):

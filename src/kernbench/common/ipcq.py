@@ -120,9 +120,9 @@ class Communicator:
     """PEs that know each other by directions, and the memory of their rings.
 
     `peer_of` says who is in a direction of a PE, `directions_of` which it has. `allocate` finds memory for a ring or a
-    credit word, (PE, bytes, kind) to a physical address, and `free` takes it back. `failure` is set when a kernel that
-    used it has failed: the contents of its rings are then undefined. `users` counts the running kernels that have used
-    it, one per PE.
+    credit word, (PE, bytes, kind, whether it may take the room of long rings) to a physical address, and `free` takes
+    it back. `failure` is set when a kernel that used it has failed: the contents of its rings are then undefined.
+    `users` counts the running kernels that have used it, one per PE.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Communicator:
         config: RingConfig,
         peer_of: Callable[[PeKey, str], Peer | None],
         directions_of: Callable[[PeKey], tuple[str, ...]],
-        allocate: Callable[[PeKey, int, BufferKind], int],
+        allocate: Callable[[PeKey, int, BufferKind, bool], int],
         free: Callable[[int], None],
         sips: tuple[int, ...] = (),
     ) -> None:

@@ -17,7 +17,7 @@ from greenlet import getcurrent, greenlet
 
 from kernbench.ccl.install import check_received
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
-from kernbench.common.errors import LaunchError
+from kernbench.common.errors import LaunchError, StoppedMessagesError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId, memory_kind
 from kernbench.common.ipcq import Unreceived
@@ -209,7 +209,7 @@ class Launch:
         if not failures:
             check_received(self.unreceived, f"kernel '{self.name}' has ended: ")
             return
-        first = failures[0]
+        first = next((each for each in failures if each.kind != StoppedMessagesError.__name__), failures[0])
         more = f" (and {len(failures) - 1} more PEs)" if len(failures) > 1 else ""
         raise LaunchError(
             f"kernel '{self.name}' failed on sip {first.sip}, cube {first.cube}, pe {first.pe}{more}: "

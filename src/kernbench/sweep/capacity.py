@@ -5,12 +5,14 @@ from __future__ import annotations
 from kernbench.common.errors import (
     AllocationError,
     CapacityError,
+    KernelCapacityError,
     LaunchError,
     SpawnException,
-    TcmOverflowError,
+    StoppedMessagesError,
     TopologyError,
 )
 
+MARK = f"{KernelCapacityError.__name__}: "  # of the cause, in what a kernel reports that was stopped by another one
 NO_TCM = "tcm_scheduler_reserved_mb"  # the key of a machine whose TCM leaves kernels nothing
 
 
@@ -24,7 +26,9 @@ def reason_of(error: BaseException) -> str | None:
         return error.what if all(fault.key.endswith(NO_TCM) for fault in error.faults) else None
     if isinstance(error, LaunchError):
         kinds = [(getattr(each, "kind", ""), getattr(each, "message", "")) for each in error.failures]
-        return next((message for kind, message in kinds if kind == TcmOverflowError.__name__), None)
+        own = [message for kind, message in kinds if kind == KernelCapacityError.__name__]
+        of_others = [message.partition(MARK)[2] for kind, message in kinds if kind == StoppedMessagesError.__name__]
+        return next(filter(None, [*own, *of_others]), None)
     if isinstance(error, SpawnException):
         return next(filter(None, map(reason_of, error.errors.values())), None)
     return None

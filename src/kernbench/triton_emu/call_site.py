@@ -11,7 +11,13 @@ from collections.abc import Callable
 from traceback import walk_tb
 from types import FrameType
 
-from kernbench.common.errors import KernBenchError, KernelError
+from kernbench.common.errors import (
+    AllocationError,
+    KernBenchError,
+    KernelCapacityError,
+    KernelError,
+    StoppedMessagesError,
+)
 from kernbench.common.messages import KernelFailure
 
 _OURS = ("kernbench.triton", "kernbench.values", "kernbench.components", "triton.")
@@ -69,7 +75,10 @@ def kernel_error(what: str, hint: str) -> KernelError:
 def at_kernel_line(error: KernBenchError) -> KernelError:
     """An error raised below `tl`, reported at the user's line, or where it says itself that it is from."""
     file, line = kernel_place()
-    return KernelError(error.what, where=f"{file}:{line}" if line else error.where, hint=error.hint)
+    kind: type[KernelError] = KernelCapacityError if isinstance(error, AllocationError) else KernelError
+    if isinstance(error, KernelCapacityError | StoppedMessagesError):
+        kind = type(error)
+    return kind(error.what, where=f"{file}:{line}" if line else error.where, hint=error.hint)
 
 
 def failure_of(error: BaseException, kernel: Callable[..., object], pe: tuple[int, int, int]) -> KernelFailure:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernbench.common.errors import AllocationError, TcmOverflowError
+from kernbench.common.errors import AllocationError, KernelCapacityError
 from kernbench.common.units import format_bytes
 from kernbench.policy.address.slot_list import SlotList
 from kernbench.triton_emu.call_site import kernel_error, kernel_line
@@ -46,7 +46,7 @@ class TcmArena:
         self.advice = "drop tensors you no longer need (del x), stream with tl.ref and tl.composite"
 
     def alloc(self, nbytes: int) -> TcmBlock:
-        """A block of `nbytes`; raises TcmOverflowError at the user's line when there is no room."""
+        """A block of `nbytes`; raises KernelCapacityError at the user's line when there is no room."""
         space = self._space or self._opened()
         size = max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES  # one without elements has a place too
         try:
@@ -63,7 +63,7 @@ class TcmArena:
         return space.has_room(max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES)
 
     def check_size(self, nbytes: int) -> None:
-        """Raise the TcmOverflowError that `alloc` would, for a block that could not fit an empty TCM either."""
+        """Raise the KernelCapacityError that `alloc` would, for a block that could not fit an empty TCM either."""
         if nbytes > self._capacity_bytes:
             raise self._overflow(nbytes, self._opened())
 
@@ -83,10 +83,10 @@ class TcmArena:
         """The kernel is over: everything is free, even where handles are still referenced."""
         self._space, self._closed = None, True
 
-    def _overflow(self, nbytes: int, space: SlotList) -> TcmOverflowError:
+    def _overflow(self, nbytes: int, space: SlotList) -> KernelCapacityError:
         held = [(name, n) for name, n in (("this kernel's tensors", space.used_bytes), *self._holders()) if n]
         taken = ", ".join(f"{name} {format_bytes(n)}" for name, n in held)
-        return TcmOverflowError(
+        return KernelCapacityError(
             f"TCM overflow: {nbytes} bytes ({format_bytes(nbytes)}) required, {space.free_bytes} free of "
             f"{space.capacity_bytes}, the largest block {space.largest_free_bytes}; taken by {taken}",
             where=kernel_line(),

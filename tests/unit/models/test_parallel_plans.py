@@ -60,6 +60,18 @@ def test_a_plan_that_does_not_fit_or_is_too_slow_says_so_and_is_never_the_best()
     assert "best" not in [row["verdict"] for row in plan_rows(plans_of(PREFILL, [ONE], 2, 1))]
 
 
+@pytest.mark.slow
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
+def test_long_rings_of_sums_find_room_while_a_collective_of_others_has_a_message() -> None:
+    """Eight SIPs on two trays, four cubes of eight PEs: a message of a faster SIP's all-reduce lay where the third ring
+    of a kernel's sums had to lie.
+    """
+    trays = {"system.switch_levels": {"tray": {"count": 2, "bw_gbs": 64.0, "distance_mm": 2000.0}}}
+    machine = {"system.sips.count": 8, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, **trays}
+    result = run(llm_plan, None, machine, device="whole", params={"phase": "decode", "batch": 2})
+    assert {row["tp"] for row in rows_of(result)} == {1, 2, 4, 8}
+
+
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_layers_and_transfers_of_a_tray_are_simulated(tmp_path: Path) -> None:
     shape = "{layers: 4, hidden: 128, heads: 2, kv_heads: 2, head_dim: 64, ffn: 256, vocab: 512, norm: rmsnorm, "

@@ -8,10 +8,10 @@ from kernbench.common.errors import (
     AllocationError,
     CapacityError,
     Fault,
+    KernelCapacityError,
     KernelError,
     LaunchError,
     SpawnException,
-    TcmOverflowError,
     TopologyError,
     UsageError,
 )
@@ -19,8 +19,8 @@ from kernbench.common.launch import KernelFailure
 from kernbench.sweep.capacity import reason_of
 
 
-def failure(kind: str) -> KernelFailure:
-    return KernelFailure(kind, "no room", "f.py", 1, "", 0, 0, 0)
+def failure(kind: str, message: str = "no room") -> KernelFailure:
+    return KernelFailure(kind, message, "f.py", 1, "", 0, 0, 0)
 
 
 def fault(key: str) -> Fault:
@@ -32,8 +32,13 @@ def fault(key: str) -> Fault:
     [
         (AllocationError("no room"), "no room"),
         (CapacityError("no room"), "no room"),
-        (TcmOverflowError("no room"), "no room"),
-        (LaunchError("a kernel failed", [failure("TcmOverflowError")]), "no room"),
+        (KernelCapacityError("no room"), "no room"),
+        (LaunchError("a kernel failed", [failure("KernelCapacityError")]), "no room"),
+        (
+            LaunchError("a kernel failed", [failure("StoppedMessagesError", "no more: KernelCapacityError: no room")]),
+            "no room",
+        ),
+        (LaunchError("a kernel failed", [failure("StoppedMessagesError")]), None),
         (SpawnException("a rank failed", {1: CapacityError("no room")}), "no room"),
         (TopologyError([fault("cube.memory_map.tcm_scheduler_reserved_mb")]), "no room"),
         (TopologyError([fault("cube.memory_map.tcm_scheduler_reserved_mb"), fault("system")]), None),

@@ -11,7 +11,7 @@ from kernbench.common.blocked import RingWait
 from kernbench.common.commands import IpcqCommand, Operand, ScheduledCommand, Segment
 from kernbench.common.ipcq import Chunk, Communicator, Credit
 from kernbench.common.message_traffic import ByMemory, MessageTraffic
-from kernbench.common.messages import KernelLaunchMsg, Request
+from kernbench.common.messages import KernelFailure, KernelLaunchMsg, Request
 from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
 from kernbench.components.interface import Interface
@@ -82,8 +82,8 @@ class MessageQueue(Protocol):
     def under_way_of(self, launch: KernelLaunchMsg) -> ByMemory:
         """What a running kernel has sent to HBM that has not landed yet."""
 
-    def cancel(self, launch: KernelLaunchMsg) -> None:
-        """A kernel has failed or is aborted: cancel its pending commands."""
+    def cancel(self, launch: KernelLaunchMsg, why: KernelFailure | None = None) -> None:
+        """A kernel has failed, `why` is how, or is aborted: cancel its pending commands."""
 
     def finished(self, launch: KernelLaunchMsg) -> None:
         """A kernel has ended normally."""

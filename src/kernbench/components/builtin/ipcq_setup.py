@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kernbench.common.blocked import RingPointers
 from kernbench.common.declared_state import idle
-from kernbench.common.errors import AllocationError, KernelError
+from kernbench.common.errors import AllocationError, KernelError, StoppedMessagesError
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import Chunk, Communicator, Peer
 from kernbench.common.messages import KernelLaunchMsg
@@ -85,7 +85,7 @@ class RingTable:
                 hint="call torch.distributed.init_process_group('ahbm') or torch.install_ipcq() before the launch",
             )
         if found.failure is not None:
-            raise KernelError(
+            raise StoppedMessagesError(
                 f"communicator '{found.name}' cannot be used any more: {found.failure}",
                 hint="install it again with torch.install_ipcq(), or initialise the process group again",
             )
@@ -137,7 +137,7 @@ class RingTable:
     def _new_tx_ring(self, communicator: Communicator, direction: str, peer: PeKey) -> TxRing:
         """The sender's side of a direction, with its credit word."""
         credit_bytes = communicator.config.credit_bytes
-        word = communicator.allocate(self._user.key, credit_bytes, "tcm")
+        word = communicator.allocate(self._user.key, credit_bytes, "tcm", True)
         ring = TxRing(communicator, direction, peer, word)
         port, address = self._user.dma.locate(word)
         ring.stop_listening = self._user.ctx.listen(
@@ -174,14 +174,16 @@ class RingTable:
             communicator.on_close.append(partial(self._forget, communicator))
 
     def _allocate_ring(self, communicator: Communicator) -> int:
-        """Memory for a ring. Where TCM is full, idle rings are released; they are created again at their next use."""
-        config = communicator.config
+        """Memory for a ring. Where TCM is full, idle rings are released; they are created again at their next use. Only
+        when none is left, a short ring takes the room of long ones.
+        """
+        config, key = communicator.config, self._user.key
         while True:
             try:
-                return communicator.allocate(self._user.key, config.ring_bytes, config.buffer_kind)
+                return communicator.allocate(key, config.ring_bytes, config.buffer_kind, False)
             except AllocationError:
                 if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self.rx.values()))):
-                    raise
+                    return communicator.allocate(key, config.ring_bytes, config.buffer_kind, True)
 
     # ---- release
 

@@ -188,7 +188,7 @@ class PeCpuComponent(ActiveComponent):
         if not job.is_answered:
             job.answer(result)
         if error is not None and job.runner is not None:
-            self._end_messages(job, failed=True)
+            self._end_messages(job, failed=True, why=error)
             yield from job.runner.drain()  # the failure is reported at once; the PE is free when nothing is under way
             if job.watch is not None:
                 job.watch.end()
@@ -206,13 +206,15 @@ class PeCpuComponent(ActiveComponent):
         if jobs:
             self._begin(jobs[0])
 
-    def _end_messages(self, job: LaunchJob, failed: bool = False) -> None:
+    def _end_messages(self, job: LaunchJob, failed: bool = False, why: KernelFailure | None = None) -> None:
         """A kernel has ended or is being ended: cancel what it still waits for from its neighbours."""
         if failed or job.is_aborted:
             self.barriers.cancel(job.launch)
         ipcq = self.__dict__.get("ipcq")  # only if some kernel has used it
-        if ipcq is not None:
-            (ipcq.cancel if failed or job.is_aborted else ipcq.finished)(job.launch)
+        if ipcq is not None and (failed or job.is_aborted):
+            ipcq.cancel(job.launch, why)
+        elif ipcq is not None:
+            ipcq.finished(job.launch)
 
     def _run(self, job: LaunchJob) -> Process:
         """Run the kernel to its end; returns the failure, if it failed."""

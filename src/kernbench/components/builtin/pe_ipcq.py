@@ -31,7 +31,7 @@ from kernbench.common.engine_declaration import RATE_PER_NS, TIME_NS, Attribute,
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import BUFFER_KINDS, BufferKind, Chunk, Communicator, Credit, Peer
 from kernbench.common.message_traffic import NO_MESSAGES, ByMemory, MessageCounter, MessageTraffic
-from kernbench.common.messages import KernelLaunchMsg, RequestId
+from kernbench.common.messages import KernelFailure, KernelLaunchMsg, RequestId
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context
 from kernbench.components.builtin.interfaces import MESSAGE_MOVER, MESSAGE_QUEUE, MessageMover, MessageQueue
@@ -108,7 +108,7 @@ class PeIpcqComponent(PeEngine):
         receive.user.ops[receive] = None
         self._after_overhead(self._post, receive)
 
-    def cancel(self, launch: KernelLaunchMsg) -> None:
+    def cancel(self, launch: KernelLaunchMsg, why: KernelFailure | None = None) -> None:
         """The kernel of a launch has failed or is aborted: cancel its unfinished commands.
 
         Its communicator cannot be used any more if it sent or received anything, since the contents of its rings are
@@ -120,7 +120,8 @@ class PeIpcqComponent(PeEngine):
         self.finished(launch)
         communicator = user.communicator
         if communicator.failure is None:
-            communicator.failure = f"kernel '{launch.kernel_ref.name}' ended on {self.pe} before its end"
+            cause = "" if why is None else f": {why.kind}: {why.message}"
+            communicator.failure = f"kernel '{launch.kernel_ref.name}' ended on {self.pe} before its end{cause}"
         for op in list(user.ops):
             if isinstance(op, RecvOp) or not op.is_posted:  # a send that is posted ends by itself
                 op.is_cancelled = True

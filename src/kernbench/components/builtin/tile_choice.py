@@ -17,7 +17,7 @@ import numpy as np
 from kernbench.common.commands import CompositeCmd, Operand, Scope
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
-from kernbench.common.errors import KernelError, TcmOverflowError
+from kernbench.common.errors import KernelCapacityError, KernelError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 from kernbench.components.builtin.engine_cycles import Ints
@@ -276,9 +276,9 @@ def _asked(cmd: CompositeCmd, shape: tuple[int, ...], limits: TileLimits) -> tup
 
 def _too_large(
     cmd: CompositeCmd, tile: tuple[int, ...], tcm: int, registers: int, limits: TileLimits
-) -> TcmOverflowError:
+) -> KernelCapacityError:
     what = " x ".join(map(str, tile))
-    return TcmOverflowError(
+    return KernelCapacityError(
         f"a {what} tile of this {cmd.op} needs {tcm} bytes of tile buffers and {registers} bytes of registers; the PE "
         f"has {limits.tcm_bytes} and {limits.register_bytes}",
         hint="ask for a smaller tile_shape, or raise cube.memory_map.tcm_scheduler_reserved_mb or "

@@ -103,8 +103,17 @@ class PEMemAllocator:
         return largest if largest.nbytes > 0 else _NOTHING
 
 
+LONG_SHARE = 8  # a ring that takes such a part of the room or more is long
+LONG_LEAST = 3  # if so many of them fit
+SHORT_SHARE = 4  # of the room for short rings, where there are long ones
+WORDS_SHARE = 64  # of the room that they leave for words of credits
+
+
 class TcmRingAllocator:
-    """Allocates ring buffers in a part of one PE's TCM that was allocated before."""
+    """Allocates ring buffers in a part of one PE's TCM that was allocated before: long ones from its end, others and
+    words of credits from its start. A short ring that holds a message cannot be moved: where there are long rings,
+    short ones that may not go `anywhere` keep to the first quarter, so that they do not part the room of long ones.
+    """
 
     def __init__(
         self, sip_id: int, die_id: int, pe_id: int, part: TcmLease, layout: AddressLayout = RECORD_LAYOUT
@@ -113,9 +122,18 @@ class TcmRingAllocator:
         self._tcm_base = PhysAddr.pe_tcm_addr(sip_id, die_id, pe_id, 0, layout)
         self.tcm = FreeList(part.nbytes, base=part.offset, name=f"{PeId(sip_id, die_id, pe_id)} TCM for rings")
 
-    def alloc(self, nbytes: int, align: int = 1) -> PhysAddr:
+        self._has_long = False
+
+    def alloc(self, nbytes: int, align: int = 1, *, anywhere: bool = True) -> PhysAddr:
         """`nbytes` of that part; `align` counts from the start of the TCM."""
-        return PhysAddr(self._tcm_base.raw + self.tcm.alloc(nbytes, align), self._layout)
+        room = self.tcm.capacity_bytes
+        if LONG_LEAST * nbytes <= room <= LONG_SHARE * nbytes:
+            self._has_long = True
+            offset = self.tcm.alloc_at_end(nbytes, align)
+        else:
+            short_end = self.tcm.base + room // SHORT_SHARE - room // WORDS_SHARE
+            offset = self.tcm.alloc(nbytes, align, short_end if self._has_long and not anywhere else None)
+        return PhysAddr(self._tcm_base.raw + offset, self._layout)
 
     def free(self, addr: PhysAddr, nbytes: int) -> None:
         """Give back what `alloc` returned."""

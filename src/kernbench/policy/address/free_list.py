@@ -1,7 +1,8 @@
 """First-fit allocator over a range of bytes, with every free checked; used for HBM, TCM, SRAM and virtual addresses.
 
 Free blocks are sorted by start and never adjacent: a freed block is coalesced with its neighbours at once. First fit
-suffices because tensors are allocated and freed almost in stack order; blocks are not moved. `slot_list.py` serves
+suffices because tensors are allocated and freed almost in stack order; blocks are not moved. Long blocks among short
+ones may be placed at the other end, so that a short block that stays does not part their room. `slot_list.py` serves
 allocations in loops.
 """
 
@@ -24,8 +25,9 @@ class FreeList(BlockAllocator):
         """(start, size) of every free block, in order."""
         return tuple(self._free)
 
-    def alloc(self, nbytes: int, align: int = 1) -> int:
-        """The start of a block of `nbytes`, a multiple of `align`, at the lowest address that has room.
+    def alloc(self, nbytes: int, align: int = 1, below: int | None = None) -> int:
+        """The start of a block of `nbytes`, a multiple of `align`, at the lowest address that has room and, if `below`
+        is given, where it ends by that.
 
         Raises AllocationError, with the required size and the largest free block, if there is no room.
         """
@@ -33,8 +35,19 @@ class FreeList(BlockAllocator):
         whole(self.name, "align", align, 1)
         for at, (start, size) in enumerate(self._free):
             gap = -start % align
-            if gap + nbytes <= size:
+            if gap + nbytes <= size and (below is None or start + gap + nbytes <= below):
                 return self._take(at, start + gap, nbytes)
+        raise self._overflow(nbytes, align)
+
+    def alloc_at_end(self, nbytes: int, align: int = 1) -> int:
+        """As `alloc`, at the highest address that has room."""
+        whole(self.name, "nbytes", nbytes, 1)
+        whole(self.name, "align", align, 1)
+        for at in range(len(self._free) - 1, -1, -1):
+            first, size = self._free[at]
+            start = (first + size - nbytes) // align * align
+            if start >= first:
+                return self._take(at, start, nbytes)
         raise self._overflow(nbytes, align)
 
     def _take(self, at: int, start: int, nbytes: int) -> int:

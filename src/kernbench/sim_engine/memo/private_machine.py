@@ -140,11 +140,11 @@ class PrivateMachine(Machine):
             return None
         rings: dict[PeKey, TcmRingAllocator] = {}
 
-        def allocate(pe: PeKey, nbytes: int, kind: BufferKind) -> int:
+        def allocate(pe: PeKey, nbytes: int, kind: BufferKind, anywhere: bool) -> int:
             if pe not in rings:
                 whole = self._machine.communication_rings(*pe).tcm
                 rings[pe] = TcmRingAllocator(*pe, TcmLease(whole.base, whole.capacity_bytes))
-            held = rings[pe].alloc(nbytes, min(ALIGN, nbytes))
+            held = rings[pe].alloc(nbytes, min(ALIGN, nbytes), anywhere=anywhere)
             sizes[held.raw] = pe, held, nbytes
             return held.raw
 

@@ -96,6 +96,23 @@ def test_rings_are_placed_in_the_part_of_a_tcm_that_is_kept_for_them() -> None:
     assert rings.tcm.used_bytes == 0
 
 
+def test_short_rings_leave_long_ones_their_room() -> None:
+    """Three rings of 64 KiB lie at the end of 256 KiB. Three of 16 KiB fit the first quarter, less 4 KiB for credits; a
+    fourth one takes the room of a long one only where it may go anywhere.
+    """
+    rings = TcmRingAllocator(0, 0, 0, TcmLease(0, 256 * KIB))
+    long = [rings.alloc(64 * KIB, 256) for _ in range(3)]
+    assert long == [PhysAddr.pe_tcm_addr(0, 0, 0, at * KIB) for at in (192, 128, 64)]
+    rings.free(long[2], 64 * KIB)
+    short = [rings.alloc(16 * KIB, 256, anywhere=False) for _ in range(3)]
+    assert short == [PhysAddr.pe_tcm_addr(0, 0, 0, at * KIB) for at in (0, 16, 32)]
+    with pytest.raises(AllocationError, match="TCM for rings overflow: 16384 bytes"):
+        rings.alloc(16 * KIB, 256, anywhere=False)
+    assert rings.alloc(64 * KIB, 256) == long[2]
+    rings.free(long[2], 64 * KIB)
+    assert rings.alloc(16 * KIB, 256) == PhysAddr.pe_tcm_addr(0, 0, 0, 48 * KIB)
+
+
 def test_sram_is_shared_by_the_cube() -> None:
     sram = CubeSramAllocator(0, 5, CFG)
     first = sram.alloc(20 * MIB)
