@@ -161,10 +161,29 @@ def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pyte
     assert "Latency" not in text
 
 
+def test_machines_of_one_name_are_told_apart_and_figures_have_ranges(
+    mix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, bw in (("a", 32.0), ("b", 64.0)):
+        Path(folder).mkdir()
+        Path(folder, "m.yaml").write_text(f"cube: {{ memory_map: {{ hbm_channel_bw_gbs: {bw} }} }}\n")
+    run = ["compare", "a/m.yaml", "b/m.yaml", *SMALL, "--scenario", str(mix), "--workers", "1", "--no-probes"]
+    data = json.loads(kernbench(capsys, *run, "--json"))
+    assert [machine["name"] for machine in data["machines"]] == ["a/m.yaml", "b/m.yaml"]
+    slow, fast = (data["workloads"][name]["figures"]["weighted"] for name in ("a/m.yaml", "b/m.yaml"))
+    assert slow["tokens_per_s"] < fast["tokens_per_s"]
+    assert slow["mj_per_token_low"] < slow["mj_per_token"] < slow["mj_per_token_high"]
+    lines = kernbench(capsys, *run).splitlines()
+    weighted = lines[lines.index("Weighted over all workloads") :]
+    (energy,) = (line for line in weighted if line.startswith("  mj_per_token"))
+    assert energy.count(" to ") == 2  # a range for each machine
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
         (["compare", "default"], "1 machines to compare"),
+        (["compare", "default", "default"], "'default' is named twice"),
         (["sweep", "--scenario", "mix.yaml", "--bench", "llm-layer"], "a scenario and a bench"),
         (["sweep", "--scenario", "mix.yaml", "--over", "batch=1,2"], "'batch' is set beside a scenario"),
         (["sweep", "--scenario", "none.yaml"], "the scenario cannot be read"),

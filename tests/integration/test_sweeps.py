@@ -200,6 +200,9 @@ def test_a_point_over_a_limit_is_kept_with_the_reason_and_its_figures(bench: Pat
     assert rows[0].sip_w < rows[1].sip_w  # of static power, and a launch on more MACs
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (results["best"], results["front"], results["infeasible"]) == ([0], [0], [1])
+    (huge,) = sweep(function(bench), {macs: [8 * 65536.0]}, overrides=SMALL, workers=0)
+    assert (rows[0].warnings, huge.infeasible) == (None, None)
+    assert "more than 858 (26 x 33 mm, the field of a scanner)" in str(huge.warnings)
 
 
 @pytest.mark.needs("addresses", reason="an empty tensor asks something of the device where it is mapped")

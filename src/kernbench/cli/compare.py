@@ -69,7 +69,7 @@ def compare(
     with stdout_for_json(as_json):
         bench = resolve(BENCH)
         mix = None if scenario is None else read_scenario(scenario, bench)
-        columns = [_column(name, settings) for name in machines]
+        columns = [_column(name, label, settings) for name, label in zip(machines, _labels(machines), strict=True)]
         measured = _probes(columns) if probes else {}
         work = [] if mix is None else [_workloads(column, mix, workers) for column in columns]
     if as_json:
@@ -79,7 +79,18 @@ def compare(
     return 1 if any(row.has_failed for report in work for row in report.rows) else 0
 
 
-def _column(name: str, settings: Sequence[str]) -> MachineColumn:
+def _labels(machines: Sequence[str]) -> list[str]:
+    """File names without folders, or as they are given where those would be the same; raises UsageError for one machine
+    that is named twice.
+    """
+    twice = next((name for name in machines if machines.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"'{twice}' is named twice", where="kernbench compare", hint="name each machine once")
+    stems = [Path(name).stem for name in machines]
+    return [stem if stems.count(stem) == 1 else name for name, stem in zip(machines, stems, strict=True)]
+
+
+def _column(name: str, label: str, settings: Sequence[str]) -> MachineColumn:
     overrides: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -89,7 +100,7 @@ def _column(name: str, settings: Sequence[str]) -> MachineColumn:
     graph = load_topology(name, overrides)
     if isinstance(graph, NetworkTopology):
         raise UsageError("a plain network has no PEs to compare", where=name, hint="give descriptions of machines")
-    return column_of(Path(name).stem, graph)
+    return column_of(label, graph)
 
 
 def _probes(columns: Sequence[MachineColumn]) -> Probes:

@@ -8,6 +8,7 @@ from kernbench.report.compare import MachineColumn, differences
 from kernbench.report.paint import Paint
 from kernbench.report.ranges import Range
 from kernbench.sweep.derived import DERIVED
+from kernbench.sweep.ends import with_ends
 from kernbench.sweep.request import SweepReport
 
 KEYS_SHOWN = 60
@@ -50,7 +51,7 @@ def _workloads(work: Sequence[SweepReport]) -> Iterator[tuple[str, dict[str, lis
     for at, workload in enumerate(mix.workloads):
         rows = [report.rows[at] for report in work]
         figures: dict[str, list[object]] = {
-            name: [row.derived().get(name) for row in rows]
+            name: [with_ends(row.flat(), name) for row in rows]
             for name in DERIVED
             if any(name in row.derived() for row in rows)
         }
@@ -58,13 +59,13 @@ def _workloads(work: Sequence[SweepReport]) -> Iterator[tuple[str, dict[str, lis
             100 * row.roofline_share if row.roofline_share is not None else None for row in rows
         ]
         figures["bound"] = [row.bound for row in rows]
-        figures["sip_w"] = [row.sip_w for row in rows]
+        figures["sip_w"] = [with_ends(row.flat(), "sip_w") for row in rows]
         if any(row.infeasible or row.error for row in rows):
             figures["infeasible"] = [row.infeasible or (row.error or "").partition("\n")[0] or "-" for row in rows]
         yield f"{workload.name}, {mix.share(workload):.0%} of tokens", figures
     weighted = [report.scenario.weighted[0] for report in work if report.scenario is not None]
     names = [name for name in DERIVED if any(name in row.derived() for row in weighted)]
-    yield "Weighted over all workloads", {name: [row.derived().get(name) for row in weighted] for name in names}
+    yield "Weighted over all workloads", {name: [with_ends(row.flat(), name) for row in weighted] for name in names}
 
 
 def _table(names: Sequence[str], rows: Mapping[str, Sequence[object]]) -> list[str]:

@@ -22,6 +22,7 @@ from kernbench.topology.machine_hash import machine_hash
 from kernbench.topology.spec import MachineSpec
 
 Total = float | Range
+TYPES = "cube_types"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class MachineColumn:
 def column_of(name: str, graph: TopologyGraph) -> MachineColumn:
     """What a machine comes to without running anything."""
     limits = feasibility_of(graph)
-    warnings = (*machine_facts_of(graph).warnings, *_bottlenecks(graph.spec, limits))
+    warnings = (*machine_facts_of(graph).warnings, *limits.warnings, *_bottlenecks(graph.spec, limits))
     return MachineColumn(name, graph, _totals(graph, limits), warnings, limits.infeasible)
 
 
@@ -126,14 +127,24 @@ def peak_ridge(spec: MachineSpec) -> float:
 
 
 def differences(columns: Sequence[MachineColumn]) -> dict[str, list[object]]:
-    """Keys of descriptions whose values are not the same on all machines, with those values; the name is left out."""
+    """Keys of descriptions whose values are not the same on all machines, with those values; the name is left out, and
+    so are keys of types of cubes that are as `cube` has them on every machine.
+    """
     flats = [dict(_flat(column.graph.spec.model_dump(mode="json"))) for column in columns]
     keys = list(dict.fromkeys(key for flat in flats for key in flat))
     return {
         key: [flat.get(key) for flat in flats]
         for key in keys
-        if key != "system.name" and any(flat.get(key) != flats[0].get(key) for flat in flats)
+        if key != "system.name"
+        and any(flat.get(key) != flats[0].get(key) for flat in flats)
+        and not all(_is_inherited(key, flat) for flat in flats)
     }
+
+
+def _is_inherited(key: str, flat: Mapping[str, object]) -> bool:
+    """Whether a machine does not have a key of a type of cubes, or has it as `cube` does."""
+    types, _, rest = key.partition(".")
+    return types == TYPES and flat.get(key) in (None, flat.get(f"cube.{rest.partition('.')[2]}"))
 
 
 def _flat(tree: object, path: str = "") -> Iterator[tuple[str, object]]:

@@ -1,6 +1,7 @@
 """Whether a design stays within `limits` of its description: power of a SIP, area and edge of a die, price.
 
-A limit is compared with the value of a figure, not with the ends of its range; both are reported. Whether a model fits
+A limit is compared with the value of a figure, not with the ends of its range; both are reported. A die that is larger
+than the field of a scanner is warned of without a limit. Whether a model fits
 memory and TCM is found by the run itself.
 """
 
@@ -18,6 +19,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.topology.graph import TopologyGraph
 
 WATTS, MM2, USD = "W", "mm2", "USD"
+RETICLE_MM2 = 26 * 33  # the exposure field of ASML's TWINSCAN scanners, in their data sheets: what one mask prints
 
 
 @frozen
@@ -30,6 +32,7 @@ class Feasibility:
     dies: tuple[Die, ...]
     price: Price
     infeasible: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         dies: Mapping[str, object] = {
@@ -43,6 +46,7 @@ class Feasibility:
             "dies": dies,
             "price_usd": self.price.as_json(),
             "infeasible": list(self.infeasible),
+            "warnings": list(self.warnings),
         }
 
 
@@ -55,7 +59,23 @@ def feasibility_of(
     idle = static_power(graph)
     power = idle * (1 / spec.n_sips) + hottest
     dies, price = dies_of(graph), price_of(graph)
-    return Feasibility(power, idle, far_w(spec), dies, price, tuple(_reasons(graph, power, dies, price)))
+    reasons, warnings = tuple(_reasons(graph, power, dies, price)), tuple(_over_reticle(dies))
+    return Feasibility(power, idle, far_w(spec), dies, price, reasons, warnings)
+
+
+def _over_reticle(dies: tuple[Die, ...]) -> Iterator[str]:
+    for die in dies:
+        if die.area_mm2.value > RETICLE_MM2:
+            yield (
+                _over(
+                    f"a die of kind {die.name} has",
+                    die.area_mm2,
+                    RETICLE_MM2,
+                    MM2,
+                    "26 x 33 mm, the field of a scanner",
+                )
+                + ": it is stitched from several fields, as on a wafer-scale part, or divided into dies"
+            )
 
 
 def _pairs(energy: RunEnergy | None, launches: tuple[Launch, ...]) -> Iterator[tuple[Range, Launch]]:

@@ -34,7 +34,7 @@ FIGURES = {
     STEM: "The first objective over the first axis, and by number those that no other beats. Bars: ends of ranges",
     TORNADO: "Change of each objective when one axis alone changes; the widest first",
 }
-SHOWN = (*DERIVED, "total_ns", "area_mm2", "sip_w", "cost_usd", "bound", "roofline_share")
+SHOWN = (*DERIVED, "total_ns", "area_mm2", "sip_w", "cost_usd", "bound", "roofline_share", "warnings")
 MEANINGS = {
     "layer_ns": "time of one layer of the model",
     "tokens_per_s": "tokens per second of all users, over all layers; weighted: of all workloads one after another",
@@ -46,6 +46,7 @@ MEANINGS = {
     "sip_w": "power of a SIP over its hottest launch",
     "cost_usd": "price of the machine",
     "bound": "what limits most of the time",
+    "warnings": "what is unusual about the design",
     "roofline_share": "what the limits of the machine allow over what it took, 1 at best",
 }
 

@@ -269,6 +269,11 @@ def _report(
         warnings += not_weighed(objectives)
     if request.sensitivity:
         warnings += without_effects(params, shown, objectives, effects)
+    unusual = [row.warnings for row in rows if row.is_feasible and row.warnings]
+    if unusual:
+        warnings.insert(
+            0, f"{len(unusual)} of {len(rows)} points: {unusual[0]} (and others: see the column `warnings`)"
+        )
     unfit = sum(not row.fits for row in rows)
     if unfit:
         warnings.insert(0, f"{unfit} of {len(rows)} points do not fit the memory of their machine, and are not ranked")

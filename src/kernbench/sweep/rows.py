@@ -54,6 +54,7 @@ class SweepRow:
     wrong: bool = False  # it ran, and its data was not as stated
     fits: bool = True  # False where its work does not fit the machine's memories: such a row is never called best
     infeasible: str | None = None  # why the design cannot be built or used: such a row is never called best either
+    warnings: str | None = None  # what is unusual about the design, such as a die larger than a reticle
     made_with: str | None = None  # digest of the sweep's identity when it was made: see `sweep.json`
     error: str | None = None
     table: tuple[Mapping[str, Value], ...] = ()  # rows that the bench returned
@@ -118,14 +119,16 @@ FIXED = [name for name in _KEYS if name not in ("point", "params", "machine", "r
 
 
 NUMBERS = [
-    name for name in FIXED if name not in ("machine_hash", "ok", "bound", "wrong", "fits", "infeasible", "made_with")
+    name
+    for name in FIXED
+    if name not in ("machine_hash", "ok", "bound", "wrong", "fits", "infeasible", "warnings", "made_with")
 ]
 
 
 # Columns that rows of earlier sweeps do not have.
 LATER = (
     *("infeasible", "sip_w", "sip_low_w", "sip_high_w", "static_w", "cost_usd", "cost_low_usd", "cost_high_usd"),
-    *("area_low_mm2", "area_high_mm2", "energy_low_j", "energy_high_j"),
+    *("area_low_mm2", "area_high_mm2", "energy_low_j", "energy_high_j", "warnings"),
 )
 
 

@@ -217,6 +217,7 @@ def _weighted(number: int, scenario: Scenario, own: Mapping[str, SweepRow | None
         cost_high_usd=first.cost_high_usd,
         cost=first.cost,
         returned=figures,
+        warnings=first.warnings,
         infeasible="; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items()) or None,
     )
 

@@ -165,6 +165,7 @@ def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> Sw
         wrong=any(not check.ok for check in result.data),
         fits=fits,
         infeasible="; ".join(reasons) or None,
+        warnings="; ".join(limits.warnings) or None,
         error=_why_not(result),
         table=_table(result.returned[0] if result.returned else None),
     )

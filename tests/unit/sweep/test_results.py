@@ -24,7 +24,7 @@ def test_columns_are_what_is_set_then_figures_then_the_error() -> None:
         "bound", "roofline_share", "energy_j", "energy_low_j", "energy_high_j", "area_mm2", "area_low_mm2",
         "area_high_mm2", "sip_w", "sip_low_w", "sip_high_w", "static_w", "cost_usd", "cost_low_usd", "cost_high_usd",
         "cost", "wrong", "fits",
-        "infeasible", "made_with",
+        "infeasible", "warnings", "made_with",
     ]  # fmt: skip
     names = ["point", "m", "param:ok", "machine:a.b", "machine:a.c", *FIXED, "returned:tokens", "error"]
     assert columns_of(ROWS) == names
