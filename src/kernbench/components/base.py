@@ -44,6 +44,7 @@ from kernbench.values.graph import Value, ValueGraph
 T = TypeVar("T")
 Process = Generator[simpy.Event, Any, Any]
 TransferTrace = list[Any] | None  # the finished transfers of one request, when hops are traced
+Legs = TransferTrace  # its former name
 
 P = TypeVar("P")
 
@@ -62,7 +63,7 @@ class Packet:
         "granules",
         "initiator",
         "is_posted",
-        "legs",
+        "leg_routes",
         "nbytes",
         "on_left",
         "path",
@@ -86,7 +87,7 @@ class Packet:
     place: int = 0  # index in `path` of the node where it is now
     trace: TransferTrace = field(default=None, repr=False)
     initiator: object = None  # the work that an engine sends it for; observers of the fabric read it
-    legs: Any = field(default=None, repr=False)  # of its path, which the machine looks up when it is first sent
+    leg_routes: Any = field(default=None, repr=False)  # of its path, which the machine looks up when it is first sent
 
     @property
     def node(self) -> str:

@@ -190,9 +190,9 @@ class Machine(MachineMemories):
     def send(self, packet: Packet) -> None:
         """Send a packet to the next block on its path that accepts packets, and deliver it there."""
         path, place = packet.path, packet.place
-        if packet.legs is None:
-            packet.legs = self.legs_of(path)
-        stop, route = packet.legs[place]
+        if packet.leg_routes is None:
+            packet.leg_routes = self.legs_of(path)
+        stop, route = packet.leg_routes[place]
         is_whole_path = stop - place == len(path) - 1
         # An address matters where there are channels: at the end of a write, at the start of a read's reply.
         read_from = write_to = None
@@ -244,7 +244,7 @@ class Machine(MachineMemories):
             if packet.on_arrival is not None:
                 packet.on_arrival()
             if packet.nbytes and packet.address is not None:
-                if node in self._wiring.counted and len(packet.legs) > 1:
+                if node in self._wiring.counted and len(packet.leg_routes) > 1:
                     self._traffic.count_leg(packet)
                 if packet.on_arrival is None:
                     self.listeners.notify(node, packet.address, packet.nbytes, packet.payload)

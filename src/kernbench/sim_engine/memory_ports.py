@@ -317,7 +317,7 @@ class PacketPort:
         packet.answer = partial(_answered, access.done, access.tag)
         packet.initiator = access.tag
         packet.is_posted = access.done is None
-        packet.legs = self._legs
+        packet.leg_routes = self._legs
         packet.granules = access.granules
         self._machine.at(access.at_ns, self._machine.send, packet)
 
