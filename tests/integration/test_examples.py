@@ -87,10 +87,13 @@ def test_special_function_unit_costs_what_its_rule_says() -> None:
     assert scores[0] - scores_sfu[0] >= 60 * 8
 
 
+ONE_CUBE = ("--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
+
+
 def test_engine_of_a_users_own_shows_in_every_output(tmp_path: Path) -> None:
     def kernbench(command: str, *args: str) -> str:
         with import_path(str(EXAMPLES / "pe_sfu")):
-            code, out = in_process([command, "--topology", str(EXAMPLES / "pe_sfu" / "machine.yaml"), *args])
+            code, out = in_process([command, "--topology", str(EXAMPLES / "pe_sfu" / "machine.yaml"), *ONE_CUBE, *args])
         assert code == 0, out
         return out
 

@@ -10,7 +10,8 @@ import pytest
 from kernbench.ccl.config import load_ccl_config
 from kernbench.cli.main import main
 
-SMALL = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--set", "cube.pe_layout.pe_per_corner=1"]
+SMALL = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--set", "cube.pe_layout.corners=[NW, SE]"]
+SMALL += ["--set", "cube.pe_layout.pe_per_corner=1"]
 QUICK = ["-b", "1K", "-e", "4K", "-f", "4"]
 
 

@@ -77,12 +77,12 @@ def test_layers_and_transfers_of_a_tray_are_simulated(tmp_path: Path) -> None:
     shape = "{layers: 4, hidden: 128, heads: 2, kv_heads: 2, head_dim: 64, ffn: 256, vocab: 512, norm: rmsnorm, "
     model = tmp_path / "small.yaml"
     model.write_text(f"small: {shape}activation: swiglu, positions: rope, source: made for a test}}\n")
-    machine = {"system.sips.count": 2, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
-    work = {"model": f"{model}:small", "phase": "prefill", "tokens": 32}
+    machine = {"system.sips.count": 2, "sip.cube_mesh": {"w": 1, "h": 1}, "cube.pe_layout.pe_per_corner": 1}
+    work = {"model": f"{model}:small", "phase": "prefill", "tokens": 8}
     plans = {row["plan"]: row for row in rows_of(run(llm_plan, None, machine, device="whole", params=work))}
     assert sorted(plans) == ["tp1 pp1 dp2", "tp1 pp2 dp1", "tp2 pp1 dp1", "tp2 pp1 dp1 sp"]
     alone, piped = plans["tp1 pp1 dp2"], plans["tp1 pp2 dp1"]
     layer_us, transfer_us = number(alone["layer_us"]), number(piped["transfer_us"])
-    assert transfer_us * 1000 > 32 * 128 * 2 / 128  # 8 KiB over a link of 128 GB/s
+    assert transfer_us * 1000 > 8 * 128 * 2 / 128  # 2 KiB over a link of 128 GB/s
     assert number(piped["latency_ms"]) * 1000 == pytest.approx(4 * layer_us + transfer_us)
-    assert number(alone["tokens_per_s"]) == pytest.approx(2 * 32 / (4 * layer_us) * 1e6)
+    assert number(alone["tokens_per_s"]) == pytest.approx(2 * 8 / (4 * layer_us) * 1e6)
