@@ -117,7 +117,7 @@ def run(bench: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_rows_of_a_cluster_are_those_of_one_process_though_a_worker_is_killed(cluster, run, tmp_path: Path) -> None:
-    over = {"n": list(range(1, 8)), "machine:cube.links.router_bw_gbs": [128, 256]}
+    over = {"n": list(range(1, 6)), "machine:cube.links.router_bw_gbs": [128, 256]}
     params = {"folder": str(tmp_path), "wait_s": 0.1}
     expected = sweep(run, over, params=params, overrides=SMALL, workers=0)
     (tmp_path / "pids").unlink()
@@ -158,7 +158,7 @@ def test_a_scheduler_that_ends_leaves_a_sweep_that_can_go_on(cluster, run, tmp_p
         if progress.done == 2:
             cluster.scheduler.kill()
 
-    over, params = {"n": list(range(5, 11))}, {"folder": str(tmp_path), "wait_s": 0.2}
+    over, params = {"n": list(range(5, 11))}, {"folder": str(tmp_path), "wait_s": 0.1}
     settings = {"params": params, "overrides": SMALL, "out": tmp_path / "out"}
     with pytest.raises(UsageError, match="connection to the cluster is lost") as lost:
         sweep(run, over, cluster=cluster.address, progress=end_it, **settings)

@@ -410,6 +410,7 @@ def test_a_sweep_that_is_stopped_goes_on_where_it_was(
     workers: int,
     points_in_this_process: None,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stopped = start(tmp_path, command(8, 0.3, workers))
     wait_until(lambda: rows_written(tmp_path) >= 2)
@@ -424,7 +425,8 @@ def test_a_sweep_that_is_stopped_goes_on_where_it_was(
     done = rows_written(tmp_path)
     assert 2 <= done < 8
     (tmp_path / "pids").unlink()
-    with pytest.raises(SystemExit) as again:  # the same command, in this process
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with pytest.raises(SystemExit) as again:  # the same command, in this process, whose points wait for nothing
         main(command(8, 0.3, workers))
     assert again.value.code == 0
     assert f"8 points, {8 - done} run now, {done} kept" in capsys.readouterr().out

@@ -128,7 +128,7 @@ def test_ctrl_c_prints_where_every_pe_stands(tmp_path: Path):
         deadline = time.monotonic() + 60
         while not started.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.5)
+        time.sleep(0.2)
         run.send_signal(signal.SIGINT)
         try:
             _, said = run.communicate(timeout=60)
