@@ -42,6 +42,7 @@ BENCHES = {
     "softmax": ["pe_math", "pe_dma", "launch"],
 }
 TWO_CUBES_EACH = ("tp-mlp", "ccl-allreduce", "ccl-bench", "llm-plan", "tp-transformer-block")
+ON_TWO_CUBES = (*TWO_CUBES_EACH, "gelu-mlp", "gpt3-qkv", "qkv-gemm-multi-pe", "flash-attention", "layernorm")
 TRAY = (*TWO_CUBES_EACH, "pe2pe", "llm-layer")  # run on all SIPs
 FURTHER = (
     "flash-attention", "gelu-mlp", "gemm-single-pe", "gpt3-qkv", "layernorm", "matmul-composite", "qkv-gemm",
@@ -119,8 +120,8 @@ def test_a_component_owns_only_what_vanishes_with_it(bench: str, tmp_path: Path)
 
 
 def forecast(bench: list[str], folder: Path) -> tuple[SavedRun, Explanation, dict[str, WhatIf]]:
-    small = TWO_CUBES if bench[0] in TWO_CUBES_EACH else SMALL[4:]
-    machine = small if bench[0] in TRAY else SMALL
+    small = TWO_CUBES if bench[0] in ON_TWO_CUBES else SMALL[4:]
+    machine = small if bench[0] in TRAY else [*SMALL[:4], *small]
     done = CliRunner().invoke(kernbench, ["run", "--bench", *bench, *machine, "--save", str(folder / "run")])
     assert done.exit_code == 0, done.output
     run = open_run(folder / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ class WatchingEndpoint(PcieEpComponent):
         return super().handle(packet)
 
 
+@cache
 def all_reduce(impl: str) -> tuple[OpLog, list[Packet]]:
     """An all-reduce of three SIPs whose messages are longer than a ring, so that sends wait for credits."""
     WatchingEndpoint.seen.clear()
@@ -38,7 +40,7 @@ def all_reduce(impl: str) -> tuple[OpLog, list[Packet]]:
 
     def worker(rank: int) -> None:
         torch.ahbm.set_device(rank)
-        x = torch.from_numpy(np.full(3000, rank + 1, np.float16), dp=DPPolicy(), name="x")
+        x = torch.from_numpy(np.full(1500, rank + 1, np.float16), dp=DPPolicy(), name="x")
         torch.distributed.all_reduce(x)
         assert (x.numpy() == 6).all()
 

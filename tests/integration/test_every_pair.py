@@ -19,7 +19,7 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologyGraph, load_topology
 
 NBYTES = 700  # two whole flits and a partial one
-MOST_PAIRS = 150
+MOST_PAIRS = 100
 ONE_CUBE = {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
 ONE_SIP = {"system.sips.count": 1}
 MACHINES: dict[str, dict[str, Any]] = {

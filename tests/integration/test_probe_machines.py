@@ -50,7 +50,12 @@ MACHINES = {
     },
     "chiplets all around": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 3, "sip.io_chiplets": FOUR_SIDES},
     "one port in a corner": {"sip.cube_mesh.w": 3, "sip.cube_mesh.h": 2, "sip.io_chiplets": CORNER_PORT},
-    "one PE a cube": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, "cube.pe_layout.corners": ["SE"], "cube.pe_layout.pe_per_corner": 1},
+    "one PE a cube": {
+        "sip.cube_mesh.w": 2,
+        "sip.cube_mesh.h": 2,
+        "cube.pe_layout.corners": ["SE"],
+        "cube.pe_layout.pe_per_corner": 1,
+    },
     "three PEs a cube": {**ONE_CUBE, "cube.pe_layout.corners": ["SW", "NW", "SE"], "cube.pe_layout.pe_per_corner": 1},
     "sixteen PEs a cube": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 4},
     "one connection": {**ONE_CUBE, "cube.ucie.n_connections": 1, "io_chiplet.n_connections": 1},

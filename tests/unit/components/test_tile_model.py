@@ -256,7 +256,9 @@ def test_the_model_knows_on_which_channels_rows_in_flight_are(machine):
         assert auto[1] <= min(simulated for _, simulated, _ in others) * 1.10
 
 
-@pytest.mark.parametrize(("machine", "shape"), [*(("default", shape) for shape in ROW_SHAPES), ("granules", ROW_SHAPES[1])])
+@pytest.mark.parametrize(
+    ("machine", "shape"), [*(("default", shape) for shape in ROW_SHAPES), ("granules", ROW_SHAPES[1])]
+)
 def test_auto_takes_wider_rows_where_each_is_a_run(machine, shape):
     native, auto, *others = gemm_times(shape, ROW_TILES, machine, layout="row_major")
     assert auto[1] <= 0.5 * native[1]

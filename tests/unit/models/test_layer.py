@@ -80,7 +80,7 @@ def names(result: BenchResult) -> list[str]:
     ],
 )
 def test_numbers_are_right_by_the_chosen_mapping(model: str, phase: str, tp: int) -> None:
-    sizes = {"batch": 3} if phase == "decode" else {"tokens": 16}
+    sizes = {"batch": 3} if phase == "decode" else {"tokens": 8}
     result = verified(tp, model=model, phase=phase, tp=tp, **sizes)
     assert ("all_reduce" in names(result)) == (tp == 2)
 
@@ -270,7 +270,7 @@ def test_numbers_do_not_change_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_more_sips_than_tp_work_on_batches_of_their_own() -> None:
-    result = verified(model="tiny-gpt", tp=1, tokens=16)
+    result = verified(model="tiny-gpt", tp=1, tokens=4)
     (returned,) = result.returned
     assert isinstance(returned, list)
     figures = {row["figure"]: row["value"] for row in returned if "figure" in row}
@@ -282,7 +282,7 @@ def test_a_mapping_of_ones_own_is_taken(tmp_path: object) -> None:
     file = f"{tmp_path}/mine.py"
     with open(file, "w") as out:
         out.write("from kernbench.models.mapping import StudiedMapping\nmapping = StudiedMapping('mine', groups=2)\n")
-    verified(model="tiny-gpt", mapping=f"{file}:mapping", tokens=16)
+    verified(model="tiny-gpt", mapping=f"{file}:mapping", tokens=4)
     with pytest.raises(UsageError, match="has no mapping 'other'"):
         verified(model="tiny-gpt", mapping=f"{file}:other")
 
@@ -371,15 +371,15 @@ def test_static_power_is_charged_once_over_the_layer_however_many_sips_share_it(
     """
     drawn = {"energy.static_w.pe_gemm": 0.5}
     plain, static = (
-        run(llm_layer, machine_with(settings), device="whole", params={"model": "tiny-gpt", "tokens": 16})
+        run(llm_layer, machine_with(settings), device="whole", params={"model": "tiny-gpt", "tokens": 4})
         for settings in ({}, drawn)
     )
     layer_s = rows(static)["layer"]["time_us"] * 1e-6
     added_mj = [
         figures(each)["energy per token"] - figures(each)["energy of work per token"] for each in (static, plain)
     ]
-    assert added_mj[0] == pytest.approx(0.5 * 2 * 2 * 2 * layer_s / 16 * 1000)  # 8 blocks on two SIPs, for 16 tokens
-    assert added_mj[1] == pytest.approx(static_w(machine_with({})).value * layer_s / 16 * 1000)
+    assert added_mj[0] == pytest.approx(0.5 * 2 * 2 * 2 * layer_s / 4 * 1000)  # 8 blocks on two SIPs, for 4 tokens
+    assert added_mj[1] == pytest.approx(static_w(machine_with({})).value * layer_s / 4 * 1000)
     assert figures(static)["energy of work per token"] == figures(plain)["energy of work per token"]
 
 

@@ -57,7 +57,7 @@ def test_the_best_come_first_and_equals_by_the_next_objective_then_by_number() -
 def test_the_front_is_what_comparing_every_pair_gives() -> None:
     draw = random.Random(7)
     objectives = [TIME, COST, Objective("m")]
-    rows = [row(i, draw.randrange(8), draw.randrange(8), m=draw.randrange(8)) for i in range(200)]
+    rows = [row(i, draw.randrange(8), draw.randrange(8), m=draw.randrange(8)) for i in range(100)]
 
     def worth(one: SweepRow) -> list[float]:
         return [objective.worth(one) or 0.0 for objective in objectives]

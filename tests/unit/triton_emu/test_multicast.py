@@ -210,7 +210,7 @@ def test_multicasts_into_the_memory_of_composites_leave_all_times_as_they_are(wa
                 tl.multicast([out + pe * PART for pe in range(1, PES)], value)
         else:
             for _ in range(3):
-                left, right = tl.ref(x.local, (128, 256)), tl.ref(x.local + 65536, (256, 128))
+                left, right = tl.ref(x.local, (64, 256)), tl.ref(x.local + 65536, (256, 64))
                 tl.wait(tl.composite("gemm", left, right, x.local + 131072))
 
     def run_with(fast: bool, mode: Any) -> tuple[float, list[Any]]:

@@ -60,7 +60,7 @@ def test_it_may_take_over_at_any_moment(compile_after: int) -> None:
 def test_more_flits_and_flows_than_there_was_room_for() -> None:
     sources = 40
     network = hotspot(sources)
-    sends = [((s, "m", "z"), 128 * KIB, 10.0 * (s % 7), {}) for s in range(sources) for _ in range(30)]
+    sends = [((s, "m", "z"), 128 * KIB, 10.0 * (s % 7), {}) for s in range(sources) for _ in range(20)]
     compiled = Run(network, sends, compile_after=0)
     assert compiled.is_compiled
     assert compiled.observed() == Run(network, sends).observed()
@@ -69,7 +69,7 @@ def test_more_flits_and_flows_than_there_was_room_for() -> None:
 def test_what_is_alone_again_becomes_a_train() -> None:
     """A large transfer meets a small one at its beginning."""
     network = hotspot(2)
-    sends: list[tuple[Any, ...]] = [((0, "m", "z"), 4096 * KIB, 0.0, {}), ((1, "m", "z"), 8 * KIB, 50.0, {})]
+    sends: list[tuple[Any, ...]] = [((0, "m", "z"), 2048 * KIB, 0.0, {}), ((1, "m", "z"), 8 * KIB, 50.0, {})]
     compiled = Run(network, sends, compile_after=0)
     assert compiled.fabric.replanned == 1
     assert compiled.fabric.events < 2000
@@ -112,7 +112,7 @@ def test_flits_of_a_split_train_that_wait_in_a_schedule_are_left_out() -> None:
     network.add_channels("f", 8, 256, 8.0)
     sends: list[tuple[Any, ...]] = [("abcdef", 512 * KIB, 0.0, {"write_to": 0}), ("xcdef", 64 * KIB, 500.0, {})]
     expected = Run(network, sends, mode="flits").observed("f")
-    for compile_after in range(50, 2500, 50):
+    for compile_after in range(50, 2500, 100):
         compiled = Run(network, sends, step_ns=8.0, compile_after=compile_after)
         assert compiled.is_compiled
         assert compiled.observed("f") == expected, compile_after
