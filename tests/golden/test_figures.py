@@ -24,7 +24,8 @@ SMALLER = {  # on a whole machine they take many seconds
     "ccl-bench": FEWER_CUBES,
     "llm-layer": FEWER_CUBES,
     "llm-plan": FEWER_CUBES,
-    "tp-transformer-block": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1},
+    "tp-mlp": FEWER_CUBES,
+    "tp-transformer-block": {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1},
 }
 GOLDEN = json.loads((Path(__file__).parent / "figures.json").read_text())
 
