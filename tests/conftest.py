@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # The same examples in every run: a failure is then a fact about the change that was tested.
 settings.register_profile(
-    "any machine", deadline=None, derandomize=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
+    "any machine", deadline=None, derandomize=True, max_examples=20, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
 

@@ -47,7 +47,7 @@ def on_one_pe(torch: RuntimeContext, kernel: Any, **options: Any) -> Any:
 
 
 @given(st.lists(st.tuples(st.integers(1, 300 * KIB), st.booleans()), max_size=6), st.integers(KIB, 64 * KIB))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_allocations_and_a_kernels_tensors_never_share_a_byte(wanted: list[tuple[int, bool]], block: int) -> None:
     with RuntimeContext(GraphEngine(machine())) as torch:
         taken: list[tuple[int, int]] = []  # start and end

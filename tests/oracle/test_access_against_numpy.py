@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.testing import run_kernel, tiny_machine
 
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=15, deadline=None)
 SPREAD = DPPolicy(pe="row_wise", num_cubes=1, num_pes=4)
 
 

@@ -17,7 +17,7 @@ from kernbench.testing import run_kernel
 dtypes = st.sampled_from(DTYPES)
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
 seeds = st.integers(0, 2**32 - 1)
-light = settings(max_examples=30, deadline=None)
+light = settings(max_examples=20, deadline=None)
 
 
 def same_bytes(got: np.ndarray, expected: np.ndarray) -> None:

@@ -18,7 +18,7 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.testing import run_kernel
 from kernbench.topology import TopologyGraph, load_topology
 
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=15, deadline=None)
 splits = st.sampled_from(["replicate", "row_wise", "column_wise"])
 policies = st.builds(DPPolicy, splits, splits, st.sampled_from([1, 3, 4]), st.sampled_from([1, 2, 3]))
 shapes = st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple)

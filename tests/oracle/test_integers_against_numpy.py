@@ -28,7 +28,7 @@ OPERATORS = {**BITS, **SHIFTS, **ROUNDING, "pow": operator.pow}
 wholes = st.sampled_from([t for t in DTYPES if not t.is_float])
 pairs = mutually_broadcastable_shapes(num_shapes=2, min_dims=1, max_dims=3, min_side=1, max_side=4)
 seeds = st.integers(0, 2**32 - 1)
-light = settings(max_examples=30, deadline=None)
+light = settings(max_examples=20, deadline=None)
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:

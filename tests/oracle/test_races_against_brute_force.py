@@ -160,7 +160,7 @@ def elements_of(start: int, size: int, stride: int) -> list[int]:
     return [at for at in range(start, start + size * stride, stride) if at < ELEMENTS]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(LAUNCH, min_size=1, max_size=2), st.booleans())
 def test_kernels_race_where_two_pes_touch_an_element_and_no_launch_order_is_between(
     launches: list[tuple[list[list[tuple[str, int, int, int]]], bool]], data: bool

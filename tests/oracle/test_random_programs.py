@@ -170,7 +170,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("where", MACHINES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(programs, st.integers(0, 2**32 - 1))
 def test_a_kernel_leaves_the_bytes_that_numpy_leaves(where, program, seed):
     graph, dp = MACHINES[where]

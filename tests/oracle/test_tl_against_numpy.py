@@ -61,7 +61,7 @@ NOT_MATH = [
 dtypes = st.sampled_from(DTYPES)
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
 seeds = st.integers(0, 2**32 - 1)
-light = settings(max_examples=30, deadline=None)
+light = settings(max_examples=20, deadline=None)
 
 
 def test_every_op_of_tl_is_judged():

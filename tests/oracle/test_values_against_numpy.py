@@ -119,7 +119,7 @@ def test_every_op_is_judged_somewhere():
 
 
 @pytest.mark.parametrize("op", UNARY)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(shapes, dtypes, seeds)
 def test_unary_ops(op, shape, dtype, seed):
     array = draw(np.random.default_rng(seed), shape, dtype)
@@ -131,7 +131,7 @@ def test_unary_ops(op, shape, dtype, seed):
 
 
 @pytest.mark.parametrize("op", [*BINARY, *TERNARY])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data(), seeds)
 def test_ops_of_several_inputs_broadcast(op, data, seed):
     count = 2 if op in BINARY else 3
@@ -157,7 +157,7 @@ def test_scalars_stand_on_either_side(op, shape, dtype, scalar, seed, left):
 
 
 @pytest.mark.parametrize("op", REDUCE)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(shapes, dtypes, st.data(), st.booleans(), seeds)
 def test_reductions(op, shape, dtype, data, keep_dims, seed):
     axis = data.draw(st.one_of(st.none(), st.integers(-len(shape), len(shape) - 1)))
@@ -166,7 +166,7 @@ def test_reductions(op, shape, dtype, data, keep_dims, seed):
     agree(got, REDUCE[op](wide(array), axis=axis, keepdims=keep_dims), result)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(shapes, dtypes, st.data(), seeds)
 def test_softmax(shape, dtype, data, seed):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))

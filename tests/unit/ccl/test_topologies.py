@@ -61,7 +61,7 @@ def reach(where: SipGroup, pe: PeKey, *directions: str) -> list[PeKey | None]:
 # ---- on every shape
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(places())
 def test_the_neighbour_of_my_neighbour_in_the_way_back_is_me(place: tuple[SipGroup, PeKey]) -> None:
     where, me = place
@@ -71,7 +71,7 @@ def test_the_neighbour_of_my_neighbour_in_the_way_back_is_me(place: tuple[SipGro
         assert peer_of(where, peer.pe, peer.direction) == (me, direction)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(places())
 def test_no_pe_is_its_own_neighbour_and_all_are_on_the_machine(place: tuple[SipGroup, PeKey]) -> None:
     where, me = place
@@ -83,7 +83,7 @@ def test_no_pe_is_its_own_neighbour_and_all_are_on_the_machine(place: tuple[SipG
         assert 0 <= pe < where.n_pes
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(places())
 def test_two_directions_are_two_rings_at_the_other_end_too(place: tuple[SipGroup, PeKey]) -> None:
     where, me = place
@@ -91,7 +91,7 @@ def test_two_directions_are_two_rings_at_the_other_end_too(place: tuple[SipGroup
     assert len(set(ends)) == len(ends)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(places(), st.text("ENSWX_intrcubegloak0123456789 -+", max_size=9))
 def test_what_is_no_direction_leads_nowhere(place: tuple[SipGroup, PeKey], text: str) -> None:
     where, me = place
@@ -208,7 +208,7 @@ def test_neighbours_by_rank_are_what_algorithms_ask_for() -> None:
     assert mesh_2d_no_wrap(3, 3, 2) == {"N": 0, "E": 4}
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
 def test_by_rank_the_way_back_is_the_opposite_side(w: int, h: int, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, w * h - 1))

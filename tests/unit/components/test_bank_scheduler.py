@@ -158,7 +158,7 @@ def least_ns(first, second, is_same_bank, is_same_group):
     return columns.get(kinds, t.clock_ns)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 3), st.booleans()), min_size=1, max_size=60))
 def test_random_lines_are_served_once_and_no_command_comes_too_early(given):
     scheduler = Logged(HBM2, LINE_NS)
@@ -202,7 +202,7 @@ some_lines = st.builds(MemoryLine, st.integers(0, 15), st.integers(0, 3), st.boo
 gaps = st.sampled_from([0.0, 0.0, 0.0, 0.5, 3.0, 20.0, 500.0, 9000.0])
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(gaps, some_lines), min_size=1, max_size=150), st.sampled_from(sorted(BANKS)))
 def test_compiled_decisions_are_the_same_bit_for_bit(given, preset):
     compiled = pytest.importorskip("kernbench.components.builtin.compiled_banks").CompiledBankScheduler

@@ -120,7 +120,7 @@ def test_a_math_plan_reads_fetches_computes_and_writes():
     assert tiles[1].stages[1] == DmaStage(StageType.DMA_READ, DMA, B, 256, 144, 1, 144, 400)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.tuples(*[st.integers(1, 60)] * 3),
     st.tuples(*[st.integers(6, 70)] * 3),

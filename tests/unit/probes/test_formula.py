@@ -102,7 +102,7 @@ def test_occupancy_counts_whole_flits_and_the_rest():
     assert occupancy_ns(default_machine(), link, 640) == 2.5
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(nbytes=st.integers(1, 20_000), pick=st.integers(0, 17))
 def test_formula_equals_measurement_for_any_size_and_place(nbytes, pick):
     lone = [case for case in cases_of(odd_machine(), nbytes) if case.is_uncontended]

@@ -270,7 +270,7 @@ PARTS = st.lists(
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write parts of other PEs")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(plans=st.lists(PARTS, min_size=1, max_size=3), pes=st.sets(st.integers(0, 3), min_size=1), gemm=st.booleans())
 def test_no_launch_is_faster_than_its_roof_and_no_engine_busier_than_the_launch(
     plans: list[list[tuple[int, int, bool]]], pes: set[int], gemm: bool
@@ -336,7 +336,7 @@ def test_what_a_failed_kernel_left_going_is_not_the_next_ones(policy: str) -> No
     assert figures(after) == alone(product, **here)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     plan=st.lists(
         st.tuples(

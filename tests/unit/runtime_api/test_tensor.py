@@ -188,7 +188,7 @@ def test_writing_a_part_writes_that_part_only(torch: RuntimeContext) -> None:
         tensor[3].item()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.tuples(st.slices(5), st.slices(6), st.integers(-9, 9)),
@@ -231,7 +231,7 @@ def test_an_index_outside_is_a_clear_error(torch: RuntimeContext) -> None:
             tensor[index] = 1  # type: ignore[index]  # the mistake
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     shape=st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple),
     cube=st.sampled_from(SPLITS),

@@ -97,7 +97,7 @@ def test_a_machine_of_any_shape_is_connected_and_drawn_apart(overrides: dict[str
         assert all(edge.src in names and edge.dst in names for edge in view.edges)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     corners=st.lists(st.sampled_from(["NW", "NE", "SW", "SE"]), min_size=1, max_size=4, unique=True),
     per_corner=st.integers(1, 5),

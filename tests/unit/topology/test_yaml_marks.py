@@ -116,7 +116,7 @@ def outcome(source: Path | None, overrides: dict[str, object] | None = None) -> 
     return "a machine"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.binary(max_size=300))
 @example(b"\xff\xfe\x00")
 @example(b"\xef\xbb\xbfsystem: {}\n")
@@ -144,7 +144,7 @@ def test_other_mistakes_near_a_tab_or_at_the_end_are_reported_as_they_are(text: 
 SHIPPED = (Path(load_topology.__code__.co_filename).parent / "default.yaml").read_text(encoding="utf-8")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     at=st.integers(0, len(SHIPPED) - 1),
     drop=st.integers(0, 12),
@@ -161,7 +161,7 @@ def test_a_mutated_machine_ends_in_a_machine_or_a_topology_error(
     assert outcome(path)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.dictionaries(st.text(max_size=30), st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.none())))
 @example({"sip.io_chiplets.-1.side": "N"})
 @example({"system.sips.count.0": 1})

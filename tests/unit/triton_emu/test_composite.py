@@ -155,7 +155,7 @@ def test_math_composites():
     assert_close(e, grown / grown.sum(-1, keepdims=True))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.tuples(st.integers(1, 50), st.integers(1, 140)),
     st.tuples(*[st.sampled_from(["whole", "row", "line", "column", "one", "number"])] * 2),

@@ -62,7 +62,7 @@ def inc(x: TensorPtr, tl: TLContext) -> None:
     tl.store(x.local, tl.load(x.local) + 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=3),
     st.builds(DPPolicy, splits, splits, st.sampled_from([None, 1, 3]), st.sampled_from([None, 2])),

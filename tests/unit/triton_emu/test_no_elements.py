@@ -33,7 +33,7 @@ def shapes(draw):
     return tuple(shape), tuple(other[draw(st.integers(0, len(shape) - 1)) :])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(shapes(), st.sampled_from(["add", "mul", "maximum"]), st.sampled_from(["f16", "f32", "i32"]))
 def test_elementwise_ops_give_numpys_shape_in_no_time(pair, op, dtype):
     a, b = pair
@@ -44,7 +44,7 @@ def test_elementwise_ops_give_numpys_shape_in_no_time(pair, op, dtype):
     assert found.dtype == {"f16": np.float16, "f32": np.float32, "i32": np.int32}[dtype]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(shapes(), st.booleans(), st.data())
 def test_sums_are_numpys(pair, keep_dims, data):
     shape, _ = pair

@@ -101,7 +101,7 @@ def broadcastable(draw):
     return tuple(shape), tuple(other[draw(st.integers(0, len(shape) - 1)) :])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(broadcastable(), st.sampled_from(sorted(BINARY)), st.sampled_from(FLOATS), st.booleans())
 def test_two_tensors_broadcast_as_in_numpy(shapes, op, dtype, turned):
     a, b = (numbers(shape, dtype, seed, low=0.5) for seed, shape in enumerate(shapes))
@@ -172,7 +172,7 @@ def test_fma_clamp_and_where():
     assert_close(outcome(lambda tl, x: tl.where(x > 0, x, 0.0), a), np.where(a > 0, a, 0))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=3),
     st.sampled_from(["sum", "max", "min", "mean"]),
@@ -226,7 +226,7 @@ class TestProducts:
 
 
 class TestViews:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(st.data())
     def test_parts_are_numpys_parts(self, data):
         x = np.arange(60, dtype=np.float32).reshape(3, 4, 5)

@@ -172,7 +172,7 @@ def test_a_link_that_another_op_uses_is_computed_once_and_cuts_the_chain():
     np.testing.assert_array_equal(got[0], middle.data * 2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(UNARY),
     st.sampled_from([F32, F16, BF16]),
@@ -189,7 +189,7 @@ def test_elementwise_ops_have_the_same_bits_batched_or_alone(op, dtype, shape, c
     assert [x.tobytes() for x in together] == [x.tobytes() for x in one_by_one]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(["sum", "mean", "max", "min", "softmax"]),
     st.sampled_from(DTYPES),

@@ -51,7 +51,7 @@ def test_every_op_has_a_second_meaning() -> None:
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data(), seeds)
 def test_both_meanings_agree_on_elementwise_ops(op: str, data: st.DataObject, seed: int) -> None:
     arity, graph = OPS[op].arity, ValueGraph()
@@ -70,7 +70,7 @@ def some(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Arra
 
 
 @pytest.mark.parametrize("op", [*REDUCTIONS, "softmax", "cumsum", "sort", "flip"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data(), shapes, dtypes, seeds)
 def test_both_meanings_agree_along_an_axis(
     op: str, data: st.DataObject, shape: tuple[int, ...], dtype: DType, seed: int
@@ -84,7 +84,7 @@ def test_both_meanings_agree_along_an_axis(
     assert check.ok, check
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(shapes, dtypes, st.data(), seeds)
 def test_both_meanings_agree_on_orders_with_nan_and_equals(
     shape: tuple[int, ...], dtype: DType, data: st.DataObject, seed: int
@@ -100,7 +100,7 @@ def test_both_meanings_agree_on_orders_with_nan_and_equals(
     assert all(check.ok for check in checks), checks
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.tuples(*[st.integers(1, 20)] * 3), dtypes, dtypes, st.sampled_from(["f16", "bf16", None]), seeds)
 def test_both_meanings_agree_on_products(
     size: tuple[int, int, int], left: DType, right: DType, rounded: str | None, seed: int
@@ -115,7 +115,7 @@ def test_both_meanings_agree_on_products(
     assert all(check.ok for check in checks), checks
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(shapes, dtypes, dtypes, seeds)
 def test_both_meanings_agree_on_what_moves(shape: tuple[int, ...], dtype: DType, other: DType, seed: int) -> None:
     graph, rng = ValueGraph(), np.random.default_rng(seed)
