@@ -164,7 +164,11 @@ def not_weighed(objectives: Sequence[Objective]) -> list[str]:
 def check_weighed(objectives: Sequence[Objective]) -> None:
     """Raise UsageError where a search over machines would get no figure."""
     for note in not_weighed(objectives):
-        raise UsageError(note, where="--objective", hint="search by tokens_per_s, mj_per_token, ttft_ms or cost_usd")
+        raise UsageError(
+            note,
+            where="--objective",
+            hint="search by tokens_per_s, mj_per_token or ttft_ms, or by a figure of the machine",
+        )
 
 
 def rows_of(workload: Workload, rows: Sequence[SweepRow]) -> list[SweepRow]:
