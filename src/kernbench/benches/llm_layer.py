@@ -166,10 +166,10 @@ def _simulated(
 
 
 def _part_ns(torch: RuntimeContext, job: LayerJob, settings: TrialSettings) -> float:
-    """How long the only part of a job takes on an idle machine."""
+    """How long the only part of a job takes on an idle machine, with the launches of what it consists of."""
     torch.timing_only()
     ccl: CclSource = {"defaults": dict(settings.kept)} if settings.kept else None
-    return sum(run_layer(torch, job, settings.tp, ccl=ccl).part_ns)
+    return run_layer(torch, job, settings.tp, ccl=ccl).layer_ns
 
 
 def choice_rows(found: LayerChoice | Mapping, report: str, request: LayerRequest) -> list[Row]:

@@ -159,7 +159,8 @@ def _fused(torch: RuntimeContext, request: LayerRequest, size: DecodeSize) -> tu
     plan = fused_plan(machine_model(torch.engine.graph, sip, kept["ring_bytes"]), found.mapping.base, size)
     if plan is None:
         return None
-    return replace(found, mapping=replace(found.mapping, fused=plan)), ccl
+    usual = found.usual  # of its products
+    return replace(usual, mapping=replace(usual.mapping, fused=plan)), ccl
 
 
 def _kept_by_decode(request: LayerRequest) -> tuple[dict[str, int], CclSource]:

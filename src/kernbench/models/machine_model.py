@@ -49,17 +49,25 @@ class MachineModel:
     ring_bytes: int = 0  # of TCM, for messages
     sram: float = 0.0  # bytes of a cube's SRAM beside HBM; 0: none
 
-    @property
-    def far_link(self) -> float:
-        """Bytes that a cube receives from all others alike."""
-        return self.team_link(self.sip.cubes)
+    def far_latency_ns(self, cubes: int) -> float:
+        """Of a write to some PE of so many cubes: each cube on the way takes about as long as one by itself, and its
+        ports half as much.
+        """
+        hops = (min(cubes, self.sip.mesh_w) + -(-cubes // self.sip.mesh_w)) / 3 if cubes > 1 else 0.0
+        return self.latency_ns * (1 + 1.5 * hops)
+
+    def source_link(self, cubes: int) -> float:
+        """Bytes that one of so many cubes, one row of the mesh after the other, sends to the others."""
+        w, h = min(cubes, self.sip.mesh_w), -(-cubes // self.sip.mesh_w)
+        return FAR_SHARE * self.link * max(1, (w > 1) + (h > 1))
 
     def team_link(self, cubes: int) -> float:
-        """Bytes that each of so many cubes, one row of the mesh after the other, receives from all of them alike."""
+        """Bytes that each of so many cubes, one row of the mesh after the other, receives from all of them alike, where
+        several PEs want them at a time.
+        """
         w, h = min(cubes, self.sip.mesh_w), -(-cubes // self.sip.mesh_w)
         wires = max(1, 2 * (w * (h - 1) + h * (w - 1)))  # in both directions
-        share = 1.0 if cubes == 2 else FAR_SHARE
-        return share * wires * self.link / (cubes * (w + h) / 3)
+        return FAR_SHARE * wires * self.link / (cubes * (w + h) / 3)
 
     def load_ns(self, requests: int, nbytes: float) -> float:
         """Loads by one PE, as many at a time as its DMA has places."""

@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import product
 
 from kernbench.common.errors import UsageError
+from kernbench.models.attention_estimate import attention_ns
 from kernbench.models.block_plans import (
     PASSING_AHEAD,
     PASSING_RINGS,
@@ -29,12 +30,11 @@ from kernbench.models.block_plans import (
     BlocksPlan,
     most_columns,
 )
-from kernbench.models.bounds import SOFTMAX_PASSES
 from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
-from kernbench.models.query_blocks import PrefillAttention, online_attention, teams_of
+from kernbench.models.query_blocks import PrefillAttention, online_attention
 
 BLOCK_ROWS = (1024, 768, 512, 384, 256, 192, 128, 64)
 BLOCK_K = (512, 256, 128, 64)
@@ -45,9 +45,8 @@ FAR_EXTRA = 0.5  # of bytes from other cubes: they take turns at links too
 UNEVEN_SHARE = 0.75  # of TCM for blocks or chunks of several sizes, which leave gaps
 STEP_NS = 20.0  # for the commands of a chunk, which PE_CPU and the scheduler pass on
 KEPT = 5  # candidates of a report besides the usual plan
-LEAST_MACS = 1 << 32  # of a product for which others than the usual plan are considered
-ACCURACY = 0.25  # of the model: what is faster by less is not taken instead of the usual plan
-ATTENTION_ACCURACY = 0.4
+OVERLAP_POWER = 8.0
+ACCURACY = 0.1  # of the model: what is faster by less is not taken instead of the usual plan
 
 
 @dataclass(frozen=True)
@@ -174,46 +173,59 @@ def _blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> di
     strips = min(plan.strips, rows)  # of which each is a product, for each of the weights
     dot_ns = machine.engines.product.product_ns
     compute = strips * size.weights * dot_ns(-(-rows // strips), k, -(-columns // size.weights), _dtype(item))
-    move = _passing_ns if plan.passes else _reading_ns
-    step = max(compute, move(machine, plan, size, chunks, x_bytes, w_bytes)) + STEP_NS
+    moves = _passing_ns if plan.passes else _reading_ns
+    step = overlapped_ns(compute, *moves(machine, plan, size, chunks, x_bytes, w_bytes)) + STEP_NS
     finish = rows * columns / size.weights * (1 + size.weights) / machine.lanes
     late = 1 + plan.passes * (plan.rows_in_cube + plan.columns_in_cube - 2)  # steps until the last PE begins
     spread = 0.0
     if size.x_by == "rows":
         spread = 4 * size.rows * size.k * item / machine.sip.size / machine.hbm + LAUNCH_NS
+        spread += chunks * machine.far_latency_ns(plan.cubes_per_group) / machine.places  # a row lies in as many pieces
     return {"copies": spread, "product": blocks * (chunks * step + finish) + late * step, "launches": LAUNCH_NS}
+
+
+def overlapped_ns(*times: float) -> float:
+    """The time of work that proceeds at once on several resources: the longest, and more where others are nearly as
+    busy, since each has gaps when another one is late. Never less if one of them takes longer.
+    """
+    longest = max(times)
+    return longest * sum((each / longest) ** OVERLAP_POWER for each in times) ** (1 / OVERLAP_POWER) if longest else 0.0
+
+
+def _far_ns(machine: MachineModel, plan: BlocksPlan, x_bytes: float, w_bytes: float) -> tuple[float, float]:
+    """Bytes of a chunk that come from other cubes of the group, and how long the links of a cube take for all of its
+    PEs', which read one by one and not evenly.
+    """
+    cubes = plan.cubes_per_group
+    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * (1 - 1 / cubes)
+    return far_bytes, machine.sip.pes * far_bytes / machine.team_link(cubes)
 
 
 def _reading_ns(
     machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
-) -> float:
-    """Moving a chunk of x and of the weights to every PE, each of which reads its own."""
+) -> tuple[float, ...]:
+    """Moving a chunk of x and of the weights to every PE, each of which reads its own: times of each resource."""
     x_turns, w_turns = max(1.0, plan.column_parts / chunks), max(1.0, plan.row_parts / chunks)  # at one memory
-    away = 1 - 1 / plan.cubes_per_group
-    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * away
+    far_bytes, link = _far_ns(machine, plan, x_bytes, w_bytes)
     hbm = (x_bytes * x_turns + w_bytes * w_turns + FAR_EXTRA * far_bytes) / machine.hbm / EVEN_SHARE
-    link = machine.sip.pes * far_bytes / machine.far_link
-    return max(hbm, machine.load_ns(1 + size.weights, x_bytes + w_bytes), link)
+    return hbm, machine.load_ns(1 + size.weights, x_bytes + w_bytes), link
 
 
 def _passing_ns(
     machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
-) -> float:
+) -> tuple[float, ...]:
     """Moving a chunk of x and of the weights from neighbour to neighbour, while others are multiplied; the last PE of a
     row or of a column reads from one memory. Messages along x pass the routers of the PEs of a grid column between.
     """
-    away = 1 - 1 / plan.cubes_per_group
-    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * away
+    far_bytes, far = _far_ns(machine, plan, x_bytes, w_bytes)
     x_read, w_read = x_bytes / plan.columns_in_cube, w_bytes / plan.rows_in_cube
     hbm = (x_read + w_read + FAR_EXTRA * far_bytes / plan.columns_in_cube) / machine.hbm / EVEN_SHARE
     one = (machine.latency_ns + max(x_bytes, w_bytes) / min(machine.hbm, machine.port)) / plan.ahead
     ring = machine.message_gbs(PASSING_RINGS, PASSING_SLOTS)
     moved = max((x_bytes + w_bytes) / min(machine.port, machine.slot), max(x_bytes, w_bytes) / ring)
     crowded = (plan.rows_in_cube * x_bytes * (plan.columns_in_cube > 1) + w_bytes) / machine.router
-    link = machine.sip.pes * far_bytes / plan.columns_in_cube / machine.far_link
-    return max(
-        hbm, one, machine.load_ns(1 + size.weights, x_bytes + w_bytes), machine.message_ns + moved, crowded, link
-    )
+    loads = machine.load_ns(1 + size.weights, x_bytes + w_bytes)
+    return hbm, max(one, loads, machine.message_ns + moved, crowded), far / plan.columns_in_cube
 
 
 # ---- columns
@@ -245,8 +257,11 @@ def _columns_ns(machine: MachineModel, plan: ColumnsPlan, size: ProductSize) -> 
     received = machine.sip.pes * own_rows * k * item / machine.cube_link
     copies = max(2 * copied * k * item / machine.hbm, others * received) + LAUNCH_NS * (from_rows + others)
     sums = rows * n * size.weights
-    if plan.splits_k:
-        moved = sums * F32_BYTES / machine.hbm / EVEN_SHARE + 2 * sums / machine.lanes
+    results = sums / plan.k_parts  # of a PE
+    if plan.splits_k:  # sums of one PE are read while those of another are added
+        moved = sums * F32_BYTES / machine.hbm / EVEN_SHARE + plan.k_parts * machine.latency_ns
+        moved += results * (1 / machine.lanes + item / machine.hbm)
+        moved += (2 * results * item / machine.hbm + LAUNCH_NS) * (others > 0)
     else:
         moved = 2 * rows * n * item / machine.hbm
     return {"copies": copies, "product": streamed, "results": moved + LAUNCH_NS, "launches": LAUNCH_NS}
@@ -337,6 +352,13 @@ class LayerChoice:
     attention_ns: dict[str, float] = field(hash=False)
 
     @property
+    def usual(self) -> LayerChoice:
+        """A copy with the plans by rules, where there are any."""
+        found = tuple((one, tuple(sorted(some, key=lambda each: not each.is_usual))) for one, some in self.products)
+        plans = tuple((one, some[0].plan) for one, some in found)
+        return replace(self, mapping=replace(self.mapping, plans=plans), products=found)
+
+    @property
     def products_ns(self) -> float:
         """The estimate of all products."""
         return sum(candidates[0].total_ns for _, candidates in self.products)
@@ -349,48 +371,19 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
     """
     ranked = [(one, _ranked(machine, one, base, most_copies)) for one in size.products]
     found = tuple((one, candidates) for one, candidates in ranked if candidates)
-    times = _attention_ns(machine, *size.attention) if size.attention else {}
-    is_online = "online" in times and times["online"] < (1 - ATTENTION_ACCURACY) * times["stored"]
+    times = attention_ns(machine, *size.attention) if size.attention else {}
+    is_online = "online" in times and times["online"] < (1 - ACCURACY) * times["stored"]
     plans = tuple((one, candidates[0].plan) for one, candidates in found)
     return LayerChoice(MappedLayer(base, plans, is_online), found, times)
 
 
 def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies: int) -> tuple[Candidate, ...]:
-    """The candidates of a product, the chosen one first; none if the plan of `base` does not fit, and there is no
-    other: the layer refuses it when its tensors are made.
-    """
+    """The candidates of a product, the chosen one first."""
     usual: tuple[Candidate, ...] = ()
     with suppress(UsageError):
         plan = base.product(machine.sip, size.rows, size.k, size.n, size.itemsize, x_by=size.x_by)
         usual = (Candidate(plan, estimate(machine, plan, size), is_usual=True),)
-    if size.macs < LEAST_MACS:
-        return usual
     best = candidates_of(machine, size, most_copies)[:KEPT]
     others = tuple(each for each in best if all(each.plan != one.plan for one in usual))
     is_better = not usual or (others and others[0].total_ns < (1 - ACCURACY) * usual[0].total_ns)
     return (*others, *usual) if is_better else (*usual, *others)
-
-
-def _attention_ns(
-    machine: MachineModel, batch: int, tokens: int, heads: int, kv_heads: int, head_dim: int
-) -> dict[str, float]:
-    """Scores in HBM, `stored`, take a write and three reads of f32, and every PE has copies of its team's keys and
-    values; in TCM, `online`, each block of queries reads them, most of them from other cubes where a team has several,
-    and its results fade with every block of keys: if such blocks fit TCM.
-    """
-    scores = batch * heads * tokens * (tokens + 1) / 2 / machine.sip.size
-    score_ns = 2 * head_dim / machine.macs + SOFTMAX_PASSES / machine.lanes
-    teams = teams_of(machine.sip, batch * kv_heads)
-    copied = batch * kv_heads // teams * tokens * 4 * head_dim
-    launches = LAUNCH_NS * (2 if teams < machine.sip.cubes else 1)
-    stored = score_ns * scores + (18 * scores + 2 * copied) / machine.hbm + launches
-    try:
-        plan = online_attention(machine.sip, batch, tokens, heads, kv_heads, head_dim, 2)
-    except UsageError:
-        return {"stored": stored}
-    shared, costs = heads // kv_heads, plan.costs
-    keys = scores / (plan.most_queries * shared) * 4 * head_dim  # bytes that a PE reads
-    away = 1 - 1 / plan.cubes_per_team
-    link = machine.sip.pes * keys * away / machine.team_link(plan.cubes_per_team)
-    online = max(score_ns * shared * max(costs), keys / machine.hbm / EVEN_SHARE, link)
-    return {"online": online, "stored": stored}

@@ -71,6 +71,9 @@ def report_rows(choice: LayerChoice) -> list[dict[str, object]]:
     for name, ns in choice.attention_ns.items():
         is_chosen = (name == "online") == choice.mapping.is_online
         rows.append(_of("attention", name, f"scores in {'TCM' if name == 'online' else 'HBM'}", is_chosen, ns, {}))
+    if fused is None:
+        others = ("norms",) if choice.attention_ns else ("norms", "attention")
+        rows += [{"choice of": name, "kind": "one way", "chosen": "-"} for name in others]
     return rows
 
 

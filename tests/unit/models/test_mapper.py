@@ -16,7 +16,7 @@ from kernbench.models.machine_model import MachineModel, machine_model
 from kernbench.models.mapper import LayerSize, ProductSize, candidates_of, choose_layer
 from kernbench.models.mapping import SplitKPlan, choose_mapping
 from kernbench.models.pinned import PinnedWork, read_choice, report_rows, uses_blocks, write_choice
-from kernbench.models.plans import SipShape
+from kernbench.models.plans import ColumnsPlan, SipShape
 from kernbench.topology import TopologyGraph, load_topology
 
 MACHINES = Path(__file__).parents[3] / "examples/machines"
@@ -87,7 +87,7 @@ def doubled(file: str | None) -> list[tuple[tuple[str, float], ...]]:
     ]
 
 
-@pytest.mark.parametrize(("file", "percent"), [(DIE, 85), (GPU, 85)])
+@pytest.mark.parametrize(("file", "percent"), [(DIE, 84), (GPU, 80)])
 def test_products_of_prefill_are_estimated_near_the_machines_bound(file: str, percent: float) -> None:
     model = model_of(file)
     for size in (LLAMA_8B, LLAMA_70B):
@@ -122,24 +122,19 @@ def test_where_products_of_a_wafer_like_machine_lose_time(monkeypatch: pytest.Mo
     assert {
         name: (round(us, 2), round(float(str(chosen[name]["estimate_us"])), 1)) for name, us in bound_us.items()
     } == {
-        "qkv": (3.07, 5.5),
+        "qkv": (3.07, 5.9),
         "out_proj": (2.05, 4.0),
-        "mlp_up": (14.34, 16.6),
-        "mlp_down": (7.17, 15.9),
+        "mlp_up": (14.34, 17.5),
+        "mlp_down": (7.17, 12.6),
     }
-    assert (chosen["mlp_down"]["kind"], chosen["mlp_down"]["copies_us"], chosen["mlp_down"]["results_us"]) == (
-        "columns",
-        pytest.approx(4.5, abs=0.1),
-        pytest.approx(2.0, abs=0.1),
-    )
-    others = [row["estimate_us"] for row in reported if row["choice of"] == "mlp_down" and row["kind"] == "blocks"]
-    assert others[0] == pytest.approx(12.4, abs=0.1)
+    assert chosen["mlp_down"]["kind"] == "blocks"
 
 
 def test_products_by_blocks_take_what_the_engine_takes_for_their_dots() -> None:
     """Cores with arrays of 128 x 128 fill for 254 cycles at each dot. A block of 256 x 768 with chunks of 512, in two
     strips of 128 rows: 6 tiles of one fold each on two cores, three rounds of 766 cycles at 1.41 GHz, twice per chunk.
-    Reading a chunk takes less: 1 MiB at 435 bytes per ns, of which PEs that take turns get 0.8.
+    Reading a chunk takes less: 1 MiB at 435 bytes per ns, of which PEs that take turns get 0.8. It still adds up to
+    6 %, since neither always waits for the other.
     """
     gemm = "cube.pe_template.components.pe_gemm.attrs"
     given = {"cores": 2, "arrays": 1, "rows": 128, "columns": 128, "local_kb": 3072, "macs_per_ns": 2 * 128**2 * 1.41}
@@ -149,7 +144,15 @@ def test_products_by_blocks_take_what_the_engine_takes_for_their_dots() -> None:
     step = 2 * 3 * (512 + 254) / 1.41 + mapper.STEP_NS
     blocks, chunks, finish = 4 * 3, 24, 2 * 256 * 768 / model.lanes
     expected = blocks * (chunks * step + finish) + step
-    assert mapper.estimate(model, plan, size)["product"] == pytest.approx(expected, rel=1e-6)
+    assert expected < mapper.estimate(model, plan, size)["product"] < 1.06 * expected
+
+
+def test_resources_that_are_busy_at_once_delay_each_other() -> None:
+    """Never less than the longest, and more the nearer another one is: two that take as long, 2^(1/8) of one."""
+    assert mapper.overlapped_ns(100.0, 0.0) == 100.0
+    assert mapper.overlapped_ns(100.0, 100.0) == pytest.approx(109.05, abs=0.01)
+    assert 100.0 < mapper.overlapped_ns(100.0, 50.0) < 100.1
+    assert mapper.overlapped_ns(0.0, 0.0) == 0.0
 
 
 def test_chunks_are_passed_on_where_reading_them_takes_longer_than_the_products() -> None:
@@ -188,15 +191,20 @@ def test_keys_of_many_cubes_are_copied_where_links_would_be_slower(tokens: int, 
     assert choice_of(model_of(SHIPPED), replace(LLAMA_8B, attention=attention)).mapping.is_online == is_online
 
 
-def test_the_shipped_machine_keeps_the_mapping_by_rules() -> None:
+def test_the_shipped_machine_keeps_most_of_the_mapping_by_rules() -> None:
+    """2,048 tokens of llama3-8b: another plan of out_proj (simulated: 67.9 us instead of 77.3), and scores in TCM (69.9
+    instead of 92.4).
+    """
     choice = choice_of(model_of(SHIPPED), LLAMA_8B)
-    assert not choice.mapping.has_blocks
-    assert not choice.mapping.is_online
+    assert [size.name for size, (first, *_) in choice.products if not first.is_usual] == ["out_proj"]
+    assert choice.mapping.is_online
+    assert all(first.is_usual for _, (first, *_) in choice.usual.products)
+    assert not choice.usual.mapping.has_blocks
 
 
-def test_small_products_and_experts_are_not_computed_by_blocks() -> None:
+def test_few_rows_and_experts_are_not_computed_by_blocks() -> None:
     model = model_of(DIE)
-    assert not choice_of(model, products(64, 512, 1024)).mapping.has_blocks
+    assert not choice_of(model, products(8, 512, 1024)).mapping.has_blocks
     expert = replace(LLAMA_8B.products[2], experts=8)
     assert not any(isinstance(each.plan, BlocksPlan) for each in candidates_of(model, expert, 4))
 
@@ -211,7 +219,10 @@ def test_rows_that_one_kind_has_no_tcm_for_are_done_by_another() -> None:
     ((_, found),) = choose_layer(model, LayerSize((size,)), usual, 1).products
     assert not isinstance(found[0].plan, SplitKPlan)
     small = replace(size, k=256, n=256)
-    assert choose_layer(replace(model, sip=replace(sip, tcm_bytes=1024)), LayerSize((small,)), usual, 1).products == ()
+    tiny = replace(model, sip=replace(sip, tcm_bytes=1024))
+    ((_, (first, *_)),) = choose_layer(tiny, LayerSize((small,)), usual, 1).products
+    assert isinstance(first.plan, ColumnsPlan)
+    assert not first.plan.block_rows  # rows are streamed too
 
 
 def test_a_report_names_one_choice_of_each_product_and_its_file_pins_it(tmp_path: Path) -> None:
@@ -226,6 +237,7 @@ def test_a_report_names_one_choice_of_each_product_and_its_file_pins_it(tmp_path
         "attention",
     ]
     assert len(rows) > 10
+    assert [row["choice of"] for row in rows if row["kind"] == "one way"] == ["norms"]
     file = str(tmp_path / "choice.yaml")
     write_choice(file, choice, WORK)
     assert uses_blocks(file)
