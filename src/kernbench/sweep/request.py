@@ -323,13 +323,12 @@ def _write(
     notes = [] if any(file.name == PARQUET for file in files) else ["no results.parquet: pip install 'kernbench[log]'"]
     drawn = tornado_files(request.out) if effects else plot_files(request.out)
     if request.plot and (front or effects) and (changed or not all(file.is_file() for file in drawn)):
+        mix = request.scenario
+        title, what = (request.title, "points") if mix is None else (f"{mix.name}, weighted", "machines")
         try:
             if effects:  # points that differ in one axis each make no line over the first axis
-                draw_tornado(request.title, effects, request.out)
+                draw_tornado(title, effects, request.out)
             else:
-                title, what = (
-                    (request.title, "points") if request.scenario is None else (request.scenario.name, "machines")
-                )
                 draw_sweep(title, shown, objectives, front, request.out, what)
         except UsageError as error:
             return files, [*notes, f"no plot: {error.hint}"]
