@@ -172,7 +172,7 @@ def test_wherever_the_operands_lie_among_the_channels_and_whatever_a_turn_costs(
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
-def test_pes_in_step_share_one_course():
+def test_pes_in_step_share_one_recording():
     seen = both(machine(), [[Step("gemm", 128, 256, 128, bias=True, relu="kernel")] for _ in range(8)], launches=2)
     assert (seen.replayed, seen.restored) == (16, 0)
 
@@ -250,7 +250,7 @@ def test_tiles_that_are_run_do_not_grow_with_the_product():
 
 
 @pytest.mark.needs("addresses", reason="its kernels read and write the parts of other PEs")
-def test_a_crossing_at_every_stage_of_a_period():
+def test_an_interfering_access_at_every_stage_of_a_period():
     """Another PE reads from the slice, a little later each time: over more than a period of the pipeline."""
     graph, restored = machine(), 0
     for cycles in range(3000, 3130, 13):

@@ -70,7 +70,7 @@ def test_slots_that_are_on_their_way_back_at_the_end_delay_what_follows() -> Non
 
 
 @pytest.mark.parametrize("name", BUFFERS)
-def test_a_crossing_at_every_stage_of_a_period(name: str) -> None:
+def test_an_interfering_access_at_every_stage_of_a_period(name: str) -> None:
     """Another PE reads from the slice, a little later each time."""
     graph, restored = machine({"fabric.buffers": BUFFERS[name]}), 0
     for cycles in range(3000, 3130, 31):

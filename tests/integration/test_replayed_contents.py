@@ -279,7 +279,7 @@ def test_other_types_and_replicas() -> None:
 # ---- what was never written
 
 
-def test_a_kernel_that_reads_what_was_never_written_fails_as_ever() -> None:
+def test_a_kernel_that_reads_what_was_never_written_fails_as_when_simulated() -> None:
     def program(run: ContentsRun) -> None:
         (x,) = run.tensors(count=1)
         y = run.torch.empty(64, 256, dp=SPLIT)

@@ -219,7 +219,7 @@ def test_kernels_that_keep_to_their_cube(kernel: Any, copied: int) -> None:
 
 
 @pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
-def test_kernels_that_leave_their_cube_take_the_course_of_a_sip() -> None:
+def test_kernels_that_leave_their_cube_replay_the_recording_of_a_sip() -> None:
     def program(run: Run) -> None:
         for sip in (0, 1, 0):
             x, y = run.tensors(sip)
@@ -393,7 +393,7 @@ def test_ops_wait_for_those_that_wrote_their_bytes_in_many_runs() -> None:
 
 
 @pytest.mark.needs("addresses", reason="one pointer is for all PEs, which decides what is replayed")
-def test_cubes_at_other_rows_take_one_course(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cubes_at_other_rows_replay_one_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole rounds of channels apart kernels do the same."""
     calls = noted_calls(monkeypatch)
 

@@ -2,7 +2,7 @@
 
 A composite or a launch that repeats one that was simulated before, on idle hardware, is replayed from its recording: it
 becomes one event at its end. Its links, channels and PEs are reserved until then. An interfering access interrupts the
-replay: the state at that instant is restored, and simulation goes on from there in full detail.
+replay: the clock is rewound to the begin, and simulation goes on from there in full detail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class ReplayedComposite(Protocol):
     """A composite under way that is replayed from its recording. The PE's engines hold none of its tiles."""
 
     def interrupt(self) -> None:
-        """Restore the state that the PE has now; the remaining tiles are simulated."""
+        """Simulate its tiles from the begin of the composite up to now; they go on tile by tile."""
 
 
 class CompositeReplayer(Protocol):
@@ -23,7 +23,7 @@ class CompositeReplayer(Protocol):
 
     def why_simulated(self, scheduler: object, feed: object, *, is_only_command: bool) -> str:
         """Why the tiles of a composite that begins now must be simulated, as they must while other commands are under
-        way on the PE (not `is_only_command`); empty where it may be replayed. It changes nothing.
+        way on the PE (not `is_only_command`); empty where it may be replayed. It schedules nothing.
         """
 
     def begin(self, scheduler: object, feed: object, *, is_only_command: bool) -> ReplayedComposite | None:

@@ -104,7 +104,7 @@ def rates_of(spec: MachineSpec) -> SipRates:
 
 def _port_gbs(cube: CubeSpec) -> float:
     port = cube.links.pe_dma_to_router_bw_gbs
-    return port if cube.has_hbm else min(port, cube.home_way_gbs)
+    return port if cube.has_hbm else min(port, cube.home_gbs_per_direction)
 
 
 def _sip_bytes(spec: MachineSpec) -> float:

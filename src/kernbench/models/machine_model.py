@@ -119,14 +119,14 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
     round_ns = burst_ns(channels, burst, cube.hbm_channel_bw_gbs) if channels else 0.0
     flit_ns = spec.system.flit_bytes / cube.links.pe_dma_to_router_bw_gbs
     near = 2 * router + memory + round_ns + flit_ns
-    gbs = min(cube.home_way_gbs, cube.links.pe_dma_to_router_bw_gbs)
+    gbs = min(cube.home_gbs_per_direction, cube.links.pe_dma_to_router_bw_gbs)
     own = PathTiming(near, gbs, "own", channels * burst, round_ns) if channels else PathTiming(near, gbs, "own")
     hops = 2 * (cube.n_pes / 2) ** 0.5  # between two PEs of a cube, about
     return MachineModel(
         sip,
         macs=peak_macs(parts.pe_gemm),
         lanes=parts.pe_math.number_attr("lanes_per_ns") * F32_LANES,
-        hbm=cube.home_way_gbs,
+        hbm=cube.home_gbs_per_direction,
         port=cube.links.pe_dma_to_router_bw_gbs,
         cube_link=max(neighbours, 1) * link,
         link=link,

@@ -170,7 +170,9 @@ def peak_of(spec: MachineSpec, pes: int | Iterable[tuple[int, int]] | None = Non
 
     def gbs(cube: CubeSpec) -> float:
         busier = max(read_share, 1 - read_share)
-        each_way = min(cube.links.pe_dma_to_router_bw_gbs, cube.home_way_gbs if not cube.has_hbm else math.inf)
+        each_way = min(
+            cube.links.pe_dma_to_router_bw_gbs, cube.home_gbs_per_direction if not cube.has_hbm else math.inf
+        )
         return min(each_way / busier, cube.home_gbs)
 
     if pes is None:

@@ -26,7 +26,7 @@ class RecordedRows:
     """All that a log recorded from record `first` and token `first_token` on: the columns of the log."""
 
     first: int
-    records: int  # how many, with those of courses
+    records: int  # how many, with rows of folded composites
     first_token: int
     tokens: int  # how many were handed out
     describers: list[OpDescriber]
@@ -48,7 +48,7 @@ class RecordedRows:
         return ROW_BYTES * len(self.subjects) + sum(column.itemsize * len(column) for column in columns)
 
     def unfolded(self) -> Iterator[LogRow]:
-        """The rows one by one, as they were recorded; those of courses last."""
+        """The rows one by one, as they were recorded; rows of folded composites last."""
         ends, cause = [*self.starts[1:], len(self.times) // 2], 0
         for row, describer in enumerate(self.describers):
             one, cause_end = self.depends[row], self.cause_ends[row]

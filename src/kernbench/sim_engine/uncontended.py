@@ -75,7 +75,7 @@ class Uncontended:
         for piece in batch:
             if piece.reads or piece.writes:  # earlier measurements must cause no turnaround
                 group = fabric.engine.groups[_memory_of(piece)]
-                group.turn_to([0] * group.channels)
+                group.set_directions([0] * group.channels)
         for piece in batch:
             address = (
                 fabric.engine.groups[_memory_of(piece)].address_of(piece.block) if piece.reads or piece.writes else 0

@@ -264,10 +264,10 @@ class CubeSpec(Record):
         """What one PE has of the memory that tensors lie in by default: its HBM, or without HBM its part of the port of
         its cube's SRAM, reads and writes together.
         """
-        return self.hbm_link_bw_gbs if self.has_hbm else 2 * self.home_way_gbs
+        return self.hbm_link_bw_gbs if self.has_hbm else 2 * self.home_gbs_per_direction
 
     @property
-    def home_way_gbs(self) -> float:
+    def home_gbs_per_direction(self) -> float:
         """The same for reads alone, or writes alone: the port of SRAM carries each way."""
         return self.hbm_link_bw_gbs if self.has_hbm else self.links.sram_to_router_bw_gbs / self.n_pes
 

@@ -44,7 +44,7 @@ __all__ = ["MatchingTl", "RecordingTl", "Trace", "matches"]
 
 
 class _DiffersError(BaseException):
-    """The kernel does not follow. No Exception: a kernel may catch those."""
+    """The kernel makes other calls than the recorded one. No Exception: a kernel may catch those."""
 
 
 def matches(trace: Trace, call: Callable[[TLContext], object], place_of: PlaceOf, ids: KernelIds) -> bool:

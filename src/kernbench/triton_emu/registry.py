@@ -1,6 +1,6 @@
 """Kernels by name, for those who want to name a kernel once and launch it from several places.
 
-An engine keeps its own table of the kernels launched on it, so two engines never disturb each other; this one is the
+An engine keeps its own table of the kernels launched on it, so two engines are independent; this one is the
 process's.
 """
 

@@ -1,4 +1,4 @@
-"""Kernels that say of themselves that they may be run more than once for one PE, or only followed (see followed.py)."""
+"""Kernels that are declared as repeatable: run more than once for one PE, or only compared with a recording."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class PeIpcqComponent(PeEngine):
     )
 
     STATE = (part("_rings"), idle("_posted"), idle("_users"), instant("_read_free_ns"))
-    DERIVED = ("_tiers", "dma", "landed_late", "on_credit")
+    DERIVED = ("_tiers", "dma", "landed_late", "credit_observers")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -81,7 +81,7 @@ class PeIpcqComponent(PeEngine):
         self._users: dict[RequestId, User] = {}
         self._read_free_ns = 0.0  # slots in TCM are read one after the other
         self.landed_late: ByMemory = {}  # traffic to memories that landed after the sending kernel had ended
-        self.on_credit: Callable[[str, Credit], None] | None = None  # called for each that lands, with its direction
+        self.credit_observers: list[Callable[[str, Credit], None]] = []  # of each that lands, with its direction
 
     # ---- called by PE_CPU
 
@@ -301,8 +301,8 @@ class PeIpcqComponent(PeEngine):
         credit = landed.payload
         if not isinstance(credit, Credit) or credit.communicator is not ring.communicator:
             return
-        if self.on_credit is not None:
-            self.on_credit(ring.direction, credit)
+        for observe in self.credit_observers:
+            observe(ring.direction, credit)
         self._credit(ring, credit)
 
     def _credit(self, ring: TxRing, credit: Credit) -> None:

@@ -1,7 +1,7 @@
 """A PE's tightly coupled memory: an endpoint of the fabric behind the PE's DMA, and two ports towards the registers.
 
 A fetch takes the read port, a store the write port, for bytes / port bandwidth; each port serves one request at a
-time, and the two do not disturb each other. To the fabric the ports are the two directions of the pe_dma link. Not
+time, and the two do not contend. To the fabric the ports are the two directions of the pe_dma link. Not
 modelled: banks, and contention for a port between the DMA, which is slower than it, and fetches and stores.
 """
 

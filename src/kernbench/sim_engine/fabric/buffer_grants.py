@@ -7,7 +7,7 @@ from kernbench.sim_engine.fabric.buffer_records import (
     BUFFER,
     CHANNEL_WAITING,
     CHANNEL_WAITING_LAST,
-    CREDIT_TURN,
+    CREDIT_LAST,
     CREDITS,
     FREE,
     GRANTED,
@@ -83,8 +83,8 @@ def take_credit(s: BufferLoopState, rules: Rules, at: int, now: float) -> int:
     buffer[at + RETURNING] = following
     s.cell[credit + NEXT] = s.counts[FREE]
     s.counts[FREE] = credit
-    came = take_next(s, buffer, at + WAITING, at + WAITING_LAST, buffer[at + CREDIT_TURN], rules.round_robin)
-    buffer[at + CREDIT_TURN] = came if buffer[at + WAITING] >= 0 else -1
+    came = take_next(s, buffer, at + WAITING, at + WAITING_LAST, buffer[at + CREDIT_LAST], rules.round_robin)
+    buffer[at + CREDIT_LAST] = came if buffer[at + WAITING] >= 0 else -1
     if buffer[at + WAITING] >= 0 and following >= 0:
         note(s, s.cell_ns[following + AT_NS], at)
     return came

@@ -10,8 +10,8 @@ A flit that asks needs, unless the link is its last, a credit of the link's buff
 packet needs a virtual channel of the link first, which its packet owns until its last flit is granted. What cannot be
 granted waits in order of asking. A granted flit starts on the link as soon as the link is free, in order of grants, or
 by round robin over inputs: the next one behind that which took the link just before; of credits, behind that which was
-granted one, unless none has waited since. So no turn of an idle link counts. When a flit starts, the queue behind it
-moves up, and `credit_ns` later its slot is credited.
+granted one, unless none has waited since. So an idle link does not advance the round-robin pointer. When a flit
+starts, the queue behind it moves up, and `credit_ns` later its slot is credited.
 
 A flit of a multicast that forks is copied to one branch after another: it stays first in its queue, or joins the queue
 of the next output, and asks for the next branch when it has started on the one before. Its slot is credited after the
@@ -71,7 +71,7 @@ from kernbench.sim_engine.fabric.buffer_records import (
     LEFT,
     LENGTH,
     LINK,
-    LINK_TURN,
+    LINK_LAST,
     LOG,
     LOG_FLIT,
     LOG_LINK,
@@ -293,7 +293,7 @@ def happen(s: BufferLoopState, rules: Rules, kind: int, at: int, now: float) -> 
     elif kind == LINK:
         s.link[at * WORDS + IS_CALLED] = 0
         first = at * WORDS + GRANTED
-        came = take_next(s, s.link, first, first - GRANTED + GRANTED_LAST, s.link[at * WORDS + LINK_TURN], True)
+        came = take_next(s, s.link, first, first - GRANTED + GRANTED_LAST, s.link[at * WORDS + LINK_LAST], True)
     node = transfer = s.inputs[came + HEAD]
     if s.inputs[came + SLOT] >= 0:
         transfer, row, flit = s.cell[node + TRANSFER], s.cell[node + ROW], s.cell[node + FLIT]
@@ -315,7 +315,7 @@ def happen(s: BufferLoopState, rules: Rules, kind: int, at: int, now: float) -> 
         link = s.row[row + AT_LINK]
         if kind != LINK and not gets_link(s, came, link, now):
             return
-        s.link[link * WORDS + LINK_TURN] = came
+        s.link[link * WORDS + LINK_LAST] = came
     start_on_link(s, rules, came, node, transfer, row, flit, ready, buffer)
 
 

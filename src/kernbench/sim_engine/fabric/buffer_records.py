@@ -24,14 +24,14 @@ NEXT, AT_NS, TRANSFER, ROW, FLIT = range(5)
 HEAD, TAIL, NEXT_INPUT, OWNED, STARTED_NS, SLOT, KEPT, KEPT_LAST = range(8)
 # Buffers, by link, layer and virtual channel. RETURNING: the first credit on its way back, in order of time; WAITING:
 # the first input that waits for a credit; an event is queued for the first credit, and only where an input waits.
-# CREDIT_TURN: by round robin, the input that was granted last; -1 when none waits.
-CREDITS, IS_OWNED, RETURNING, RETURNING_LAST, WAITING, WAITING_LAST, CREDIT_TURN = range(7)
+# CREDIT_LAST: by round robin, the input that was granted last; -1 when none waits.
+CREDITS, IS_OWNED, RETURNING, RETURNING_LAST, WAITING, WAITING_LAST, CREDIT_LAST = range(7)
 # Groups of virtual channels, by link and layer: inputs that wait for one. Two words for each buffer, of which the first
 # buffer's are used.
 CHANNEL_WAITING, CHANNEL_WAITING_LAST = range(2)
-# Links: with round robin, inputs that wait for the link. LINK_TURN: the input of the flit that took it last; IS_CALLED:
+# Links: with round robin, inputs that wait for the link. LINK_LAST: the input of the flit that took it last; IS_CALLED:
 # whether a LINK event is queued.
-GRANTED, GRANTED_LAST, LINK_TURN, IS_CALLED = range(4)
+GRANTED, GRANTED_LAST, LINK_LAST, IS_CALLED = range(4)
 # Transfers. LAST: its last flit; PACKET: flits per packet, 0 where it is one packet; NEXT_FLIT: that sets out;
 # READY_NS: of all its flits, where they have no times of their own; PACE: where those begin, or -1;
 # NEXT_TRANSFER: on its first link; BRANCH: the first transfer that its flits are copied to, or -1;

@@ -100,7 +100,7 @@ def _buffers(s: BufferLoopState, slots: int, now: float) -> Iterator[Row]:
             times = list(_returning(s, at))
             late = [time - now for time in times if time > now]
             credits += len(times) - len(late)
-        turn = words[at + records.CREDIT_TURN]
+        turn = words[at + records.CREDIT_LAST]
         if credits < slots or owned or waiting >= 0 or turn >= 0:
             yield at, credits, owned, turn, tuple(late), tuple(_waiting(s, waiting))
 
@@ -114,7 +114,7 @@ def _lists(s: BufferLoopState, now: float) -> Iterator[Row]:
         if groups[at + records.CHANNEL_WAITING] >= 0:
             yield at, *_waiting(s, groups[at + records.CHANNEL_WAITING])
     for at in range(0, len(links), WORDS):
-        waiting, turn = links[at + records.GRANTED], links[at + records.LINK_TURN]
+        waiting, turn = links[at + records.GRANTED], links[at + records.LINK_LAST]
         if waiting >= 0 or (turn >= 0 and s.free_ns[at // WORDS] > now):
             yield at, links[at + records.IS_CALLED], turn, *_waiting(s, waiting)
 

@@ -1,8 +1,8 @@
 """Flits in finite buffers, beside the agenda of an engine: what `FlitQueues` is for links without buffers.
 
 Moved by `buffer_loop.py`, compiled where numba is installed, as plain Python otherwise; times are the same bit for bit.
-All flits go this way but those of planned transfers (`buffered_trains.py`). Links can be reserved once all are
-credited.
+All flits are moved by this loop but those of planned transfers (`buffered_trains.py`). Links can be reserved once all
+slots are credited.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class BufferedTrain:
         by = self.at_ns
         return [(link, wait, by + at) for link, wait, at in self.template.waits if wait >= known[link]]
 
-    def tell(self, activity: FlitObserver) -> None:
+    def report(self, activity: FlitObserver) -> None:
         raise AssertionError("nothing is planned where flits are watched")
 
 

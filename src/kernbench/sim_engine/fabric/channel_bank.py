@@ -176,7 +176,7 @@ class ChannelBank:
         """Which way every channel is turned."""
         return tuple(self._direction)
 
-    def turn_to(self, directions: Sequence[int]) -> None:
+    def set_directions(self, directions: Sequence[int]) -> None:
         """Every channel is turned as `directions` say, 0 for one that has done nothing."""
         self._direction = list(directions)
 

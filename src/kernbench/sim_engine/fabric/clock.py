@@ -149,7 +149,7 @@ class FabricEnvironment(simpy.Environment):
         now = self.fabric.engine.now
         if is_call and begin_ns >= now != self.ended_at:
             self.at(begin_ns, _begin, start)
-            self.fabric.engine.recalled = True
+            self.fabric.engine.has_new_calls = True
             return
         happens = self._moment(now)
         kept = self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at, self.ended_at
@@ -227,8 +227,8 @@ class FabricEnvironment(simpy.Environment):
             ):
                 break
             finished = fabric.advance(horizon)
-            if fabric.recalled:  # there are new calls: look again what comes first
-                fabric.recalled = False
+            if fabric.has_new_calls:  # there are new calls: look again what comes first
+                fabric.has_new_calls = False
             elif not finished:
                 break
             if not finished:

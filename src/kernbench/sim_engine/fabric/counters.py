@@ -1,7 +1,7 @@
 """What can be read of a run: what every link and memory channel did, and the times of watched transfers.
 
 Counts are of transfers that are done. Waits are of all flits that are ready so far, bursts of all that have arrived:
-plans that reach beyond the present are turned into flits before a read (`Fabric.split_all`).
+plans that reach beyond the current time are turned into flits before a read (`Fabric.split_all`).
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ class FlitEngine(FlitSteps):
     """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
 
     DERIVED = (  # a plan is split before its state is taken, and a reservation ends at the first interfering transfer
-        "compile_after", "events", "joins_reads", "lacks_numba", "loop", "planner", "reads", "recalled", "reservations",
+        "compile_after", "events", "has_new_calls", "joins_reads", "lacks_numba", "loop", "planner", "reads",
+        "reservations",
     )  # fmt: skip
 
     def __init__(self, network: Network, *, record: bool = False, activity: Activity | None = None) -> None:
@@ -65,7 +66,7 @@ class FlitEngine(FlitSteps):
         self.joins_reads = True  # not during a rewind
         self.compile_after: float = INFINITY  # events, before it is asked for
         self.lacks_numba = False  # whether it was asked for in vain
-        self.recalled = False  # `advance` goes no further than the current instant, once
+        self.has_new_calls = False  # `advance` goes no further than the current instant, once
 
     # ---- setting out
 
@@ -111,7 +112,7 @@ class FlitEngine(FlitSteps):
             occupy_ns, last_ns = transfer.traversals[0].occupy_ns, transfer.last_traversals[0].occupy_ns
             free_ns = self.links.free[transfer.links[0]]
             transfer.on_left(leave_together(now, free_ns, occupy_ns, last_ns, transfer.last)[1])
-            self.recalled = True  # a call was made for that time: what comes next may be before the next flit
+            self.has_new_calls = True  # a call was made for that time: what comes next may be before the next flit
         self.planner.set_out(transfer, now)
 
     # ---- moving
@@ -125,7 +126,7 @@ class FlitEngine(FlitSteps):
     def advance(self, until: float = INFINITY) -> list[Transfer]:
         """Move flits up to `until` or the first instant at which transfers are done; returns those, as injected.
 
-        An owner that is interrupted may have things to do before `until`: it sets `recalled`, for the caller.
+        An owner that is interrupted may have things to do before `until`: it sets `has_new_calls`, for the caller.
         """
         agenda, loop = self.agenda, self.loop
         if agenda.current or agenda.load():
@@ -156,7 +157,7 @@ class FlitEngine(FlitSteps):
                     if self._other(transfer, now, i, -link):
                         done.append(transfer)
                         until = now
-                    elif self.recalled:
+                    elif self.has_new_calls:
                         until = now
                     continue
                 # A flit is ready for a link: the one event that counts for speed.
@@ -264,7 +265,7 @@ class FlitEngine(FlitSteps):
             if flit_ns <= until and (flit_ns < time or (flit_ns == time and loop.next_order < order)):
                 self.move_loop(loop, until, time, order)
                 if self.buffered is not None and self.buffered.has_entered:
-                    self.recalled = True
+                    self.has_new_calls = True
                     until = self.buffered.moved_to_ns
                 continue
             if time > until or time == INFINITY:
@@ -279,7 +280,7 @@ class FlitEngine(FlitSteps):
             if self._other(transfer, now, i, -traversal.link):
                 done.append(transfer)
                 until = now
-            elif self.recalled:
+            elif self.has_new_calls:
                 until = now
         return self._moved(done, until)
 

@@ -215,8 +215,8 @@ class Fabric:
     def run(self, until: float = INFINITY) -> None:
         """Move everything up to `until`, calling `on_done` of each transfer at its time."""
         engine = self.engine
-        while (done := engine.advance(until)) or engine.recalled:
-            engine.recalled = False
+        while (done := engine.advance(until)) or engine.has_new_calls:
+            engine.has_new_calls = False
             for transfer in done:
                 if transfer.on_done is not None:
                     transfer.on_done(transfer)

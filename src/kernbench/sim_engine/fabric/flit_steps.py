@@ -159,7 +159,7 @@ class FlitSteps:
     # ---- over a link
 
     def _cross(self, transfer: Transfer, now: float, i: int, hop: int) -> None:
-        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched, replayed, or
+        """Flit `i` is ready for the link of `hop`: what `advance` does, for flits that are watched, of delay rules, or
         left beside a compiled loop."""
         links, special = self.links, IN_SERIES
         hop -= 1

@@ -57,28 +57,28 @@ class ChannelsInLoop(ChannelGroup):
     __slots__ = ()
 
 
-def _taking_back(name: str) -> property:
+def _reclaiming(name: str) -> property:
     slot: Any = getattr(ChannelGroup, name)
 
     def get(group: ChannelGroup) -> Any:
-        _take_back(group)
+        _reclaim(group)
         return slot.__get__(group)
 
     def put(group: ChannelGroup, value: object) -> None:
-        _take_back(group)
+        _reclaim(group)
         slot.__set__(group, value)
 
     return property(get, put)
 
 
-def _take_back(group: ChannelGroup) -> None:
+def _reclaim(group: ChannelGroup) -> None:
     reads = group.state_held_by
     assert isinstance(reads, LoopReads)
-    reads.take_back(group)
+    reads.reclaim(group)
 
 
 for _name in ("_extra", "_free_ns", "_worst_at_ns", "_worst_ns", "even", "pending", "users"):
-    setattr(ChannelsInLoop, _name, _taking_back(_name))
+    setattr(ChannelsInLoop, _name, _reclaiming(_name))
 
 
 class LoopReads:
@@ -210,7 +210,7 @@ class LoopReads:
         first = int(self._queues.state.group_ints[self._numbers[group.node], loop_state.CHANNEL])
         return slice(first, first + group.channels)
 
-    def take_back(self, group: ChannelGroup) -> None:
+    def reclaim(self, group: ChannelGroup) -> None:
         """A memory is looked at: its state is its own again, and reads on their way to it are transfers."""
         group.__class__, group.state_held_by = ChannelGroup, None
         part, state = self._channels_of(group), self._queues.state

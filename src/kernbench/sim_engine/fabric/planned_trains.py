@@ -66,7 +66,7 @@ class PlannedTrains:
         """A train has come to its end as planned."""
         activity = self._engine.counters.activity
         if activity is not None:
-            train.tell(activity)
+            train.report(activity)
         transfer.train = None
         del self.active[train.seq]
         links = self._engine.links
@@ -75,7 +75,7 @@ class PlannedTrains:
             if wait > worst[link] or (wait == worst[link] and at < worst_at[link]):
                 worst[link], worst_at[link] = wait, at
 
-    def in_the_way(self, transfer: Transfer, now: float) -> list[Train]:
+    def contending_trains(self, transfer: Transfer, now: float) -> list[Train]:
         """Trains that a transfer moved flit by flit from now on could contend with."""
         order, queues = transfer.order, self.on_link
         found: list[Train] = []
@@ -156,7 +156,7 @@ class PlannedTrains:
             passed = train.passed(hop, now, order)
             links.note_wait(link, *train.longest_wait(hop, passed))
             if activity is not None:
-                train.tell_hop(activity, hop, passed)
+                train.report_hop(activity, hop, passed)
             if passed < transfer.flits:
                 if link not in restored:
                     restored[link] = None

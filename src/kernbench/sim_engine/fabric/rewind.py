@@ -63,7 +63,7 @@ def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
     agenda, agenda_then = engine.agenda, engine.new_agenda()
     engine.agenda = agenda_then
     # A caller in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
-    engine.compile_after, engine.recalled, engine.joins_reads = INFINITY, False, False
+    engine.compile_after, engine.has_new_calls, engine.joins_reads = INFINITY, False, False
     fabric = RewoundFabric(engine)
     loop = nullcontext() if engine.loop is None else engine.loop.without_events()
     try:
@@ -78,4 +78,4 @@ def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
         agenda_then.pour_into(agenda)
         for event in fabric.ends:
             agenda.push(event)
-        engine.recalled = True  # there are new calls: look again what comes first
+        engine.has_new_calls = True  # there are new calls: look again what comes first

@@ -63,13 +63,13 @@ class Train:
         ready = self.ready(hop)
         return last_of(self.ready(hop + 1)) - first_of(ready) if ready else 0.0
 
-    def tell(self, activity: FlitObserver) -> None:
+    def report(self, activity: FlitObserver) -> None:
         """Report every flit on every link to the observer."""
         self.unfold()
         for hop in range(self.transfer.hops):
-            self.tell_hop(activity, hop, self.transfer.flits)
+            self.report_hop(activity, hop, self.transfer.flits)
 
-    def tell_hop(self, activity: FlitObserver, hop: int, stop: int) -> None:
+    def report_hop(self, activity: FlitObserver, hop: int, stop: int) -> None:
         """Report the flits up to `stop` at a hop to the observer."""
         start, tail_ns = self.start[hop], self.transfer.traversals[hop].tail_ns
         leave = [time - tail_ns for time in self._times(hop + 1, start, stop)]

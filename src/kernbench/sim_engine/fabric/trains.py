@@ -67,9 +67,9 @@ class TrainPlanner:
         if self._admit_plan(transfer) and (self._plan_from_template(transfer, now) or self._plan_new(transfer, now)):
             return
         if trains.active:
-            in_the_way = trains.in_the_way(transfer, now)
-            if in_the_way:
-                self._split(in_the_way, now, transfer.order)
+            contending_trains = trains.contending_trains(transfer, now)
+            if contending_trains:
+                self._split(contending_trains, now, transfer.order)
         if engine.counters.sees_flits:
             transfer.slow = True
         elif not transfer.route.loops:
@@ -80,9 +80,9 @@ class TrainPlanner:
         """A multicast sets out: all its segments are planned, or none."""
         if not self._is_paused and self._plan_tree(segments, now):
             return
-        in_the_way = [train for segment in segments for train in self._trains.in_the_way(segment, now)]
-        if in_the_way:
-            self._split(in_the_way, now, segments[0].order)
+        contending_trains = [train for segment in segments for train in self._trains.contending_trains(segment, now)]
+        if contending_trains:
+            self._split(contending_trains, now, segments[0].order)
         for segment in segments:
             segment.slow = True
             self._engine.begin(segment, now)
@@ -102,7 +102,7 @@ class TrainPlanner:
             if not self._forecast(train, [ready, *([] for _ in range(segment.hops))], now):
                 return False
         for train in trains.values():
-            self._put_into_force(train)
+            self._commit_plan(train)
         return True
 
     def _admit_plan(self, transfer: Transfer) -> bool:
@@ -208,7 +208,7 @@ class TrainPlanner:
         """Plan a train from where its flits stand; False, and nothing changed, when it would be contended."""
         if not self._forecast(train, under_way, now):
             return False
-        self._put_into_force(train)
+        self._commit_plan(train)
         return True
 
     def _forecast(self, train: Train, under_way: list[Times], now: float) -> bool:
@@ -226,7 +226,7 @@ class TrainPlanner:
                     return False
         return self._memory_is_clear(transfer, arrival, now, own=transfer.seq in self.waiting)
 
-    def _put_into_force(self, train: Train) -> None:
+    def _commit_plan(self, train: Train) -> None:
         """What a train forecasts is planned."""
         bookings, arrival = train.bookings(), train.arrival
         self.planned += 1
@@ -254,7 +254,7 @@ class TrainPlanner:
             return False
         if not group.read_if_idle(transfer.block, transfer.flits, now, transfer.spare):
             return False
-        self._follow_template(transfer, template, now, template.arrival)
+        self._apply_template(transfer, template, now, template.arrival)
         return True
 
     def _plan_from_template(self, transfer: Transfer, now: float) -> bool:
@@ -276,10 +276,10 @@ class TrainPlanner:
             arrival = moved(arrival, now)
             if not self._memory_is_clear(transfer, arrival, now, own=False):
                 return False
-        self._follow_template(transfer, template, now, arrival)
+        self._apply_template(transfer, template, now, arrival)
         return True
 
-    def _follow_template(self, transfer: Transfer, template: TrainTemplate, now: float, arrival: Times) -> None:
+    def _apply_template(self, transfer: Transfer, template: TrainTemplate, now: float, arrival: Times) -> None:
         """Put the plan of a transfer whose links are idle into force."""
         free_before = list(map(self._links.free.__getitem__, transfer.links))
         train = TemplateTrain(next(self._train_seq), transfer, template, now, free_before)

@@ -13,7 +13,7 @@ from kernbench.sim_engine.fabric.transfers import Transfer
 
 
 class TransferMaker:
-    """For one fabric. `seq` is the order of injections: who takes a number first goes first where times are equal."""
+    """For one fabric. `seq` is the order of injections: ties are broken by sequence number where times are equal."""
 
     __slots__ = ("_groups", "_network", "seq")
 

@@ -68,7 +68,7 @@ class TransferPlan(Protocol):
         what is `known` of a link may be left out.
         """
 
-    def tell(self, activity: FlitObserver) -> None:
+    def report(self, activity: FlitObserver) -> None:
         """Report every flit on every link to the observer."""
 
 

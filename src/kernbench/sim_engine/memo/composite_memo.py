@@ -36,7 +36,7 @@ from kernbench.topology.graph import TopologyGraph
 LEAST_TILES = 4
 PATIENCE_NS = 2048.0  # a composite without a recording is recorded after so long without interference
 MOST_BACKOFF = 64  # composites of a PE that go tile by tile after one that was interrupted
-BUILTIN = "kernbench.components.builtin."
+BUILTIN_PREFIX = "kernbench.components.builtin."
 BACKED_OFF = "composites of its PE were interrupted before"
 
 
@@ -44,7 +44,7 @@ MOST_KEPT_BYTES = 1 << 28  # of all recordings of a machine
 
 
 class CompositeRecordings:
-    """What is known of a machine, for all engines on it."""
+    """Recordings and sub-networks, shared by all engines on one machine."""
 
     def __init__(self) -> None:
         self.sub_network: dict[tuple[tuple[str, ...], ...], SubNetwork] = {}
@@ -58,7 +58,7 @@ def composite_recordings(graph: TopologyGraph) -> CompositeRecordings:
 
 
 class CompositeMemo:
-    """Foresees composites of one engine's machine."""
+    """Decides which composites of one machine are replayed."""
 
     def __init__(self, machine: MachineParts) -> None:
         self._machine = machine
@@ -161,7 +161,7 @@ class CompositeMemo:
             pe = scheduler.pe
             others = [pe.part(part) for part in ("pe_tcm", "pe_mmu")]
             engines += [self._machine.component(node) for node in others if node in self._machine.graph.nodes]
-            is_ours = all(type(engine).__module__.startswith(BUILTIN) for engine in engines)
+            is_ours = all(type(engine).__module__.startswith(BUILTIN_PREFIX) for engine in engines)
             self._blocks[scheduler] = PeBlocks(scheduler) if is_ours else None
         return self._blocks[scheduler]
 
@@ -345,7 +345,7 @@ class OneEventComposite:
         ):
             group = engine.groups[node]
             group.add_done(rows, begin_ns)
-            group.turn_to(directions)
+            group.set_directions(directions)
         for at, place, times in recording.credits:
             assert engine.buffered is not None
             engine.buffered.expect_credits(sub_network.links[at], place, [begin_ns + time for time in times])

@@ -34,7 +34,7 @@ class LateCredits:
         self._machine, self._begin_ns = machine, begin_ns
         for queue in (queue_so_far(machine, key) for key in keys):
             if queue is not None and queue.awaits_credits(communicator):
-                queue.on_credit = partial(self._note, queue.key)
+                queue.credit_observers.append(partial(self._note, queue.key))
 
     def _note(self, sender: PeKey, direction: str, credit: Credit) -> None:
         self.arrived.append(LateCredit(sender, direction, self._machine.env.now - self._begin_ns, credit.by))

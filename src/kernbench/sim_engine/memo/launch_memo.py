@@ -6,7 +6,7 @@ one cube first. If they stay within their cube, other cubes whose kernels reques
 replay the recording: their kernels are *matched*, call by call (`triton_emu/matching_tl.py`), which costs a twelfth of
 simulating them. If they leave it, the same is done with whole SIPs. Recordings are kept for later launches of the
 kernel. Launches of a collective, one on each SIP of its communicator, are recorded together, where all of them begin at
-one instant (`regions.SipGroup`).
+one instant (`regions.SipGroupRegion`).
 
 Meanwhile the SIP is reserved (all its links and channels), and each PE has one event: its end. Records, counters and
 results are copied, translated to the new place and time. An interfering access before the end rewinds the clock for
@@ -28,7 +28,7 @@ from kernbench.components.builtin.launch_job import LaunchJob
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.sim_engine.machine import Machine
-from kernbench.sim_engine.memo.composite_memo import BUILTIN
+from kernbench.sim_engine.memo.composite_memo import BUILTIN_PREFIX
 from kernbench.sim_engine.memo.late_credits import queue_so_far
 from kernbench.sim_engine.memo.launch_recordings import JobsByPe, LaunchRecordings
 from kernbench.sim_engine.memo.record_ahead import RecordAhead
@@ -43,7 +43,7 @@ SKIPPED_NS = 1.0  # what a launch takes for a worker
 
 
 class LaunchMemo:
-    """Takes over launches of one machine."""
+    """Replays, records or simulates the launches of one machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -51,7 +51,7 @@ class LaunchMemo:
         self._ahead = RecordAhead(machine.host_ahead, machine.stats)
         self._recordings = LaunchRecordings(machine, self._ahead)
         self._waiting: dict[LaunchJob, PeCpuComponent] = {}  # whose time has not come, in order of arrival
-        self._run: dict[RequestId, int] = {}  # launches whose time is now and that are not known: PEs that start yet
+        self._run: dict[RequestId, int] = {}  # launches that are simulated from this instant: PEs still to start
         self._under_way: dict[int, ReplayedLaunch] = {}  # by SIP
         self.replayed_regions = (
             0  # regions in which launches were replayed to their end: their kernels were not run there
@@ -100,7 +100,7 @@ class LaunchMemo:
             self.interrupt((address >> self._sip_shift,))
 
     def _start(self, what: tuple[PeCpuComponent, LaunchJob]) -> None:
-        """The time of a kernel has come. What is not known starts in the order in which it would have."""
+        """The time of a kernel has come. Launches without a recording start in the order of arrival."""
         cpu, job = what
         launch = job.launch
         if job in self._waiting:
@@ -192,7 +192,7 @@ class LaunchMemo:
         if replays is None or not is_there or self._ahead.is_worker:  # which it may be since a moment ago
             reservation.release()
             return self._recordings.why_not(launch) or "no recording fits, and none could be made"
-        if not all(replay.make_rings(machine) for replay in replays):
+        if not all(replay.try_make_rings(machine) for replay in replays):
             reservation.release()
             return "there is no room for its rings"
         replayed.begin(reservation, replays, jobs)
@@ -225,7 +225,7 @@ class LaunchMemo:
             self._run.update(Counter(job.launch.id for _, job in jobs))
 
     def _skip(self, jobs: Jobs) -> None:
-        """Kernels are over at once."""
+        """Kernels end after `SKIPPED_NS`, without being run."""
         self._ahead.check_owner()
         for cpu, job in jobs:
             job.lease = self._machine.lease_tcm(*cpu.key, job.launch.stream)
@@ -273,7 +273,7 @@ def why_all_are_simulated(machine: Machine) -> str:
         return "the op log is streamed to a file"
     if machine.values.sites is not None:
         return "every intermediate op is compared"
-    if not all(machine.class_of(node).__module__.startswith(BUILTIN) for node in machine.graph.nodes):
+    if not all(machine.class_of(node).__module__.startswith(BUILTIN_PREFIX) for node in machine.graph.nodes):
         return "a component is not built in"
     return ""
 

@@ -128,7 +128,7 @@ class _LaunchRun:
         groups = fabric.engine.groups
         directions = channel_directions(self._machine, memories)
         for node in memories:
-            groups[node].turn_to(here[node].directions)
+            groups[node].set_directions(here[node].directions)
             groups[node].take_waits()
         fabric.engine.links.take_waits()
         bursts = [[done[0] for done in groups[node].done()] for node in memories]
@@ -256,7 +256,7 @@ class _LaunchRun:
         for key in self._keys:
             queue = queue_so_far(private, key)
             if queue is not None:
-                queue.on_credit = None
+                queue.credit_observers.clear()
                 peers += [(key, direction, peer) for direction, peer in queue.used(communicator)]
                 senders += [(key, direction) for direction in queue.sent_to(communicator)]
         communicator.close()

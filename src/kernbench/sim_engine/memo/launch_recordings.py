@@ -71,7 +71,7 @@ class RecordedAhead(NamedTuple):
 
 
 class LaunchRecordings:
-    """Courses of one machine."""
+    """Recordings of one machine."""
 
     def __init__(self, machine: Machine, ahead: RecordAhead) -> None:
         self._machine = machine
@@ -107,7 +107,7 @@ class LaunchRecordings:
         return "it leaves its SIPs, fails, or is not repeatable"
 
     def _is_new(self, launch: KernelLaunchMsg) -> bool:
-        """Whether a collective comes for the first time. Most programs have no second one, so it is run, unless the
+        """Whether a collective is the first of its kind. Most programs have no second one, so it is run, unless the
         host has announced that it launches much.
         """
         call = launch.communicator, launch.tag
@@ -120,7 +120,7 @@ class LaunchRecordings:
             self._first_calls.setdefault(self._kind_of(launch), (launch.communicator, launch.tag))
 
     def was_interrupted(self, launch: KernelLaunchMsg) -> None:
-        """A launch was taken over in vain."""
+        """The replay of a launch was interrupted."""
         kind = self._kind_of(launch)
         self._interrupted[kind] += 1
         if self._interrupted[kind] == PATIENCE:
@@ -176,7 +176,7 @@ class LaunchRecordings:
             places = LaunchPlaces(launches, region, self._round_bytes(memories))
             recording_key = RecordingKey(kind[0], tuple(region.relative(key) for key in own), is_cube)
             matched = self._matching(recording_key, region, own, places, memories)
-            if matched is None and self._take_from_workers(kind, key):
+            if matched is None and self._import_from_workers(kind, key):
                 if is_cube and kind in self._extents:
                     return None
                 matched = self._matching(recording_key, region, own, places, memories)
@@ -252,7 +252,7 @@ class LaunchRecordings:
 
     # ---- workers
 
-    def _take_from_workers(self, kind: LaunchKind, key: str) -> bool:
+    def _import_from_workers(self, kind: LaunchKind, key: str) -> bool:
         """Whether a worker has recorded a kind of launch; the recordings are kept from now on. That it has found none
         proves nothing.
         """
@@ -281,7 +281,7 @@ class LaunchRecordings:
 
 
 def _key_text(kind: LaunchKind, launch: KernelLaunchMsg) -> str:
-    """A kind of launch and its arguments, as all processes say it."""
+    """A kind of launch and its arguments, as text that is equal in all processes."""
     kernel, name, sips = kind
     function = kernel if hasattr(kernel, "__qualname__") else type(kernel)
     args = [

@@ -93,7 +93,7 @@ class PrivatePe:
         self.at = self.env.at
         self.listeners = _NoListeners()
         for ours, node in sub_network.channels:
-            self.fabric.engine.groups[ours].turn_to(machine.fabric.engine.groups[node].directions)
+            self.fabric.engine.groups[ours].set_directions(machine.fabric.engine.groups[node].directions)
         self._sequence = count()
         owner = cast(PortOwner, self)
         self.ports: list[MemoryPort] = [DirectPort(owner, path) for path in sub_network.paths]

@@ -7,7 +7,7 @@ machine's own process, reserves it and records it. A worker writes its recording
 reads it when it comes to that launch. There it is matched as any other: no result depends on which process has recorded
 what, or when.
 
-RecorderProcesses run the host's code, and do that only where the host allows it (`host_ahead.py`).
+Workers run the host's code, and do that only where the host allows it (`host_ahead.py`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class RecordAhead:
         self.check_owner()
         if key not in self._reserved:
             try:
-                self._reserved[key] = _is_first(self._reservation_of(key))
+                self._reserved[key] = _try_to_own(self._reservation_of(key))
             except OSError:  # the place is gone, or full
                 self._reserved[key] = not self.is_worker
         return self._reserved[key]
@@ -230,7 +230,7 @@ def _remove_leftovers() -> None:
                 os.close(lock)
 
 
-def _is_first(path: Path) -> bool:
+def _try_to_own(path: Path) -> bool:
     """Whether this process is the first to take something: a link to a file that says who."""
     own = path.with_suffix(f".{os.getpid()}")
     own.write_text(str(os.getpid()))

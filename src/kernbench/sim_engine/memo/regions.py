@@ -73,8 +73,9 @@ AnyRegion = Region | SipGroupRegion
 
 @dataclass(eq=False)
 class RegionParts:
-    """Links of a region, and its nodes that have memory channels, in order of index. All cubes of a machine are alike,
-    and so are its SIPs: in their blocks, in their links and the order of these, in their channels.
+    """Links of a region, and its nodes that have memory channels, in order of index. All cubes of a machine
+    without types of cubes are alike, and so are its SIPs: in their blocks, in their links and the order of these, in
+    their channels.
     """
 
     links: list[int] = field(default_factory=list)

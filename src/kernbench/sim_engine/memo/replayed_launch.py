@@ -39,8 +39,8 @@ class RegionReplay(NamedTuple):
     shift: Shift
     jobs: Jobs  # in the order of the recording's PEs
 
-    def make_rings(self, machine: Machine) -> bool:
-        """Have the rings that its kernels would have; whether there is room for them."""
+    def try_make_rings(self, machine: Machine) -> bool:
+        """Make the rings that its kernels would have; False where there is no room, and those that are made stay."""
         messages, communicator = self.recording.messages, machine.communicators.get(self.jobs[0][1].launch.communicator)
         if messages is None:
             return True
@@ -96,8 +96,8 @@ class ReplayedLaunch:
                 machine.begin_launch(str(PeId(*cpu.key)), launch.id, launch.stream)
                 self._dma_of(cpu).access_observers.add(self.interrupt)
                 job.lease = machine.lease_tcm(*cpu.key, launch.stream)
-                moved = self._moved(result, replay)
-                ends.setdefault(moved.end_ns, []).append((cpu, job, moved))
+                answer = self._translated(result, replay)
+                ends.setdefault(answer.end_ns, []).append((cpu, job, answer))
         self._quiet_ns = self._begin_ns + max(replay.recording.quiet_ns for replay in replays)
         for end_ns, ended in ends.items():
             machine.at(end_ns, self._end, ended)
@@ -109,7 +109,7 @@ class ReplayedLaunch:
         assert isinstance(dma, PeDmaComponent)
         return dma
 
-    def _moved(self, result: PeResult, replay: RegionReplay) -> PeResult:
+    def _translated(self, result: PeResult, replay: RegionReplay) -> PeResult:
         """What a PE answers, there and then."""
         recording, shift = replay.recording, replay.shift
         sip, cube, pe = shift.key((result.sip, result.cube, result.pe))
@@ -122,8 +122,8 @@ class ReplayedLaunch:
             start_ns=start_ns,
             end_ns=start_ns + result.end_ns - recording.began_ns,
             memories=tuple((shift.name(node), use) for node, use in result.memories),
-            composites=tuple(_moved_use(use, shift) for use in result.composites),
-            messages=_moved_traffic(result.messages, shift),
+            composites=tuple(_translated_use(use, shift) for use in result.composites),
+            messages=_translated_traffic(result.messages, shift),
         )
 
     # ---- uninterrupted
@@ -153,7 +153,7 @@ class ReplayedLaunch:
             self._dma_of(cpu).access_observers.remove(self.interrupt)
 
     def _commit(self, replay: RegionReplay) -> list[LateCredit]:
-        """Write down what the kernels of a region have done; returns credits that are under way still."""
+        """Commit the effects of the kernels of a region; returns credits that are still under way."""
         machine, (recording, shift, _) = self._machine, replay
         engine, traffic = machine.fabric.engine, recording.traffic_in(shift, machine.fabric.network)
         for last_flit, flits, transfers in traffic.moved:
@@ -163,7 +163,7 @@ class ReplayedLaunch:
         for node, rows, directions in traffic.channels:
             group = engine.groups[node]
             group.add_done(rows, self._begin_ns)
-            group.turn_to(directions)
+            group.set_directions(directions)
         if recording.contents is not None:
             recording.contents.carry_out(machine.values, machine.memory, shift)
         first = 0 if machine.log is None else self._record(replay)
@@ -228,11 +228,11 @@ def _written_by(writers: Writers, ranges: list[tuple[int, int]]) -> tuple[int, .
     return tuple(sorted({op for pa, nbytes in ranges for op in writers.of(pa, nbytes)}))
 
 
-def _moved_use(use: CompositeUse, shift: Shift) -> CompositeUse:
+def _translated_use(use: CompositeUse, shift: Shift) -> CompositeUse:
     paths = tuple(path and replace(path, memory=shift.name(path.memory)) for path in use.paths)
     return use._replace(paths=paths)
 
 
-def _moved_traffic(traffic: MessageTraffic, shift: Shift) -> MessageTraffic:
+def _translated_traffic(traffic: MessageTraffic, shift: Shift) -> MessageTraffic:
     carried = sorted((tuple(map(shift.name, path)), nbytes) for path, nbytes in traffic.carried)
     return MessageTraffic(traffic.sent_bytes, tuple(carried))

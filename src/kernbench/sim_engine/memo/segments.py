@@ -97,7 +97,7 @@ class RecordedSegments:
             self._recorded.setdefault((start.state, key), (end, end.place - start.place, how))
 
     def add_plain(self, start: Seen, end: Seen, how: Passage) -> None:
-        """The same of a step on whose way it does not matter among which channels bytes lie."""
+        """The same of a step whose timing does not depend on the channels among which bytes lie."""
         key = self._steps.key(start.place, channels=False)
         if key is not None:
             self._plain.setdefault((start.plain, key), (end, end.place - start.place, how))

@@ -14,7 +14,7 @@ from kernbench.sim_engine.fabric.buffers import Buffers
 from kernbench.sim_engine.fabric.channel_bank import ChannelSpec
 
 Path = tuple[str, ...]
-# Of finite buffers: what they are like, links in series as three nodes, and layers along each way, there and back.
+# Of finite buffers: what they are like, links in series as three nodes, and layers along each path, there and back.
 BuffersShape = tuple[
     Buffers, tuple[tuple[str, str, str], ...], tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 ]  # fmt: skip
