@@ -239,10 +239,17 @@ def start_merging(
             before_wait()
         found = tl.wait(asked)
         assert found is not None
-        values, totals, bests = found[:, :, :d], found[:, :, d : d + 1], found[:, :, d + 1 :]
-        scale = tl.exp(bests - tl.max(bests, axis=0))
-        result = tl.sum(values * scale, axis=0) / tl.sum(totals * scale, axis=0)
-        tl.store_async(out.across + first * d * out.itemsize, tl.reshape(tl.cast(result, out.dtype), (at_once * d,)))
+        values, totals, _ = merged_parts(found, d, tl)
+        result = tl.cast(values / totals, out.dtype)
+        tl.store_async(out.across + first * d * out.itemsize, tl.reshape(result, (at_once * d,)))
+
+
+def merged_parts(found: TensorHandle, d: int, tl: TLContext) -> tuple[TensorHandle, TensorHandle, TensorHandle]:
+    """Weighted values, sums and largest scores of some parts (parts, rows, d + 2), as those of one part."""
+    values, totals, bests = found[:, :, :d], found[:, :, d : d + 1], found[:, :, d + 1 :]
+    best = tl.max(bests, axis=0)
+    scale = tl.exp(bests - best)
+    return tl.sum(values * scale, axis=0), tl.sum(totals * scale, axis=0), best
 
 
 def _merged_here(jobs: int, tl: TLContext, *, is_spread: bool) -> range:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernbench.models.attention import OnlineSoftmax, start_merging, units_here
+from kernbench.models.attention import OnlineSoftmax, merged_parts, start_merging, units_here
 from kernbench.models.fused_plan import BARRIER_NS, LOAD_NS, MERGE_NS, MESSAGE_NS, FusedPlan, share_of
 from kernbench.models.kernels import rotate_heads
 from kernbench.models.mapping import SplitKPlan
@@ -89,28 +89,26 @@ class _Layer:
         first = self._ask_part(self._x, plan.qkv)
         norms = [self._ask_norm(norm) for norm in self._norms]
         self._tables = {0: self._ask_angles(0)}
+        asked = self._ask_residual(plan.out)
         normal = self._norm(self._here(first), norms[0], plan.qkv)
         self._multiply(plan.qkv, [self._w_qkv], normal, self._qkv)
         del normal
         self._barrier()
         self._attend()
         self._barrier()
-        if self._parts is not None:
+        if self._parts is not None and not plan.merging_stages:
             sizes = self._form.heads, self._form.head_dim
             start_merging(self._parts, self._attended, *sizes, plan.attention, tl, self._before_merge)
-            residual = self._ask_residual(plan.out)
             self._before_merge()
             self._barrier()
-        else:
-            residual = self._ask_residual(plan.out)
         part = self._here(self._ask_part(self._attended, plan.out))
-        self._multiply(plan.out, [self._w_out], part, self._x, residual=residual)
-        del part, residual
+        residual = None if asked is None else self._here(asked)
+        residual = self._multiply(plan.out, [self._w_out], part, self._x, residual=residual)  # that of the MLP, too
+        del part
         self._barrier()
         normal = self._norm(self._here(self._ask_part(self._x, plan.up)), norms[1], plan.up)
         self._multiply(plan.up, self._w_up, normal, self._ffn, activation=self._form.activation)
         del normal, norms
-        residual = self._ask_residual(plan.down)
         self._barrier()
         part = self._here(self._ask_part(self._ffn, plan.down))
         self._multiply(plan.down, [self._w_down], part, self._x, residual=residual)
@@ -191,10 +189,10 @@ class _Layer:
         out: TensorPtr,
         *,
         activation: str | None = None,
-        residual: TransferHandle | None = None,
-    ) -> None:
+        residual: TensorHandle | None = None,
+    ) -> TensorHandle | None:
         """Stream the weights past this PE's part of the rows, reduce the sums of the cube, and store this PE's share of
-        the results, activated, or added to the residual.
+        the results, activated, or added to the residual: what is returned, if there is any.
         """
         tl, loads, axis = self._tl, self._loads, self._axis
         sums = [self._streamed(product, part) for _ in weights]
@@ -203,13 +201,15 @@ class _Layer:
         found = reduce_in_cube(joined, axis, product, tl, lambda: loads.before(MESSAGE_NS))
         del joined
         if found is None:
-            return
+            return None
         result = self._activated(found[0], len(weights), axis, activation)
         if residual is not None:
-            result = result + self._here(residual)
+            result = result + residual
         (top, _), (first, _) = self._share(product)
         place = out + (top * product.n + first) * self._item
-        tl.store_async(place, tl.cast(result, out.dtype), strides=(product.n, 1))
+        stored = tl.cast(result, out.dtype)
+        tl.store_async(place, stored, strides=(product.n, 1))
+        return stored
 
     def _streamed(self, product: SplitKPlan, part: TensorHandle) -> TensorHandle:
         """The product of this PE's part of the rows by its part of the next weight."""
@@ -294,13 +294,32 @@ class _Layer:
                 place = (at * plan.room + plan.keys_of(split)) * d * self._item
                 for cache, row in zip(self._caches, new, strict=True):
                     tl.store_async(cache.local + place, row)
-            if self._parts is None:
-                result = tl.cast(running.result / running.total, self._attended.dtype)
+            state: tuple[TensorHandle, ...] = (running.result, running.total, running.best)
+            if self._parts is not None and not self._plan.merging_stages:
+                place = unit * shared * (d + 2) * self._parts.itemsize
+                tl.store_async(self._parts.across + place, tl.cat(state, axis=1))
+                continue
+            found = self._merged(state)
+            if found is not None:
+                result = tl.cast(found[0] / found[1], self._attended.dtype)
                 place = (sequence * self._form.heads + kv_head * shared) * d * self._item
                 tl.store_async(self._attended.across + place, result)
-            else:
-                joined = tl.cat([running.result, running.total, running.best], axis=1)
-                tl.store_async(self._parts.across + unit * shared * (d + 2) * self._parts.itemsize, joined)
+
+    def _merged(self, state: tuple[TensorHandle, ...]) -> tuple[TensorHandle, ...] | None:
+        """Values, sums and largest scores of all parts of a cache, on the PE of its first one; None on others."""
+        tl, pe, d = self._tl, self._pe, self._form.head_dim
+        for place, count in self._plan.merging_stages:
+            joined = tl.cat(state, axis=1)
+            first = pe - pe // place % count * place
+            if first != pe:
+                tl.wait(tl.send_async(f"intra_{first}", joined))
+                return None
+            self._loads.before(MESSAGE_NS)
+            parts = [joined, *(tl.recv(f"intra_{pe + at * place}", joined.shape, "f32") for at in range(1, count))]
+            found = merged_parts(tl.cat([tl.reshape(each, (1, *each.shape)) for each in parts], axis=0), d, tl)
+            state = tuple(tl.reshape(each, each.shape[1:]) for each in found)
+            del joined, parts, found
+        return state
 
     def _ask_unit(self, at: int) -> list[TransferHandle]:
         """Queries of this PE's unit number `at`, for its last part also the new key and value, in one request; and the

@@ -8,21 +8,24 @@ works while PEs wait for each other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from kernbench.common.errors import UsageError
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
-from kernbench.models.plans import F32_BYTES, SipShape
+from kernbench.models.plans import F32_BYTES
 from kernbench.policy.placement.dp import Range, parts_of
 
-PIECE_NS = 300.0  # of a piece's load: longer ones delay small loads, shorter ones are more commands
-AHEAD_NS = 100.0  # of loads, besides those that arrive in the next step
+DELAYS = 0.8  # of a layer by the load of a whole piece, for the root of its rows: loads that wait behind one
+AHEAD_NS = 100.0  # of loads for each row, besides those that arrive in the next step: with more rows it takes longer
+AHEAD_SHARE = 0.4  # of the room for pieces, at most
+MOST_AHEAD = 1 / 4  # of a layer's loads that TCM holds: with more, what a kernel waits for queues behind them
 SRAM_NS = 240.0  # of reading all rows of a product from a cube's SRAM: with more, slices of HBM are faster
-MOST_PIECES = 96  # of a layer: with more, pieces are longer
 TOO_MANY_PIECES = 512  # where TCM allows no longer ones: launches and first loads are a few percent of so long a layer
-MOST_ROWS = 8  # with more, sums leave little TCM for pieces
+MOST_ROWS = 16  # with more, sums leave little TCM for pieces
 LEAST_PIECES = 4  # in TCM at a time
 SPARE_PIECES = 2  # for gaps between pieces of several sizes
+LEAST_GAP_NS = 20.0  # between loads: their commands
 LEAST_BYTES = 4096  # of a piece: shorter ones are latency
 MESSAGE_NS, LOAD_NS, BARRIER_NS, MERGE_NS = 50.0, 150.0, 400.0, 300.0  # of a step, for pacing
 
@@ -48,6 +51,16 @@ class FusedPlan:
     @property
     def products(self) -> tuple[SplitKPlan, ...]:
         return self.qkv, self.out, self.up, self.down
+
+    @property
+    def merging_stages(self) -> list[tuple[int, int]]:
+        """The stages, (place value, radix), in which PEs of a cube merge the parts of a cache that are theirs; none if
+        the parts of some cache are not the only ones of PEs that differ in the lowest digits.
+        """
+        splits, stages = self.attention.splits, sorted(self.qkv.stages)
+        found = [stage for stage in stages if stage[0] < splits]
+        is_whole = prod(count for _, count in found) == splits and self.attention.units == self.qkv.sip.size
+        return found if is_whole else []
 
     def chunks(self, product: SplitKPlan, pe: int, cube: int, itemsize: int) -> list[Range]:
         """Ranges of K, within a PE's part of a product, whose weights are a piece each."""
@@ -113,9 +126,9 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
         return None  # one stream for several units is faster than blocks of each
     total = sum(plan.k * plan.n for plan in products) * item // sip.size
     gbs = min(machine.hbm, machine.port)
-    wanted = int(max(PIECE_NS * gbs, total / MOST_PIECES))
+    wanted = _best_piece_bytes(machine, size.batch, total, gbs)
     keys = max(1, min(attention.part, wanted // (d * item)))
-    usable = sip.tcm_bytes * 15 // 16 - _other_bytes(sip, size, products, attention.splits, keys)
+    usable = sip.tcm_bytes * 15 // 16 - _other_bytes(size, products, attention.splits, keys)
     piece = min(wanted, usable // (LEAST_PIECES + SPARE_PIECES))
     if piece < LEAST_BYTES or total > TOO_MANY_PIECES * piece:
         return None
@@ -125,17 +138,31 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     in_sram = machine.sram > 0 and max(plan.rows * plan.k for plan in products) * item <= SRAM_NS * machine.sram
     qkv, out, up, down = products
     room = usable - SPARE_PIECES * piece
-    return FusedPlan(qkv, out, up, down, attention, piece, room, gbs, dot_ns, AHEAD_NS, in_sram)
+    room = min(room, max(LEAST_PIECES * piece, int(MOST_AHEAD * total)))
+    ahead_ns = min(AHEAD_NS * size.batch, AHEAD_SHARE * room / gbs)
+    return FusedPlan(qkv, out, up, down, attention, piece, room, gbs, dot_ns, ahead_ns, in_sram)
 
 
-def _other_bytes(sip: SipShape, size: DecodeSize, products: list[SplitKPlan], splits: int, keys: int) -> int:
-    """TCM of what is not streamed: rows, sums, and the larger of attention's tensors, for blocks of `keys` keys."""
-    rows = max(plan.part_elements for plan in products) * (size.itemsize + F32_BYTES) * 2
-    gates = (1, 1, size.gates, 1)
-    sums = max(
-        n * size.batch * -(-plan.n // sip.cubes) * 4 * F32_BYTES for plan, n in zip(products, gates, strict=True)
-    )
+def _best_piece_bytes(machine: MachineModel, rows: int, total_bytes: int, gbs: float) -> int:
+    """The piece that takes the least time: each has a gap before its load, and a long one delays what waits for it.
+    With less TCM than it wants a smaller one is taken, so more TCM is never slower by this estimate.
+    """
+    gap_ns = max(LEAST_GAP_NS, machine.own_slice.latency_ns / machine.places)
+    return max(LEAST_BYTES, int((total_bytes * gap_ns * gbs / (DELAYS * rows**0.5)) ** 0.5))
+
+
+def _other_bytes(size: DecodeSize, products: list[SplitKPlan], splits: int, keys: int) -> int:
+    """TCM of the step that takes most besides pieces: a norm of the rows, a product, or attention with blocks of `keys`
+    keys.
+    """
+    qkv, *_ = products
+    sip, item, gates = qkv.sip, size.itemsize, (1, 1, size.gates, 1)
+    normed = qkv.part_elements * (2 * item + 4 * F32_BYTES)
+    multiplied = max(
+        plan.part_elements * item + (3 * n + 1) * plan.rows * -(-plan.n // sip.cubes) * F32_BYTES
+        for plan, n in zip(products, gates, strict=True)
+    )  # sums of each weight, two at a time while one is added to; joined; and as much for gaps
     shared, width = size.heads // size.kv_heads, size.head_dim + 2
     attended = shared * (4 * keys + 8 * width) * F32_BYTES
     merged = splits * width * 4 * F32_BYTES * max(1, size.batch * size.heads // sip.size)
-    return rows + max(sums, attended, merged)
+    return max(normed, multiplied, attended + merged)

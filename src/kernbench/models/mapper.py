@@ -45,6 +45,7 @@ FAR_EXTRA = 0.5  # of bytes from other cubes: they share links too
 UNEVEN_SHARE = 0.75  # of TCM for blocks or chunks of several sizes, which leave gaps
 STEP_NS = 20.0  # for the commands of a chunk, which PE_CPU and the scheduler pass on
 KEPT = 5  # candidates of a report besides the usual plan
+LEAST_TCM = 16 * 1024  # bytes
 OVERLAP_POWER = 8.0
 ACCURACY = 0.1  # of the model: what is faster by less is not taken instead of the usual plan
 
@@ -246,9 +247,11 @@ def _columns_ns(machine: MachineModel, plan: ColumnsPlan, size: ProductSize) -> 
     """Copies of the rows to every PE, the streamed product, and moving its results."""
     item, rows, k, n = size.itemsize, plan.most_rows, plan.most_k, plan.most_columns
     dtype, out = _dtype(item), "f32" if plan.splits_k else _dtype(item)
-    block = plan.block_rows or rows
-    blocks = -(-rows // block)
-    one = machine.stream_ns(min(block, rows), k, n, dtype, out, x_in_tcm=bool(plan.block_rows))
+    experts = min(size.experts, rows)  # with as many rows each, and weights of their own
+    each = -(-rows // experts)
+    block = plan.block_rows or each
+    blocks = experts * -(-each // block)
+    one = machine.stream_ns(min(block, each), k, n, dtype, out, x_in_tcm=bool(plan.block_rows))
     streamed = blocks * size.weights * one + (rows * k * item / machine.hbm if plan.block_rows else 0.0)
     own_rows = -(-size.rows // machine.sip.cubes)
     others = plan.cubes_per_group - 1
@@ -378,11 +381,15 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
 
 
 def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies: int) -> tuple[Candidate, ...]:
-    """The candidates of a product, the chosen one first."""
+    """The candidates of a product, the chosen one first; none if the plan of `base` does not fit, and so little TCM has
+    no room for norms either: the layer refuses it when its tensors are made.
+    """
     usual: tuple[Candidate, ...] = ()
     with suppress(UsageError):
         plan = base.product(machine.sip, size.rows, size.k, size.n, size.itemsize, x_by=size.x_by)
         usual = (Candidate(plan, estimate(machine, plan, size), is_usual=True),)
+    if not usual and machine.sip.tcm_bytes < LEAST_TCM:
+        return ()
     best = candidates_of(machine, size, most_copies)[:KEPT]
     others = tuple(each for each in best if all(each.plan != one.plan for one in usual))
     is_better = not usual or (others and others[0].total_ns < (1 - ACCURACY) * usual[0].total_ns)

@@ -163,7 +163,7 @@ class LayerTensors:
         return self._empty(name, (rows, columns))
 
     def _shared_rows(self, name: str, rows: int, columns: int) -> Tensor:
-        """A row-major matrix that all PEs read. Fewer rows than cubes would lie in so few slices that PEs wait for each
+        """A row-major matrix that all PEs read. Few rows would lie in so few slices that PEs wait for each
         other: such rows are spread over slices piece by piece, and kernels know them by address and width.
         """
         pieces = self._pieces_of(rows, columns)
@@ -179,7 +179,7 @@ class LayerTensors:
 
     def _pieces_of(self, rows: int, columns: int) -> int:
         """In how many pieces a row is spread."""
-        if rows >= self.sip.cubes:
+        if rows >= (self.sip.size if self.job.fused else self.sip.cubes):
             return 1
         most = min(self.sip.size // rows, columns * self.item // PIECE_BYTES)
         return next(count for count in range(max(most, 1), 0, -1) if columns % count == 0)

@@ -39,6 +39,9 @@ def plan_for(size: DecodeSize, tcm_bytes: int = MIB, **changed: float) -> FusedP
     ("model", "pes", "batch", "context"),
     [
         ("tiny-llama", 2, 1, 300),  # caches in parts, which are merged
+        ("tiny-llama", 4, 1, 256),  # caches in parts, which PEs of a cube merge in two stages
+        ("tiny-llama", 4, 2, 300),  # and in one
+        ("tiny-llama", 2, 11, 70),  # more rows than PEs
         ("tiny-llama", 4, 3, 40),  # several units for each PE
         ("tiny-llama", 2, 5, 33),  # rows over the PEs that reduce sums
         ("tiny-gpt", 4, 1, 50),  # a layernorm, one weight for the MLP, no angles
@@ -124,8 +127,26 @@ def test_a_better_machine_keeps_it(more: dict[str, float]) -> None:
 
 def test_more_rows_and_less_tcm_take_parts() -> None:
     assert plan_for(LLAMA) is not None
-    assert plan_for(replace(LLAMA, batch=9)) is None
+    assert plan_for(replace(LLAMA, batch=17)) is None
     assert plan_for(LLAMA, tcm_bytes=MIB // 16) is None
+
+
+def test_more_tcm_takes_the_same_pieces_or_longer_ones_up_to_the_best() -> None:
+    """2.49 MB of weights for each PE, 20 ns before each load: (2.49e6 x 20 x 256 / 0.8) ** 0.5 = 126 KB."""
+    sizes = [plan.piece_bytes for kib in range(256, 4096, 256) if (plan := plan_for(LLAMA, tcm_bytes=kib * 1024))]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == sizes[-4] == pytest.approx(126_200, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("batch", "stages"), [(1, []), (2, [(1, 2), (2, 2), (4, 2)]), (4, [(1, 2), (2, 2)]), (8, [(1, 2)]), (16, [])]
+)
+def test_parts_of_a_cache_are_merged_by_messages_within_a_cube(batch: int, stages: list[tuple[int, int]]) -> None:
+    """8 key heads and 128 PEs: 16 parts of one sequence's are in two cubes, 8 of two sequences' in one."""
+    plan = plan_for(replace(LLAMA, batch=batch))
+    assert plan is not None
+    assert plan.attention.splits == max(1, 16 // batch)
+    assert plan.merging_stages == stages
 
 
 def test_pieces_of_a_part_are_all_of_it_once_and_fit() -> None:
