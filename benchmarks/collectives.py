@@ -118,7 +118,7 @@ def flit_hops(engine: GraphEngine) -> int:
     """Flits times links crossed, of all transfers that are done; control messages have none."""
     engine.interrupt_replays()
     done = engine.fabric.done()
-    return sum((flits + transfers) * len(last.route.crossings) for last, flits, transfers in done)
+    return sum((flits + transfers) * len(last.route.traversals) for last, flits, transfers in done)
 
 
 def measure(sizes: Sizes, name: str, work: Callable[[], GraphEngine], repeats: int) -> Cost:

@@ -133,7 +133,7 @@ def test_decode_in_blocks_with_rows_that_are_passed_on(model: str, monkeypatch: 
 
     monkeypatch.setattr(mapping, "split_k_plan", in_blocks)
     monkeypatch.setattr(mapping.SplitKPlan, "for_weights", lambda plan, *_: plan)
-    result = verified(model=model, phase="decode", batch=5)
+    result = verified(model=model, phase="decode", batch=5, mapping="decode")
     assert "spread mlp_down" in names(result)
 
 
@@ -312,7 +312,7 @@ def test_what_makes_no_sense_is_refused(params: dict[str, object], message: str)
 def test_too_little_tcm_is_said_with_who_has_it(mb: float, message: str) -> None:
     small = machine_with({"cube.memory_map.tcm_mb_per_pe": mb})
     with pytest.raises(KernBenchError, match=message):
-        run(llm_layer, small, device="whole", params={"model": "tiny-llama"})
+        run(llm_layer, small, device="whole", params={"model": "tiny-llama", "mapping": "decode"})
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")

@@ -149,7 +149,7 @@ class TestTcm:
             del a, b, c
 
         found = failure(kernel, f16(2048), topology=self.SMALL)
-        assert found.kind == "KernelError"
+        assert found.kind == "KernelCapacityError"
         assert "4096 bytes (4 KiB) required, 2048 free of 8192" in found.message
         assert "del x" in found.hint
         assert "raise cube.memory_map.tcm_mb_per_pe" in found.hint
