@@ -8,6 +8,7 @@ from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import UsageError
 from kernbench.evaluation.contract import Rows, Setting, where
 from kernbench.models.layer_job import Phase
+from kernbench.models.mapping import FEW_ROWS
 from kernbench.models.shapes import ModelShape, load_model
 from kernbench.runtime_api.context import RuntimeContext
 
@@ -41,8 +42,11 @@ def timed_layer(
 ) -> dict[str, float]:
     """Times in us: of the layer, of each group of parts and of parts by what bounds them as they are mapped; tokens per
     second and energy of counted work per token of all layers, memory that a SIP needs, and whether it has it (1 or 0).
+    A decode step of few sequences is timed part by part, not as one launch.
     """
-    rows = llm_layer(torch, model=model, phase=phase, batch=batch, tokens=tokens, context=context, tp=tp)
+    mapping = "decode" if phase == "decode" and batch <= FEW_ROWS else "auto"
+    given = {"batch": batch, "tokens": tokens, "context": context, "tp": tp}
+    rows = llm_layer(torch, model=model, phase=phase, mapping=mapping, **given)
     found = {f"{group.replace(' ', '_')}_us": 0.0 for group in GROUPS}
     found |= {f"bound_{name}_us": 0.0 for name in BOUNDS}
     group_of = {part: group for group, parts in GROUPS.items() for part in parts}
