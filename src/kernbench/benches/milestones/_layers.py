@@ -45,8 +45,9 @@ def timed_layer(
     A decode step of few sequences is timed part by part, not as one launch.
     """
     mapping = "decode" if phase == "decode" and batch <= FEW_ROWS else "auto"
-    given = {"batch": batch, "tokens": tokens, "context": context, "tp": tp}
-    rows = llm_layer(torch, model=model, phase=phase, mapping=mapping, **given)
+    rows = llm_layer(
+        torch, model=model, phase=phase, batch=batch, tokens=tokens, context=context, tp=tp, mapping=mapping
+    )
     found = {f"{group.replace(' ', '_')}_us": 0.0 for group in GROUPS}
     found |= {f"bound_{name}_us": 0.0 for name in BOUNDS}
     group_of = {part: group for group, parts in GROUPS.items() for part in parts}
