@@ -214,12 +214,13 @@ class Chunks:
     def _places(self) -> dict[tuple[int, int, int, int], tuple[int, int]]:
         """By group, grid row, block and chunk: the PE that has it, and where it begins among what that PE has."""
         plan, found = self.plan, dict[tuple[int, int, int, int], tuple[int, int]]()
+        apart = max(1, plan.column_parts // len(plan.chunks))  # few chunks are on PEs far apart: their links differ
         for group in range(plan.groups):
             for row in range(plan.row_parts):
                 used = [0] * plan.column_parts
                 for block, (first, end) in enumerate(plan.row_blocks(group, row)):
                     for chunk, (a, b) in enumerate(plan.chunks):
-                        column = (block + chunk) % plan.column_parts
+                        column = (block + chunk) * apart % plan.column_parts
                         found[group, row, block, chunk] = plan.number_of(group, row, column), used[column]
                         used[column] += (end - first) * (b - a)
         return found
