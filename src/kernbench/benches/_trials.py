@@ -55,12 +55,12 @@ def simulated_choice(
         best = sorted(timed, key=_simulated_ns)
         products.append((size, (*best, *(each for each in candidates if each not in tried))))
     plans = tuple((size, candidates[0].plan) for size, candidates in products)
-    mapping, times = replace(choice.mapping, plans=plans), choice.attention_ns
-    if times:
+    mapping, times = replace(choice.mapping, plans=plans), dict[str, float]()
+    if choice.attention_ns:
         kinds = {name: replace(mapping, is_online=name == "online") for name in ATTENTION}
         times = {name: ns_of(each, "attention") for name, each in kinds.items()}
         mapping = kinds[min(ATTENTION, key=lambda name: times[name])]
-    return LayerChoice(mapping, tuple(products), times)
+    return replace(choice, mapping=mapping, products=tuple(products), attention_simulated_ns=times)
 
 
 def _simulated_ns(candidate: Candidate) -> float:

@@ -24,6 +24,7 @@ from kernbench.common.errors import CapacityError, UsageError
 from kernbench.common.units import counted, format_bytes
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
+from kernbench.models.choice_report import report_rows
 from kernbench.models.figures import LayerRun, Row, copies_of, memory_there, model_rows, part_rows
 from kernbench.models.judge import expected_rows
 from kernbench.models.layer import DecoderLayer, LayerPart
@@ -32,7 +33,7 @@ from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.mapping import Mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
-from kernbench.models.pinned import report_rows, write_choice
+from kernbench.models.pinned import write_choice
 from kernbench.models.quantised import (
     CacheName,
     QuantisedForm,
@@ -180,7 +181,10 @@ def choice_rows(found: LayerChoice | Mapping, report: str, request: LayerRequest
         return []
     with faults_of_param("mapping_report"):
         if not isinstance(found, LayerChoice):
-            raise UsageError(f"mapping '{found.name}' is no choice", hint="use mapping=auto")
+            raise UsageError(
+                f"mapping={found.name} takes what it says: there is no choice to report",
+                hint="leave --mapping-report out, or --param mapping to see what auto chooses from",
+            )
         if report != "-":
             write_choice(report, found, request.work)
     return report_rows(found)

@@ -19,10 +19,10 @@ from typing import Any
 from kernbench.benches._layer_work import layer_work
 from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec
-from kernbench.cli.yaml_file import read_yaml
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sweep.scenario import Scenario, Workload
+from kernbench.topology.yaml_file import read_yaml
 from kernbench.topology.yaml_marks import Marked
 
 BENCH = "llm-layer"

@@ -28,10 +28,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernbench.cli.yaml_file import read_yaml
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sweep.points import Value, plain_value
+from kernbench.topology.yaml_file import read_yaml
 from kernbench.topology.yaml_marks import Marked
 
 TEXTS = ("bench", "scenario", "topology", "cost", "device", "cluster", "out", "mode")

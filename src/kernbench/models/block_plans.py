@@ -30,6 +30,7 @@ PASSING_STRIPS = 4  # of blocks whose chunks are passed on: they need not be lar
 PASSING_AHEAD = 2  # chunks, so that their latency is hidden
 PASSING_RINGS = 2  # of a PE: for x, and for weights
 PASSING_SLOTS = 4  # of a ring
+UNEVEN_SHARE = 0.75  # of TCM for blocks or chunks of several sizes, which leave gaps
 
 
 @dataclass(frozen=True)
@@ -184,12 +185,16 @@ class BlocksPlan:
         return found if not found.passes or found.can_pass() else replace(found, passes=0)
 
 
-def most_columns(sip: SipShape, rows: int, k: int, itemsize: int, strips: int = 2, ahead: int = 1) -> int:
+def most_columns(
+    sip: SipShape, rows: int, k: int, itemsize: int, strips: int = 2, ahead: int = 1, *, is_even: bool = True
+) -> int:
     """The most columns of a block of `rows` rows and chunks of `k` that fit TCM: its sums, one strip more, the results
-    of the block before, which are being stored, the chunk in use and those ahead. A sixteenth is left for gaps.
+    of the block before, which are being stored, the chunk in use and those ahead. A sixteenth is left for gaps, and a
+    quarter more where blocks or chunks are not all of one size.
     """
     chunks = ahead + 1
-    room = sip.tcm_bytes * 15 // 16 - chunks * rows * k * itemsize
+    tcm_bytes = sip.tcm_bytes if is_even else int(UNEVEN_SHARE * sip.tcm_bytes)
+    room = tcm_bytes * 15 // 16 - chunks * rows * k * itemsize
     strip = -(-rows // strips)
     per_column = (strips + 1) * strip * F32_BYTES + strips * strip * itemsize + chunks * k * itemsize
     return max(0, room // per_column)

@@ -7,10 +7,12 @@ works while PEs wait for each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from kernbench.common.errors import UsageError
+from kernbench.common.units import format_bytes
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
 from kernbench.models.plans import F32_BYTES
@@ -70,6 +72,13 @@ class FusedPlan:
         return [each for each in parts_of(end - first, -(-(end - first) // most)) if each[0] < each[1]]
 
 
+@dataclass(frozen=True)
+class NotFused:
+    """Why a decode step is not one launch."""
+
+    reason: str
+
+
 def share_of(plan: SplitKPlan, pe: int, size: int) -> Range:
     """The rows or columns of the reduced sums that a PE ends with."""
     begin, length = 0, size
@@ -97,12 +106,11 @@ class DecodeSize:
     itemsize: int
 
 
-def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | None:
-    """The plan of a launch for the whole layer; None for many rows, where TCM does not hold it, and where it would save
-    little. More of anything that a machine has keeps it.
-    """
+def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | NotFused:
+    """The plan of a launch for the whole layer, or why there is none: many rows, too little TCM, or little to save.
+    More of anything that a machine has keeps it."""
     if size.batch > MOST_ROWS:
-        return None
+        return NotFused(f"{size.batch} sequences are more than {MOST_ROWS}, whose sums leave little TCM for weights")
     sip, item, d = machine.sip, size.itemsize, size.head_dim
     width = (size.heads + 2 * size.kv_heads) * d
     try:
@@ -115,23 +123,25 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
                 (size.ffn, size.hidden, 1),
             )
         ]
-    except UsageError:
-        return None
+    except UsageError as error:
+        return NotFused(error.what)
     if any(plan.k < sip.pes or plan.n < sip.cubes * sip.pes for plan in products):
-        return None
+        return NotFused(f"a product has less than a row or a column of weights for each of {sip.size} PEs")
     if any(plan.block_columns < -(-plan.n // sip.cubes) for plan in products):
-        return None
+        return NotFused(f"the sums of a product do not fit the {format_bytes(sip.tcm_bytes)} of TCM that kernels have")
     attention = base.decode_attention(sip, size.batch, size.context, size.heads, size.kv_heads, d, item)
-    if attention.streamed and attention.units > sip.size:
-        return None  # one stream for several units is faster than blocks of each
+    if attention.streamed and attention.units > sip.size:  # one stream for several is faster than blocks of each
+        return NotFused(f"{attention.units} parts of the cache for {sip.size} PEs: streams of several are faster")
     total = sum(plan.k * plan.n for plan in products) * item // sip.size
     gbs = min(machine.hbm, machine.port)
     wanted = _best_piece_bytes(machine, size.batch, total, gbs)
     keys = max(1, min(attention.part, wanted // (d * item)))
-    usable = sip.tcm_bytes * 15 // 16 - _other_bytes(size, products, attention.splits, keys)
+    usable = sip.tcm_bytes * 15 // 16 - other_bytes(size, products, attention.splits, keys)
     piece = min(wanted, usable // (LEAST_PIECES + SPARE_PIECES))
     if piece < LEAST_BYTES or total > TOO_MANY_PIECES * piece:
-        return None
+        count, least = LEAST_PIECES + SPARE_PIECES, max(LEAST_BYTES, -(-total // TOO_MANY_PIECES))
+        there = f"sums and rows leave {format_bytes(max(0, usable))} of TCM for pieces of weights"
+        return NotFused(f"{there}: {count} of {format_bytes(least)} or more are needed")
     keys = max(1, min(keys, piece // (d * item)))
     attention = replace(attention, block_keys=keys, streamed=False, units_together=1)
     dot_ns = machine.engines.product.product_ns(size.batch, 64, max(1, piece // item // 64), "f16")
@@ -151,7 +161,7 @@ def _best_piece_bytes(machine: MachineModel, rows: int, total_bytes: int, gbs: f
     return max(LEAST_BYTES, int((total_bytes * gap_ns * gbs / (DELAYS * rows**0.5)) ** 0.5))
 
 
-def _other_bytes(size: DecodeSize, products: list[SplitKPlan], splits: int, keys: int) -> int:
+def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], splits: int, keys: int) -> int:
     """TCM of the step that takes most besides pieces: a norm of the rows, a product, or attention with blocks of `keys`
     keys.
     """

@@ -5,16 +5,17 @@ How much TCM kernels have depends on it, since products by blocks take that of c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config
 from kernbench.common.errors import UsageError
 from kernbench.models.figures import memory_there
-from kernbench.models.fused_plan import DecodeSize, fused_plan
+from kernbench.models.fused_plan import DecodeSize, NotFused, fused_plan
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
 from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
-from kernbench.models.pinned import PinnedWork, is_fused, read_choice, uses_blocks, uses_messages
+from kernbench.models.pinned import PinnedWork, pinned_layer
+from kernbench.models.pinned_file import CHOOSE, PinnedFile
 from kernbench.models.plans import SipShape
 from kernbench.models.shapes import ModelShape
 from kernbench.runtime_api.context import RuntimeContext
@@ -71,11 +72,17 @@ class LayerRequest:
         return LayerSize(tuple(ProductSize(*shape, itemsize=self.itemsize) for shape in shapes), attention)
 
     @property
-    def decode(self) -> DecodeSize | None:
+    def decode(self) -> DecodeSize | NotFused:
         """The sizes of a decode step that can be one launch: of one SIP, without experts and scales."""
         m = self.model
-        if self.phase != "decode" or not self.context or self.tp > 1 or m.has_experts or self.is_quantised:
-            return None
+        if self.phase != "decode" or not self.context:
+            return NotFused("it is for phase=decode, after a context")
+        if self.tp > 1:
+            return NotFused(f"{self.tp} SIPs share the layer (tp), and the launch is of one SIP")
+        if m.has_experts:
+            return NotFused(f"{m.name} has experts, whose rows follow from a routing")
+        if self.is_quantised:
+            return NotFused("weights or the cache are quantised, and are widened before they are used")
         sizes = m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn
         return DecodeSize(self.batch, self.context, *sizes, 2 if m.is_gated else 1, self.itemsize)
 
@@ -97,9 +104,7 @@ def check_mapping_name(name: str) -> None:
 def mapping_of(
     name: str, torch: RuntimeContext, request: LayerRequest, sip: SipShape, ring_bytes: int
 ) -> LayerChoice | Mapping:
-    """A mapping by name, the choice of `auto`, what a file pins, or a user's FILE.py:NAME; raises UsageError when there
-    is none.
-    """
+    """A mapping by name, the choice of `auto`, or a user's FILE.py:NAME; raises UsageError when there is none."""
     spec = torch.spec
     memory = memory_there(spec)
     usual = choose_mapping(sip, request.routed, request.weights_bytes, memory)
@@ -110,8 +115,6 @@ def mapping_of(
         return choose_layer(machine_model(torch.engine.graph, sip, ring_bytes), request.size, usual, copies)
     if name in MAPPINGS:
         return MAPPINGS[name]
-    if name.endswith((".yaml", ".yml")):
-        return read_choice(name, sip, request.work, request.size, usual)
     check_mapping_name(name)
     place, inside = split_identifier(name)
     found = getattr(load_user_module(place), inside or "mapping", None)
@@ -125,10 +128,11 @@ def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> t
     """The mapping, and the configuration of collectives: products by blocks get their TCM where there are none, less
     the rings of PEs that pass chunks on.
     """
-    if request.decode is not None and name == "auto":
-        fused = _fused(torch, request, request.decode)
-        if fused is not None:
-            return fused
+    if name.endswith((".yaml", ".yml")):
+        return _pinned(PinnedFile(name), torch, request)
+    fused = _fused(torch, request) if name == "auto" and request.phase == "decode" else None
+    if isinstance(fused, tuple):
+        return fused
     if request.has_no_collectives and name == "auto":
         without, given = (_alone(torch, request, kept) for kept in (ALONE, PASSING))
         is_passing = given is not None and given.mapping.has_messages
@@ -136,29 +140,57 @@ def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> t
             return given, {"defaults": PASSING}
         if without is not None and without.mapping.has_blocks:
             return without, {"defaults": ALONE}
-    if request.has_no_collectives and name.endswith((".yaml", ".yml")) and uses_blocks(name):
-        kept = PASSING if uses_messages(name) else ALONE
-        return mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"]), {"defaults": kept}
-    if name.endswith((".yaml", ".yml")) and is_fused(name):
-        kept, ccl = _kept_by_decode(request)
-        return mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"]), ccl
-    config = resolve_algorithm_config(load_ccl_config())
-    sip = _sip(torch, config.ring_bytes + config.work_bytes)
-    return mapping_of(name, torch, request, sip, config.ring_bytes), None
+    kept = _kept_by_collectives()
+    found = mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"])
+    if isinstance(found, LayerChoice) and fused is not None:
+        found = replace(found, not_fused=fused.reason)
+    return found, None
 
 
-def _fused(torch: RuntimeContext, request: LayerRequest, size: DecodeSize) -> tuple[LayerChoice, CclSource] | None:
-    """A decode step in one launch, with the TCM of collectives where there are none; None if it does not fit."""
+def _pinned(file: PinnedFile, torch: RuntimeContext, request: LayerRequest) -> tuple[Mapping, CclSource]:
+    """What a file pins, and the configuration of collectives that leaves kernels the TCM that it was chosen for; raises
+    UsageError where there is none.
+    """
+    file.check_work(asdict(request.work), request.size)
+    ways: list[tuple[dict[str, int], CclSource]] = [(_kept_by_collectives(), None)]
+    if file.is_fused:
+        ways = [_kept_by_decode(request)]
+    elif request.has_no_collectives:
+        ways += [(kept, {"defaults": kept}) for kept in (ALONE, PASSING)]
+    given = file.entry.sip
+    sips = [_sip(torch, sum(kept.values())) for kept, _ in ways]
+    mesh, own = (given.mesh_w, given.mesh_h, given.pes), (sips[0].mesh_w, sips[0].mesh_h, sips[0].pes)
+    if mesh != own:
+        of_file, of_run = ("{} x {} cubes of {} PEs".format(*sizes) for sizes in (mesh, own))
+        raise file.fault(("sip",), f"the file is for a SIP of {of_file}, this one has {of_run}", CHOOSE)
+    for sip, (kept, ccl) in zip(sips, ways, strict=True):
+        if 0 < sip.tcm_bytes == given.tcm_bytes:
+            machine = machine_model(torch.engine.graph, sip, kept["ring_bytes"])
+            usual = choose_mapping(sip, request.routed, request.weights_bytes, memory_there(torch.spec))
+            return pinned_layer(file, machine, request.size, request.decode, usual), ccl
+    kept_by = f"collectives of {request.world} SIPs" if request.world > 1 else "messages"
+    there = " or ".join(str(sip.tcm_bytes) for sip in sips)
+    kept_bytes = " or ".join(str(sum(kept.values())) for kept, _ in ways)
+    what = (
+        f"the file is for kernels with {given.tcm_bytes} bytes of TCM, in this run they have {there}: rings and work "
+    )
+    what += f"of {kept_by} keep {kept_bytes}"
+    raise file.fault(("sip", "tcm_bytes"), what, f"{CHOOSE}; or write {there}, if the plans fit it")
+
+
+def _fused(torch: RuntimeContext, request: LayerRequest) -> tuple[LayerChoice, CclSource] | NotFused:
+    """A decode step in one launch, with the TCM of collectives where there are none, or why it is not one."""
+    size = request.decode
+    if isinstance(size, NotFused):
+        return size
     kept, ccl = _kept_by_decode(request)
     sip = _sip(torch, sum(kept.values()))
-    if sip.tcm_bytes <= 0:
-        return None
     found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
     if not isinstance(found, LayerChoice):
-        return None
+        return NotFused("kernels have no TCM")
     plan = fused_plan(machine_model(torch.engine.graph, sip, kept["ring_bytes"]), found.mapping.base, size)
-    if plan is None:
-        return None
+    if isinstance(plan, NotFused):
+        return plan
     usual = found.usual  # of its products
     return replace(usual, mapping=replace(usual.mapping, fused=plan)), ccl
 
@@ -167,8 +199,13 @@ def _kept_by_decode(request: LayerRequest) -> tuple[dict[str, int], CclSource]:
     """The TCM that a decode step in one launch leaves for messages, and the configuration that says so."""
     if request.is_alone and request.world == 1:
         return PASSING, {"defaults": PASSING}
+    return _kept_by_collectives(), None
+
+
+def _kept_by_collectives() -> dict[str, int]:
+    """The TCM that collectives keep, as `ccl.yaml` says."""
     config = resolve_algorithm_config(load_ccl_config())
-    return {"ring_bytes": config.ring_bytes, "work_bytes": config.work_bytes}, None
+    return {"ring_bytes": config.ring_bytes, "work_bytes": config.work_bytes}
 
 
 def _alone(torch: RuntimeContext, request: LayerRequest, kept: dict[str, int]) -> LayerChoice | None:

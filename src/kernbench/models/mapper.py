@@ -42,7 +42,6 @@ PASSED_K = (256, 192, 128, 96, 64)
 COLUMN_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 STREAMED_ROWS = (64, 128, 256)
 FAR_EXTRA = 0.5  # of bytes from other cubes: they share links too
-UNEVEN_SHARE = 0.75  # of TCM for blocks or chunks of several sizes, which leave gaps
 STEP_NS = 20.0  # for the commands of a chunk, which PE_CPU and the scheduler pass on
 KEPT = 5  # candidates of a report besides the usual plan
 LEAST_TCM = 16 * 1024  # bytes
@@ -150,11 +149,12 @@ def _block_sizes(
     if own_rows < 16 or own_columns * size.weights < 16:
         return
     sizes = sorted({-(-own_rows // -(-own_rows // most)) for most in BLOCK_ROWS})
-    crowded = replace(sip, tcm_bytes=int(UNEVEN_SHARE * sip.tcm_bytes))
     for rows, k in product(sizes, [k for k in depths if k < 2 * size.k]):
         depth = min(k, size.k)
         is_even = size.k % depth == 0 and size.rows % (groups * row_parts * rows) == 0
-        most, least = (most_columns(each, rows, depth, size.itemsize, strips, ahead) for each in (sip, crowded))
+        most, least = (
+            most_columns(sip, rows, depth, size.itemsize, strips, ahead, is_even=each) for each in (True, False)
+        )
         for parts in COLUMN_PARTS:  # the same for every TCM: a larger one has all candidates of a smaller one
             columns = -(-own_columns // parts) * size.weights
             if 16 <= columns <= (most if is_even and own_columns % parts == 0 else least):
@@ -347,12 +347,14 @@ class LayerSize:
 @dataclass(frozen=True)
 class LayerChoice:
     """The chosen mapping, and what it was chosen from: for each product its candidates, the chosen one first, and the
-    estimates of both kinds of attention.
+    estimates of both kinds of attention, and their simulated times if they were simulated.
     """
 
     mapping: MappedLayer
     products: tuple[tuple[ProductSize, tuple[Candidate, ...]], ...]
     attention_ns: dict[str, float] = field(hash=False)
+    attention_simulated_ns: dict[str, float] = field(hash=False, default_factory=dict)
+    not_fused: str = ""  # why a decode step is not one launch
 
     @property
     def usual(self) -> LayerChoice:

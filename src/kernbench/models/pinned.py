@@ -1,4 +1,4 @@
-"""The choice of a mapper as rows to read, and as a file that pins it: `mapping=FILE.yaml` takes it again.
+"""The choice of a mapper as a file that pins it: `mapping=FILE.yaml` takes it again.
 
 sip: {mesh_w: 2, mesh_h: 2, pes: 16, tcm_bytes: 1011456}
 work: {model: llama3-8b, phase: prefill, batch: 1, tokens: 2048, context: 0, tp: 1, itemsize: 2, is_quantised: false}
@@ -6,13 +6,12 @@ attention: online
 products:
   qkv: {kind: blocks, rows: 2048, k: 4096, n: 6144, x_by: rows, groups: 4, row_parts: 2, ...}
 
-A file is refused for another SIP and for other work. A decode step in one launch has a section `fused`: how its
-attention is split, and the pieces in which weights are read.
+A file is refused for another SIP and for other work, and where a plan cannot be run or does not fit TCM. A decode step
+in one launch has a section `fused`: how its attention is split, and the pieces in which weights are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,28 @@ from typing import Any
 import yaml
 
 from kernbench.common.errors import UsageError
-from kernbench.models.block_plans import BlocksPlan
-from kernbench.models.fused_plan import FusedPlan
-from kernbench.models.mapper import Candidate, LayerChoice, LayerSize, MappedLayer, ProductSize
-from kernbench.models.mapping import DecodeAttention, Mapping, ProductPlan, SplitKPlan, split_k_plan
-from kernbench.models.plans import ColumnsPlan, SipShape
+from kernbench.common.units import counted, format_bytes
+from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, most_columns
+from kernbench.models.fused_plan import (
+    LEAST_BYTES,
+    LEAST_PIECES,
+    SPARE_PIECES,
+    DecodeSize,
+    FusedPlan,
+    NotFused,
+    other_bytes,
+)
+from kernbench.models.machine_model import MachineModel
+from kernbench.models.mapper import LayerChoice, LayerSize, MappedLayer, ProductSize
+from kernbench.models.mapping import Mapping, ProductPlan, SplitKPlan, split_k_plan
+from kernbench.models.pinned_file import PinnedFile
+from kernbench.models.pinned_records import BlocksEntry, ColumnsEntry, FusedEntry
+from kernbench.models.plans import PINNED_ROWS, columns_plan
+from kernbench.models.query_blocks import online_attention
+from kernbench.topology.record import Loc
 
-KINDS: dict[str, type[BlocksPlan] | type[ColumnsPlan]] = {"blocks": BlocksPlan, "columns": ColumnsPlan}
 SIZES = ("sip", "rows", "k", "n")
-PRODUCTS = {"qkv": "qkv", "out_proj": "out", "mlp_up": "up", "mlp_down": "down"}  # of a plan in one launch, by name
+OF_LAUNCH = ("qkv", "out", "up", "down")  # products, as a plan in one launch names them
 
 
 @dataclass(frozen=True)
@@ -59,45 +71,6 @@ def numbers_of(plan: ProductPlan) -> dict[str, int]:
     return {each.name: int(getattr(plan, each.name)) for each in fields(plan) if each.name not in SIZES}
 
 
-def report_rows(choice: LayerChoice) -> list[dict[str, object]]:
-    """A row for each candidate: its estimate by cause in us, whether it is taken."""
-    rows: list[dict[str, object]] = []
-    for size, candidates in choice.products:
-        rows += [_row(size.name, each, is_chosen=at == 0) for at, each in enumerate(candidates)]
-    fused = choice.mapping.fused
-    if fused is not None:
-        pieces = f"piece_bytes={fused.piece_bytes} room_bytes={fused.room_bytes} in_sram={fused.in_sram}"
-        rows.append({"choice of": "layer", "kind": "fused", "chosen": "yes", "blocking": pieces})
-    for name, ns in choice.attention_ns.items():
-        is_chosen = (name == "online") == choice.mapping.is_online
-        rows.append(_of("attention", name, f"scores in {'TCM' if name == 'online' else 'HBM'}", is_chosen, ns, {}))
-    if fused is None:
-        others = ("norms",) if choice.attention_ns else ("norms", "attention")
-        rows += [{"choice of": name, "kind": "one way", "chosen": "-"} for name in others]
-    return rows
-
-
-def _row(name: str, candidate: Candidate, *, is_chosen: bool) -> dict[str, object]:
-    text = " ".join(f"{key}={value}" for key, value in numbers_of(candidate.plan).items())
-    row = _of(name, kind_of(candidate.plan), text, is_chosen, candidate.total_ns, candidate.times_ns)
-    return row if candidate.simulated_ns is None else {**row, "simulated_us": candidate.simulated_ns / 1000}
-
-
-def _of(
-    name: str, kind: str, text: str, is_chosen: bool, total_ns: float, times_ns: dict[str, float]
-) -> dict[str, object]:
-    causes = {f"{cause}_us": times_ns.get(cause, 0.0) / 1000 for cause in ("copies", "product", "results")}
-    chosen = "yes" if is_chosen else "-"
-    return {
-        "choice of": name,
-        "kind": kind,
-        "chosen": chosen,
-        "estimate_us": total_ns / 1000,
-        **causes,
-        "blocking": text,
-    }
-
-
 def write_choice(path: str, choice: LayerChoice, work: PinnedWork) -> None:
     """Write the chosen plans to a file; raises UsageError where that fails."""
     chosen = choice.mapping.plans
@@ -115,106 +88,166 @@ def write_choice(path: str, choice: LayerChoice, work: PinnedWork) -> None:
         },
     }
     if choice.mapping.fused is not None:
-        pinned["fused"] = fused_numbers(choice.mapping.fused)
+        pinned["fused"] = {key: value for key, value in asdict(choice.mapping.fused).items() if key not in OF_LAUNCH}
     try:
         Path(path).write_text(yaml.safe_dump(pinned, sort_keys=False))
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", hint="give a file in a folder that exists") from None
 
 
-def read_choice(path: str, sip: SipShape, work: PinnedWork, size: LayerSize, base: Mapping) -> MappedLayer:
-    """The mapping that a file pins for this work on a SIP of that shape; raises UsageError for a file of another."""
-    given = _read(path)
-    there = {each.name: getattr(sip, each.name) for each in fields(sip)}
-    if given.get("sip") != there:
-        raise UsageError(
-            f"{path} is for a SIP of {given.get('sip')}, this one is {there}", hint="let mapping=auto choose again"
-        )
-    plans: list[tuple[ProductSize, ProductPlan]] = []
-    for name, found in given["products"].items():
+def pinned_layer(
+    file: PinnedFile, machine: MachineModel, size: LayerSize, decode: DecodeSize | NotFused, base: Mapping
+) -> MappedLayer:
+    """The mapping that a file pins for this work, which was checked, on a SIP with the file's TCM; `decode`: the
+    sizes of a decode step in one launch, or why it cannot be one. Raises UsageError for a plan that cannot
+    be run, CapacityError for one that does not fit TCM.
+    """
+    plans = tuple((one, _plan(file, machine, one)) for one in size.products)
+    is_online = file.entry.attention == "online"
+    if is_online and size.attention is not None:
         try:
-            numbers = dict(found)
-            kind, x_by = numbers.pop("kind"), numbers.pop("x_by")
-            rows, k, n = (int(numbers.pop(key)) for key in ("rows", "k", "n"))
-            plan: ProductPlan
-            if kind == "split_k":
-                plan = split_k_plan(sip, rows, k, n, work.itemsize)
-            else:
-                plan = KINDS[kind](sip, rows, k, n, **{key: int(value) for key, value in numbers.items()})
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{path}: product '{name}': {error}", hint="see docs/guides/time-a-layer.md") from None
-        plans.append((ProductSize(str(name), rows, k, n, x_by=x_by), plan))
-    _check_work(path, given.get("work"), work)
-    _check_sizes(path, [one for one, _ in plans], size)
-    fused = None if "fused" not in given else _read_fused(path, given["fused"], plans)
-    return MappedLayer(base, tuple(plans), given.get("attention") == "online", path, fused)
+            online_attention(machine.sip, *size.attention, size.products[0].itemsize)
+        except UsageError as error:
+            raise file.capacity(("attention",), error) from None
+    fused = None
+    if file.entry.fused is not None:
+        fused = _fused(file, file.entry.fused, machine, plans, decode, base)
+    return MappedLayer(base, plans, is_online, file.path, fused)
 
 
-def _check_work(path: str, given: object, work: PinnedWork) -> None:
-    """Raise UsageError for a file that was written for other work."""
-    found = given if isinstance(given, dict) else {}
-    there = asdict(work)
-    other = [name for name in there if found.get(name) != there[name]]
-    if other:
-        of_file, of_run = (", ".join(f"{name} {of.get(name, 'not given')}" for name in other) for of in (found, there))
-        raise UsageError(f"{path} is for {of_file}, this run has {of_run}", hint="let mapping=auto choose again")
-
-
-def _check_sizes(path: str, pinned: Sequence[ProductSize], size: LayerSize) -> None:
-    """Raise UsageError for a plan of a product that the layer does not have: nothing would use it."""
-    there = {each.name: each for each in size.products}
-    for one in pinned:
-        own = there.get(one.name)
-        if own is None:
-            raise UsageError(f"{path}: no product '{one.name}'", hint=f"use {', '.join(there)}")
-        if (one.rows, one.k, one.n, one.x_by) != (own.rows, own.k, own.n, own.x_by):
-            raise UsageError(
-                f"{path}: product '{one.name}' is {_size(one)}, in this run {_size(own)}",
-                hint="let mapping=auto choose again",
-            )
-
-
-def _size(product: ProductSize) -> str:
-    return f"{product.rows} rows by {product.k} by {product.n}, input by {product.x_by}"
-
-
-def fused_numbers(plan: FusedPlan) -> dict[str, Any]:
-    """What defines a plan in one launch besides its products."""
-    return {name: value for name, value in asdict(plan).items() if name not in PRODUCTS.values()}
-
-
-def _read_fused(path: str, given: object, plans: Sequence[tuple[ProductSize, ProductPlan]]) -> FusedPlan:
-    """The plan in one launch of pinned products; raises UsageError for one that is none."""
-    found = {size.name: replace(plan, is_relayed=False) for size, plan in plans if isinstance(plan, SplitKPlan)}
+def _plan(file: PinnedFile, machine: MachineModel, size: ProductSize) -> ProductPlan:
+    """The plan of a product."""
+    entry, loc = file.products[size.name], ("products", size.name)
+    if isinstance(entry, BlocksEntry):
+        return _blocks(file, entry, machine, size, loc)
+    if isinstance(entry, ColumnsEntry):
+        return _columns(file, entry, machine, size, loc)
     try:
-        numbers = dict(given)  # type: ignore[call-overload]  # from a YAML file: what is no mapping is refused below
-        attention = DecodeAttention(**numbers.pop("attention"))
-        qkv, out, up, down = (found[name] for name in PRODUCTS)
-        return FusedPlan(qkv, out, up, down, attention, **numbers)
-    except (TypeError, ValueError, KeyError) as error:
-        raise UsageError(f"{path}: fused: {error}", hint="see docs/guides/time-a-layer.md") from None
+        return split_k_plan(machine.sip, size.rows, size.k, size.n, size.itemsize)
+    except UsageError as error:
+        raise file.capacity(loc, error) from None
 
 
-def is_fused(path: str) -> bool:
-    """Whether a file pins a decode step in one launch."""
-    return "fused" in _read(path)
+def _columns(file: PinnedFile, entry: ColumnsEntry, machine: MachineModel, size: ProductSize, loc: Loc) -> ProductPlan:
+    sip, rows = machine.sip, entry.block_rows
+    file.check_divides((*loc, "groups"), entry.groups, sip.cubes, "cubes of a SIP")
+    file.check_divides((*loc, "k_parts"), entry.k_parts, sip.pes, "PEs of a cube")
+    most = max(PINNED_ROWS, size.rows)
+    file.check_whole((*loc, "block_rows"), rows, 0, most, f"the product has {size.rows} rows; 0: none stay in TCM")
+    sizes = size.rows, size.k, size.n, size.itemsize, entry.groups
+    plan = columns_plan(sip, *sizes, k_parts=entry.k_parts, block_rows=rows)
+    if plan.block_rows != rows:
+        what = f"{rows} rows of {plan.most_k} do not fit the {format_bytes(sip.tcm_bytes)} of TCM that kernels have"
+        raise file.too_large((*loc, "block_rows"), what, f"use at most {plan.block_rows} rows, or more k_parts")
+    return plan
 
 
-def uses_blocks(path: str) -> bool:
-    """Whether a file pins a product by blocks."""
-    return any(isinstance(each, dict) and each.get("kind") == "blocks" for each in _read(path)["products"].values())
+def _blocks(file: PinnedFile, entry: BlocksEntry, machine: MachineModel, size: ProductSize, loc: Loc) -> ProductPlan:
+    sip, of_all = machine.sip, size.n * size.weights
+    file.check_divides((*loc, "groups"), entry.groups, sip.cubes, "cubes of a SIP")
+    file.check_divides((*loc, "row_parts"), entry.row_parts, sip.size // entry.groups, "PEs of a group")
+    limits = {
+        "block_rows": (size.rows, f"the product has {size.rows} rows"),
+        "block_columns": (of_all, f"the product has {size.n} columns of {counted(size.weights, 'weight')}"),
+        "block_k": (size.k, f"the product has {size.k} of K"),
+        "strips": (entry.block_rows, "a strip has a row or more of block_rows"),
+        "ahead": (size.k, "a chunk has one of K or more"),
+    }
+    for key, (most, why) in limits.items():
+        low = size.weights if key == "block_columns" else 1
+        file.check_whole((*loc, key), getattr(entry, key), low, most, why)
+    numbers = {each.name: getattr(entry, each.name) for each in fields(BlocksPlan) if each.name not in SIZES}
+    plan = BlocksPlan(sip, size.rows, size.k, size.n, **numbers)
+    if plan.passes:
+        _check_passing(file, plan, machine, size, (*loc, "passes"))
+    rows, depth, columns = plan.block_rows, min(plan.block_k, size.k), max(1, plan.block_columns // size.weights)
+    is_even = size.k % depth == 0 and size.rows % (plan.groups * plan.row_parts * rows) == 0
+    is_even = is_even and -(-size.n // plan.column_parts) % columns == 0
+    most = most_columns(sip, rows, depth, size.itemsize, plan.strips, plan.ahead, is_even=is_even)
+    if plan.block_columns > most:
+        what = f"blocks of {rows} rows by {plan.block_columns} columns, with chunks of {depth}, do not fit the "
+        what += f"{format_bytes(sip.tcm_bytes)} of TCM that kernels have"
+        hint = f"use at most {most} columns, or" if most >= size.weights else "use"
+        raise file.too_large((*loc, "block_columns"), what, f"{hint} fewer block_rows or a smaller block_k")
+    return plan
 
 
-def uses_messages(path: str) -> bool:
-    """Whether a file pins a product whose PEs pass chunks on."""
-    return any(isinstance(each, dict) and bool(each.get("passes")) for each in _read(path)["products"].values())
+def _check_passing(file: PinnedFile, plan: BlocksPlan, machine: MachineModel, size: ProductSize, loc: Loc) -> None:
+    """Raise UsageError where PEs of a cube cannot pass on the chunks of a plan."""
+    if not machine.message_gbs(PASSING_RINGS, PASSING_SLOTS):
+        kernels, rings = format_bytes(machine.sip.tcm_bytes), format_bytes(machine.ring_bytes)
+        what = f"passes: 1 needs {PASSING_RINGS} rings of {PASSING_SLOTS} slots for messages, and the TCM of the file "
+        what += f"({kernels} for kernels) leaves {rings} for rings"
+        raise file.fault(
+            loc, what, "set passes: 0, or choose again: mapping=auto keeps TCM for rings where passing is faster"
+        )
+    if not plan.for_weights(size.weights, size.itemsize).passes or machine.sip.pes == 1:
+        what = "passes: 1, and PEs of a cube do not use the same chunks in the same order"
+        hint = "set passes: 0, or take row_parts of which one of it and the PEs of a cube is a multiple of the other, "
+        raise file.fault(loc, what, hint + "and blocks of which all PEs have as many")
 
 
-def _read(path: str) -> dict[str, Any]:
-    try:
-        given = yaml.safe_load(Path(path).read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"cannot read {path}: {error}"[:300], hint="give a file that --mapping-report wrote") from None
-    if not isinstance(given, dict) or not isinstance(given.get("products"), dict):
-        raise UsageError(f"{path} pins no products", hint="give a file that --mapping-report wrote")
-    return given
+def _fused(
+    file: PinnedFile,
+    entry: FusedEntry,
+    machine: MachineModel,
+    plans: tuple[tuple[ProductSize, ProductPlan], ...],
+    decode: DecodeSize | NotFused,
+    base: Mapping,
+) -> FusedPlan:
+    """The plan in one launch of pinned products."""
+    at, sip = "fused", machine.sip
+    if isinstance(decode, NotFused):
+        raise file.fault((at,), f"a layer in one launch: {decode.reason}", "delete the section fused")
+    found: list[SplitKPlan] = []
+    for size, plan in plans:
+        loc = "products", size.name
+        if not isinstance(plan, SplitKPlan):
+            raise file.fault((*loc, "kind"), f"kind: {kind_of(plan)} with a section fused", "use split_k, or no fused")
+        if plan.k < sip.pes or plan.n < sip.size:
+            raise file.fault((at,), f"'{size.name}' has less than a row or column for each PE", "delete fused")
+        found.append(replace(plan, is_relayed=False).for_weights(size.weights, size.itemsize))
+        if found[-1].block_columns < -(-plan.n // sip.cubes):
+            raise file.too_large((at,), f"sums of '{size.name}' do not fit TCM in one launch", "delete fused")
+    split = entry.attention
+    for key in ("batch", "context", "kv_heads"):
+        if getattr(split, key) != getattr(decode, key):
+            what = f"{key} is {getattr(split, key)}, in this run {getattr(decode, key)}"
+            raise file.fault((at, "attention", key), what, f"write {key}: {getattr(decode, key)}")
+    if split.streamed:
+        raise file.fault((at, "attention", "streamed"), "streamed: true in one launch", "write streamed: false")
+    sizes = decode.heads, decode.kv_heads, decode.head_dim, decode.itemsize
+    usual = base.decode_attention(sip, decode.batch, decode.context, *sizes)
+    attention = split.plan
+    file.check_whole((at, "attention", "splits"), split.splits, 1, min(sip.size, split.context), "PEs and tokens")
+    if (split.splits - 1) * attention.part >= split.context:
+        what = f"{split.splits} splits of {split.context} tokens leave parts without a token"
+        raise file.fault((at, "attention", "splits"), what, f"use {-(-split.context // attention.part)}")
+    file.check_whole((at, "attention", "block_keys"), split.block_keys, 1, attention.part, "keys of a part")
+    file.check_whole((at, "attention", "units_at_once"), split.units_at_once, 1, usual.units_at_once, "those in TCM")
+    _check_pieces(file, entry, machine, found, decode)
+    qkv, out, up, down = found
+    paces = entry.gbs, entry.dot_ns, entry.ahead_ns, entry.in_sram
+    return FusedPlan(qkv, out, up, down, attention, entry.piece_bytes, entry.room_bytes, *paces)
+
+
+def _check_pieces(
+    file: PinnedFile, entry: FusedEntry, machine: MachineModel, products: list[SplitKPlan], decode: DecodeSize
+) -> None:
+    """Raise an error where pieces of weights and caches do not fit TCM."""
+    sip, item, split = machine.sip, decode.itemsize, entry.attention
+    least = max(LEAST_BYTES, split.block_keys * decode.head_dim * item)
+    file.check_whole(("fused", "piece_bytes"), entry.piece_bytes, least, sip.tcm_bytes, "a block of keys, and TCM")
+    longest = max(-(-plan.n // sip.cubes) * item for plan in products)  # a piece has one row of weights at least
+    low = max(LEAST_PIECES * entry.piece_bytes, longest)
+    if entry.room_bytes < low:
+        what = f"room_bytes: {entry.room_bytes} is less than {LEAST_PIECES} pieces"
+        raise file.fault(("fused", "room_bytes"), what, f"use {low} or more, or smaller pieces")
+    others = other_bytes(decode, products, split.splits, split.block_keys) + SPARE_PIECES * entry.piece_bytes
+    most = sip.tcm_bytes * 15 // 16 - others
+    if entry.room_bytes > most:
+        what = f"room_bytes: {entry.room_bytes} and what else is in TCM do not fit its {format_bytes(sip.tcm_bytes)}"
+        hint = f"use at most {most}" if most >= low else "use smaller pieces"
+        raise file.too_large(("fused", "room_bytes"), what, hint)
+    if entry.in_sram and not machine.sram:
+        raise file.fault(("fused", "in_sram"), "in_sram: true, and cubes have no SRAM beside HBM", "write false")

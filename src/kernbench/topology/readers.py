@@ -88,6 +88,12 @@ def read_choice(value: object, choices: tuple[str, ...]) -> str:
     return value
 
 
+def read_truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidValue(f"{show(value)} is not true or false", "give true or false")
+    return value
+
+
 def read_scalar(value: object) -> Scalar:
     if not isinstance(value, str | bool | int | float):
         raise InvalidValue(f"expected a single value, got {show(value)}", "give a number, a text, true or false")
@@ -114,6 +120,10 @@ def text(pattern: str, like: str) -> ReadBy:
 
 def choice(*choices: str) -> ReadBy:
     return ReadBy(lambda value: read_choice(value, choices))
+
+
+def truth() -> ReadBy:
+    return ReadBy(read_truth)
 
 
 def further_part() -> ReadBy:

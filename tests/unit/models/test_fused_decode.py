@@ -10,7 +10,7 @@ import pytest
 from tests.unit.models.test_layer import llm_layer, machine, names, rows, run, verified
 
 from kernbench.common.errors import UsageError
-from kernbench.models.fused_plan import LEAST_PIECES, DecodeSize, FusedPlan, fused_plan, share_of
+from kernbench.models.fused_plan import LEAST_PIECES, DecodeSize, FusedPlan, NotFused, fused_plan, share_of
 from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice
@@ -28,7 +28,7 @@ MIB = 1 << 20
 LLAMA = DecodeSize(1, 2048, 4096, 32, 8, 128, 14336, 2, 2)  # llama3-8b, one sequence
 
 
-def plan_for(size: DecodeSize, tcm_bytes: int = MIB, **changed: float) -> FusedPlan | None:
+def plan_for(size: DecodeSize, tcm_bytes: int = MIB, **changed: float) -> FusedPlan | NotFused:
     """On one SIP of the shipped machine."""
     graph = load_topology(None, {"system.sips.count": 1, **changed})
     return fused_plan(machine_model(graph, SipShape(4, 4, 8, tcm_bytes)), DECODE, size)
@@ -82,32 +82,33 @@ def test_a_pinned_choice_is_taken_again(tmp_path: Path) -> None:
         run(llm_layer, machine(1), device="whole", params={**params, **more})
         for more in ({"mapping_report": str(file)}, {"mapping": str(file)})
     )
-    (row,) = (row for row in first.returned[0] if row.get("choice of") == "layer")
-    assert row["kind"] == "fused"
+    found = [(row["kind"], row["chosen"]) for row in first.returned[0] if row.get("choice of") == "layer"]
+    assert found == [("fused", "yes"), ("parts", "-")]
     assert names(again)[0] == FUSED
     assert rows(again)["layer"]["time_us"] == rows(first)["layer"]["time_us"]
     file.write_text(file.read_text().replace("piece_bytes", "pieces"))
-    with pytest.raises(UsageError, match="fused"):
+    with pytest.raises(UsageError, match="unknown key 'pieces'"):
         run(llm_layer, machine(1), device="whole", params={**params, "mapping": str(file)})
 
 
 @pytest.mark.parametrize(
-    ("phase", "tp", "model", "is_quantised"),
+    ("phase", "tp", "model", "is_quantised", "why"),
     [
-        ("prefill", 1, "tiny-llama", False),
-        ("decode", 2, "tiny-llama", False),
-        ("decode", 1, "tiny-mixtral", False),
-        ("decode", 1, "tiny-llama", True),
+        ("prefill", 1, "tiny-llama", False, ""),
+        ("decode", 2, "tiny-llama", False, "2 SIPs share the layer"),
+        ("decode", 1, "tiny-mixtral", False, "tiny-mixtral has experts"),
+        ("decode", 1, "tiny-llama", True, "weights or the cache are quantised"),
     ],
 )
 def test_prefill_ranks_that_share_experts_and_scales_take_parts(
-    phase: str, tp: int, model: str, is_quantised: bool
+    phase: str, tp: int, model: str, is_quantised: bool, why: str
 ) -> None:
     with RuntimeContext(GraphEngine(machine(2))) as torch:
         request = LayerRequest(load_model(model), phase, 1, 1, 2, tp, 2, True, 64, is_quantised)
         found, _ = chosen_mapping("auto", torch, request)
     assert isinstance(found, LayerChoice)
     assert found.mapping.fused is None
+    assert found.not_fused.startswith(why)
 
 
 @pytest.mark.parametrize(
@@ -121,19 +122,27 @@ def test_prefill_ranks_that_share_experts_and_scales_take_parts(
 )
 def test_a_better_machine_keeps_it(more: dict[str, float]) -> None:
     plan = plan_for(LLAMA, **more)
-    assert plan is not None
+    assert isinstance(plan, FusedPlan)
     assert LEAST_PIECES * plan.piece_bytes <= plan.room_bytes < MIB
 
 
 def test_more_rows_and_less_tcm_take_parts() -> None:
-    assert plan_for(LLAMA) is not None
-    assert plan_for(replace(LLAMA, batch=17)) is None
-    assert plan_for(LLAMA, tcm_bytes=MIB // 16) is None
+    assert isinstance(plan_for(LLAMA), FusedPlan)
+    for size, tcm_bytes, why in (
+        (replace(LLAMA, batch=17), MIB, "17 sequences are more than 16"),
+        (LLAMA, MIB // 16, "of TCM for pieces of weights"),
+        (replace(LLAMA, hidden=64), MIB, "less than a row or a column of weights for each of 128 PEs"),
+        (replace(LLAMA, batch=8, kv_heads=32), MIB, "256 parts of the cache for 128 PEs"),
+    ):
+        found = plan_for(size, tcm_bytes)
+        assert isinstance(found, NotFused)
+        assert why in found.reason
 
 
 def test_more_tcm_takes_the_same_pieces_or_longer_ones_up_to_the_best() -> None:
     """2.49 MB of weights for each PE, 20 ns before each load: (2.49e6 x 20 x 256 / 0.8) ** 0.5 = 126 KB."""
-    sizes = [plan.piece_bytes for kib in range(256, 4096, 256) if (plan := plan_for(LLAMA, tcm_bytes=kib * 1024))]
+    found = [plan_for(LLAMA, tcm_bytes=kib * 1024) for kib in range(256, 4096, 256)]
+    sizes = [plan.piece_bytes for plan in found if isinstance(plan, FusedPlan)]
     assert sizes == sorted(sizes)
     assert sizes[-1] == sizes[-4] == pytest.approx(126_200, rel=0.001)
 
@@ -144,7 +153,7 @@ def test_more_tcm_takes_the_same_pieces_or_longer_ones_up_to_the_best() -> None:
 def test_parts_of_a_cache_are_merged_by_messages_within_a_cube(batch: int, stages: list[tuple[int, int]]) -> None:
     """8 key heads and 128 PEs: 16 parts of one sequence's are in two cubes, 8 of two sequences' in one."""
     plan = plan_for(replace(LLAMA, batch=batch))
-    assert plan is not None
+    assert isinstance(plan, FusedPlan)
     assert plan.attention.splits == max(1, 16 // batch)
     assert plan.merging_stages == stages
 
@@ -152,7 +161,7 @@ def test_parts_of_a_cache_are_merged_by_messages_within_a_cube(batch: int, stage
 def test_pieces_of_a_part_are_all_of_it_once_and_fit() -> None:
     """K of 4,096 over 8 PEs is 512 each; 6,144 columns over 16 cubes are 384: 393,216 bytes."""
     plan = plan_for(LLAMA)
-    assert plan is not None
+    assert isinstance(plan, FusedPlan)
     chunks = plan.chunks(plan.qkv, 3, 5, 2)
     assert [a for a, _ in chunks] == [0, *(b for _, b in chunks[:-1])]
     assert chunks[-1][1] == 512

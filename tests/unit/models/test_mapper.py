@@ -7,15 +7,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.unit.models.test_layer import llm_layer, machine, names, run
+from tests.unit.models.test_layer import llm_layer, run
 
 from kernbench.common.errors import UsageError
 from kernbench.models import mapper
 from kernbench.models.block_plans import BlocksPlan
+from kernbench.models.choice_report import report_rows
 from kernbench.models.machine_model import MachineModel, machine_model
 from kernbench.models.mapper import LayerSize, ProductSize, candidates_of, choose_layer
 from kernbench.models.mapping import SplitKPlan, choose_mapping
-from kernbench.models.pinned import PinnedWork, read_choice, report_rows, uses_blocks, write_choice
 from kernbench.models.plans import SipShape
 from kernbench.topology import TopologyGraph, load_topology
 
@@ -48,7 +48,6 @@ def products(rows: int, hidden: int, ffn: int) -> LayerSize:
 
 
 LLAMA_8B, LLAMA_70B = products(2048, 4096, 14336), products(2048, 8192, 28672)
-WORK = PinnedWork("llama3-8b", "prefill", 1, 2048, 0, 1, 2)
 
 
 def choice_of(model: MachineModel, size: LayerSize) -> mapper.LayerChoice:
@@ -220,60 +219,3 @@ def test_rows_that_one_kind_has_no_tcm_for_are_done_by_another() -> None:
     assert not isinstance(found[0].plan, SplitKPlan)
     small = replace(size, k=256, n=256)
     assert choose_layer(replace(model, sip=replace(sip, tcm_bytes=1024)), LayerSize((small,)), usual, 1).products == ()
-
-
-def test_a_report_names_one_choice_of_each_product_and_its_file_pins_it(tmp_path: Path) -> None:
-    model = model_of(DIE)
-    choice = choice_of(model, LLAMA_8B)
-    rows = report_rows(choice)
-    assert [row["choice of"] for row in rows if row["chosen"] == "yes"] == [
-        "qkv",
-        "out_proj",
-        "mlp_up",
-        "mlp_down",
-        "attention",
-    ]
-    assert len(rows) > 10
-    assert [row["choice of"] for row in rows if row["kind"] == "one way"] == ["norms"]
-    file = str(tmp_path / "choice.yaml")
-    write_choice(file, choice, WORK)
-    assert uses_blocks(file)
-    pinned = read_choice(file, model.sip, WORK, LLAMA_8B, choice.mapping.base)
-    assert [plan for _, plan in pinned.plans] == [plan for _, plan in choice.mapping.plans]
-    assert pinned.is_online == choice.mapping.is_online
-    with pytest.raises(UsageError, match="is for a SIP of"):
-        read_choice(file, replace(model.sip, pes=8), WORK, LLAMA_8B, choice.mapping.base)
-    with pytest.raises(UsageError, match="is for model llama3-8b, tokens 2048, this run has model tiny, tokens 16"):
-        read_choice(file, model.sip, replace(WORK, model="tiny", tokens=16), LLAMA_8B, choice.mapping.base)
-    with pytest.raises(UsageError, match=r"product 'qkv' is 2048 rows by 4096 by 6144, .* in this run 64 rows"):
-        read_choice(file, model.sip, WORK, products(64, 4096, 6144), choice.mapping.base)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("[]", "pins no products"), ("products: {qkv: {kind: blocks}}\nsip: S", "product 'qkv'"), (None, "cannot read")],
-)
-def test_a_file_that_pins_nothing_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
-    file, sip = tmp_path / "choice.yaml", SipShape(1, 1, 4, 1024)
-    if text is not None:
-        file.write_text(text.replace("S", "{mesh_w: 1, mesh_h: 1, pes: 4, tcm_bytes: 1024}"))
-    with pytest.raises(UsageError, match=message):
-        read_choice(str(file), sip, WORK, LLAMA_8B, choose_mapping(sip, 8, 1, 1))
-
-
-@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
-def test_a_pinned_layer_has_the_time_of_its_choice(tmp_path: Path) -> None:
-    """Two ranks; the report's rows follow those of the parts."""
-    file = str(tmp_path / "choice.yaml")
-    params: dict[str, object] = {"model": "tiny-llama", "tokens": 16, "mapping_report": file}
-    chosen = run(llm_layer, machine(2), device="whole", params=params)
-    assert "choice of" in chosen.returned[0][-1]
-    pinned = run(llm_layer, machine(2), device="whole", params={"model": "tiny-llama", "tokens": 16, "mapping": file})
-    assert pinned.total_ns == chosen.total_ns
-    assert names(pinned) == names(chosen)
-    for other in ({"tokens": 32}, {"model": "tiny-gpt"}, {"tp": 1}):  # nothing in the file would be used
-        given = {"model": "tiny-llama", "tokens": 16, "mapping": file, **other}
-        with pytest.raises(UsageError, match=r"is for .*, this run has"):
-            run(llm_layer, machine(2), device="whole", params=given)
-    with pytest.raises(UsageError, match="is no choice"):
-        run(llm_layer, machine(2), device="whole", params={**params, "mapping": "columns"})

@@ -1,4 +1,4 @@
-"""A YAML file that a command is given."""
+"""A YAML file that a command, or a parameter of a bench, is given."""
 
 from __future__ import annotations
 
