@@ -22,10 +22,8 @@ from kernbench.models.pinned_file import PinnedFile
 WORK = PinnedWork("llama3-8b", "prefill", 1, 2048, 0, 1, 2)
 TINY: dict[str, object] = {"model": "tiny-llama", "tokens": 64}
 DECODE: dict[str, object] = {"model": "tiny-llama", "phase": "decode", "context": 64}
-BLOCKS = (
-    "{kind: blocks, rows: 64, k: 256, n: 384, x_by: rows, groups: 1, row_parts: 2, block_rows: 32, block_columns: 96, "
-)
-BLOCKS += "block_k: 64, strips: 2, passes: 0, ahead: 1}"
+BLOCKS = "{kind: blocks, rows: 64, k: 256, n: 384, x_by: rows, groups: 1, row_parts: 2, block_rows: 32, "
+BLOCKS += "block_columns: 96, block_k: 64, strips: 2, passes: 0, ahead: 1}"
 FILE = f"""sip: {{mesh_w: 2, mesh_h: 1, pes: 2, tcm_bytes: 1011456}}
 work: {{model: tiny-llama, phase: prefill, batch: 1, tokens: 64, context: 0, tp: 1, itemsize: 2}}
 attention: online
