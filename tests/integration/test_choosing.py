@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from kernbench.cli.main import main
+from kernbench.sweep import sensitivity
+from kernbench.sweep.objectives import Objective
+from kernbench.sweep.points import Value
+from kernbench.sweep.sensitivity import Effect
 
 pytestmark = pytest.mark.usefixtures("points_in_this_process")
 
@@ -144,6 +149,38 @@ def test_sensitivity_of_a_scenario_is_that_of_its_weighted_figures(
     assert "Sensitivity of weighted tokens_per_s" in text
 
 
+def test_texts_of_a_tornado_chart_overlap_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+
+    def kept(figure: Figure, _stem: Path) -> list[Path]:
+        drawn.append(figure)
+        return []
+
+    monkeypatch.setattr(sensitivity, "save_figure", kept)
+    axes: dict[str, list[Value]] = {f"{HBM}&{MACS}": [[16, 2048], [64, 8192]], HBM: [16, 64]}
+    effects = [
+        Effect(objective, axis, value, 1, 100.0, at, "too large" if at > 150 else None)
+        for objective in ("tokens_per_s", "cost_usd", "mj_per_token")
+        for axis, values in axes.items()
+        for value, at in zip(values, (70.0, 180.0), strict=True)
+    ]
+    objectives = (Objective("tokens_per_s", maximize=True), Objective("cost_usd"), Objective("mj_per_token"))
+    sensitivity.draw_tornado("mix", effects, objectives, tmp_path)
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    for panel in figure.axes:
+        boxes = [text.get_window_extent() for text in panel.texts]
+        labels = [label.get_window_extent() for label in (*panel.get_yticklabels(), panel.xaxis.label)]
+        assert all(figure.bbox.containsx(x) for box in (*boxes, *labels) for x in (box.x0, box.x1))
+        bars = [patch.get_window_extent() for patch in panel.patches]
+        assert not any(box.overlaps(bar) for box in boxes for bar in bars)
+        assert not any(box.overlaps(other) for at, box in enumerate(boxes) for other in boxes[at + 1 :])
+    speed, cost, _ = figure.axes
+    assert [patch.get_facecolor() for patch in speed.patches[:2]] == [
+        patch.get_facecolor() for patch in cost.patches[1::-1]
+    ]
+
+
 def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("fast.yaml").write_text("cube: { memory_map: { hbm_channel_bw_gbs: 64.0 } }\n")
     run = ["compare", "default", "fast.yaml", *SMALL, "--scenario", str(mix), "--workers", "1"]
@@ -233,3 +270,24 @@ def test_faults_of_a_scenario_name_their_line(
     message = kernbench(capsys, "sweep", "--scenario", "mix.yaml", code=2)
     assert words in message
     assert "mix.yaml" in message
+
+
+def test_plans_are_ranked_by_the_figures_of_the_best_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    over = ["--over", "machine:system.sips.count=1,2", "--workers", "1", "--param", "context=2"]
+    plan = ["sweep", "--bench", "llm-plan", *SMALL[2:], *over, "--objective", "tokens_per_s"]
+    data = json.loads(kernbench(capsys, *plan, "--out", "all", "--json"))
+    assert data["best"] == [1, 0]
+    limit = ["--param", "max_latency_ms=0.000001"]
+    text = kernbench(capsys, *plan, *limit, "--out", "slow")
+    assert "2 infeasible" in text
+    assert "no plan is under max_latency_ms=1e-06: of those that fit, tp1 pp1 dp1 takes" in text
+    cell = ["--objective", "table:tokens_per_s[tp1 pp1 dp1]"]
+    text = kernbench(capsys, *plan[:-2], *cell, "--out", "cell")
+    assert "Best by table:tokens_per_s[tp1 pp1 dp1]:max" in text
+    kernbench(capsys, "report", "cell")
+    text = kernbench(capsys, *plan[:-2], "--objective", "ttft_ms", "--out", "none", code=2)
+    assert "no row has a number for the objective 'ttft_ms'" in text
+    assert len((tmp_path / "none" / "rows.jsonl").read_text().splitlines()) == 1  # the second point was not run

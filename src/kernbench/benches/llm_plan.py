@@ -26,6 +26,7 @@ from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.parallel_plans import ReplicaBatch, StageTimes, plan_rows, plans_of
+from kernbench.models.plan_answer import answer_rows, figure_rows
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.tp.placement import Grid
@@ -60,7 +61,13 @@ def llm_plan(
         torch.timing_only()
     simulated = list(_simulated(torch, work, mapping, dtype, seed))
     limit_ns = max_latency_ms * 1e6 if max_latency_ms else None
-    return plan_rows(plans_of(work, simulated, torch.spec.n_sips, memory_there(torch.spec), limit_ns))
+    memory_bytes = memory_there(torch.spec)
+    plans = plans_of(work, simulated, torch.spec.n_sips, memory_bytes, limit_ns)
+    return [
+        *plan_rows(plans),
+        *figure_rows(work, plans, memory_bytes, limit_ns),
+        *answer_rows(work, plans, memory_bytes, limit_ns),
+    ]
 
 
 def _simulated(torch: RuntimeContext, work: ReplicaBatch, mapping: str, dtype: str, seed: int) -> Iterator[StageTimes]:

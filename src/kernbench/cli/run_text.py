@@ -19,7 +19,7 @@ def show_run(figures: RunFigures, command: RunCommand, oplog: str | None, *, ful
     """Print the run: the answer, the launches, one chart; with `full`, all details."""
     from kernbench.report.explain.headline import headline, wrapped
     from kernbench.report.rows import rows_as_text
-    from kernbench.report.run_answer import answer_lines, path_chart
+    from kernbench.report.run_answer import ANSWER, answer_lines, path_chart
     from kernbench.report.run_summary import full_summary, short_summary
     from kernbench.report.simulation_text import simulation_as_text
 
@@ -30,7 +30,7 @@ def show_run(figures: RunFigures, command: RunCommand, oplog: str | None, *, ful
     if found is not None:
         click.echo("\n" + "\n".join(path_chart(found, painted)))
         click.echo(wrapped(headline(found.run)))
-    if rows := rows_of(result):
+    if rows := [row for row in rows_of(result) if ANSWER not in row]:
         click.echo(f"\n{rows_as_text(rows)}")
     if stats:
         click.echo(f"\n{painted('How it was simulated', 'title')}\n{simulation_as_text(result.simulation)}")

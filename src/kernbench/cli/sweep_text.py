@@ -11,12 +11,13 @@ from kernbench.sweep.derived import DERIVED
 from kernbench.sweep.ends import with_ends
 from kernbench.sweep.points import MACHINE
 from kernbench.sweep.request import SweepReport
-from kernbench.sweep.rows import TABLE, SweepRow, short_axis, table_columns, table_rows, varying
+from kernbench.sweep.rows import TABLE, SweepRow, short_axis, table_rows, varying
 from kernbench.sweep.scenario import Ranking, machine_numbers
 
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
 BAR = 40  # characters of a change by 100 %
+OF_PLANS = ("plan", "users", "latency_ms")
 
 
 def report_as_text(report: SweepReport, paint: Paint) -> str:
@@ -29,7 +30,8 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
     lines += [f"note: {note}" for note in report.notes]
     shown = [*varying(rows)]
     shown += [o.column for o in report.objectives if o.column not in shown]
-    shown += [name for name in ("bound", "roofline_share") if name not in shown]
+    shown += [name for name in (*OF_PLANS, "bound", "roofline_share") if name not in shown]
+    shown = [name for name in shown if name not in OF_PLANS or any(row.flat().get(name) is not None for row in rows)]
     if report.scenario is not None:
         lines += _scenario(report, paint)
     if report.sensitivity:
@@ -45,10 +47,7 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         lines += ["", f"Spread of {objective} explained by {words}"]
     tables = table_rows(rows)
     if tables and report.scenario is None and not report.sensitivity:
-        own = [name for name in table_columns(tables) if name.startswith(TABLE)]
-        columns = ["point", *(name for name in varying(rows) if TABLE + name not in own), *own]
-        lines += ["", paint("Rows that the bench returned", "title"), *_cells(tables[:TABLE_SHOWN], columns)]
-        lines += _more(len(tables) - TABLE_SHOWN)
+        lines += ["", paint("Rows that the bench returned", "title"), *_returned(tables, varying(rows))]
     if excluded and report.scenario is None:
         lines += ["", paint(f"{len(excluded)} infeasible", "title"), *_reasons(excluded, varying(rows))]
     if failed:
@@ -57,6 +56,18 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
         names = ", ".join(file.name for file in report.files)
         lines += ["", f"wrote {report.files[0].parent}: {names}"]
     return "\n".join(lines)
+
+
+def _returned(tables: Sequence[Mapping[str, object]], varied: Sequence[str]) -> list[str]:
+    """A table for each kind of rows: those with the same columns."""
+    kinds: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
+    for row in tables:
+        kinds.setdefault(tuple(name for name in row if name.startswith(TABLE)), []).append(row)
+    lines: list[str] = []
+    for own, rows in kinds.items():
+        columns = ["point", *(name for name in varied if TABLE + name not in own), *own]
+        lines += [*([""] if lines else []), *_cells(rows[:TABLE_SHOWN], columns), *_more(len(rows) - TABLE_SHOWN)]
+    return lines
 
 
 def _scenario(report: SweepReport, paint: Paint) -> list[str]:
@@ -150,7 +161,7 @@ def _table(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
 
 def _figures(row: SweepRow, names: Sequence[str]) -> dict[str, object]:
     """The values under these names, with their ranges."""
-    flat = row.flat()
+    flat = row.flat(*names)
     return {name: with_ends(flat, name) for name in names}
 
 

@@ -8,6 +8,7 @@ output to the next stage are simulated; this file combines them:
     rate    = dp * batch * tokens / stage              every stage works on a batch of its own
 
 At decode a sequence has its next token after all stages: with `pp` batches in flight, no sooner than `pp * stage`.
+A plan serves `dp * pp * batch` sequences at a time: plans with the same batch serve different numbers of users.
 Not counted, as for one layer: the embedding and the last product. A transfer is not overlapped with its stage.
 """
 
@@ -57,7 +58,9 @@ class ParallelPlan:
     dp: int
     latency_ns: float
     tokens_per_s: float
+    users: int  # sequences in service: the batches of all stages and replicas
     memory_bytes: int
+    fits: bool = True
     refusal: str = ""
 
     @property
@@ -73,6 +76,7 @@ class ParallelPlan:
             "sequence_parallel": self.times.sequence_parallel,
             "layer_us": self.times.layer_ns / 1e3,
             "transfer_us": self.times.transfer_ns / 1e3 if self.pp > 1 else 0.0,
+            "users": self.users,
             "latency_ms": self.latency_ns / 1e6,
             "tokens_per_s": self.tokens_per_s,
             "memory_gb": self.memory_bytes / 1e9,
@@ -126,9 +130,8 @@ def _plans(
                 refusal = f"needs {needed / 1e9:.1f} GB of a SIP's {memory_bytes / 1e9:.1f}"
             elif limit_ns is not None and latency_ns > limit_ns:
                 refusal = f"slower than {limit_ns / 1e6:g} ms"
-            yield ParallelPlan(
-                times, pp, dp, latency_ns, dp * work.batch * work.tokens / stage_ns * 1e9, needed, refusal
-            )
+            rate, fits = dp * work.batch * work.tokens / stage_ns * 1e9, needed <= memory_bytes
+            yield ParallelPlan(times, pp, dp, latency_ns, rate, dp * pp * work.batch, needed, fits, refusal)
 
 
 def plan_rows(plans: Sequence[ParallelPlan]) -> list[Row]:

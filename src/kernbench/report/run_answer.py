@@ -13,17 +13,20 @@ from kernbench.report.explain.explanation import Explanation
 from kernbench.report.explain.verdict import Verdict, verdict_of
 from kernbench.report.paint import Paint, plain
 from kernbench.report.run_command import RunCommand
-from kernbench.report.run_figures import RunFigures
+from kernbench.report.run_figures import RunFigures, rows_of
 from kernbench.report.run_summary import bar_of, percent, table
 
 WIDTH = 118
+ANSWER = "answer"  # the column of rows in which a bench answers in words
 HOST_BOUND = "host writes, launching; in kernels: "
 
 
 def answer_lines(
     figures: RunFigures, found: Explanation | None, command: RunCommand, paint: Paint = plain
 ) -> list[str]:
-    """At most six lines. `found` is the explanation of the launches, or None if it would take too long."""
+    """At most six lines, and what the bench itself answers. `found` is the explanation of the launches, or None if it
+    would take too long.
+    """
     bound = None if found is None else verdict_of(found)
     rows = [("data", _data(figures, command.is_triton, paint))]
     if figures.launches:
@@ -31,6 +34,8 @@ def answer_lines(
         if bound is not None:
             rows.append(("try", _hint(bound, command)))
         rows += _commands(bound, command)
+    answers = [str(row[ANSWER]) for row in rows_of(figures.result) if ANSWER in row]
+    rows = [*(("answer" if at == 0 else "", text) for at, text in enumerate(answers)), *rows]
     return [_time(figures), *(f"  {name:<8}  {text}" for name, text in rows)]
 
 

@@ -96,8 +96,11 @@ def drive(
     store: RowStore,
     progress: Callable[[Progress], None] | None = None,
     made_with: str | None = None,
+    check: Callable[[SweepRow], None] | None = None,
 ) -> Driven:
-    """Run a plan to its end. `made_with` goes into the rows that are run now."""
+    """Run a plan to its end. `made_with` goes into the rows that are run now; `check` gets each of them as soon as it
+    is there, and may raise to end the sweep.
+    """
     began = time.monotonic()
     numbers: dict[str, int] = {}
     rows: dict[int, SweepRow] = {}
@@ -115,6 +118,8 @@ def drive(
             row = replace(outcome.row, made_with=made_with)
             store.add(outcome.task.point, row, outcome.run_s)
             rows[outcome.task.number] = row
+            if check is not None:
+                check(row)
             ran, failed, run_s = ran + 1, failed + row.has_failed, run_s + outcome.run_s
             if progress is not None:
                 left = max(plan.total - len(rows), 0)

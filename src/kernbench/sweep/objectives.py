@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
-from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER
+from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, PLAN
 from kernbench.sweep.points import Point, Value
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
 FROM_BENCH = ("returned:", TABLE)  # prefixes of columns that a bench returns
+MOST_CELLS = 200  # of tables, that a mistaken objective is compared with
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,18 @@ def read_objectives(text: str) -> tuple[Objective, ...]:
     for part in text.split(","):
         column, colon, direction = part.strip().rpartition(":")
         if not colon or direction not in ("min", "max"):
-            column, direction = part.strip(), "max" if part.strip() in MORE_IS_BETTER else "min"
+            column, direction = part.strip(), "max" if _figure(part.strip()) in MORE_IS_BETTER else "min"
         if not column:
             raise UsageError(f"'{text[:60]}' names no objective", hint="write for example total_ns:min,cost:min")
         found[column] = Objective(column, direction == "max")
     return tuple(found.values())
+
+
+def _figure(column: str) -> str:
+    """The name of a figure that a bench returned: `tokens_per_s` of `table:tokens_per_s[tp1 pp1 dp1]`."""
+    for prefix in FROM_BENCH:
+        column = column.removeprefix(prefix)
+    return column.partition("[")[0]
 
 
 def default_objectives(points: Sequence[Point]) -> tuple[Objective, ...]:
@@ -65,7 +73,7 @@ def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) ->
         for name in dict.fromkeys(name for each in settings for name in each)
         if any(_is_number(each.get(name)) for each in settings)
     ]
-    known = [*numeric, *NUMBERS, *COLUMNS]
+    known = [*numeric, *NUMBERS, *(name for name in COLUMNS if name != PLAN)]
     for objective in objectives:
         if objective.column not in known and not objective.column.startswith(FROM_BENCH):
             close = nearest(objective.column, known)
@@ -84,16 +92,22 @@ def _is_number(value: Value) -> bool:
 def check_objectives(objectives: Sequence[Objective], rows: Sequence[SweepRow]) -> None:
     """Raise UsageError for one that is no column, or that no row has a number for."""
     ok = [row for row in rows if row.ok and row.is_feasible]
-    columns = columns_of(rows)
     for objective in objectives:
+        columns = _table_columns(ok) if objective.column.startswith(TABLE) else columns_of(rows)
         if ok and all(objective.worth(row) is None for row in ok):
             numeric = [name for name in columns if any(Objective(name).worth(row) is not None for row in ok)]
             close = nearest(objective.column, numeric)
             suggestion = f"; did you mean '{close}'?" if close else ""
             raise UsageError(
                 f"no row has a number for the objective '{objective.column[:60]}'{suggestion}",
-                hint=f"rows are kept; use one of {', '.join(name for name in numeric if name != 'point')}",
+                hint=f"use one of {', '.join(name for name in numeric if name != 'point')}",
             )
+
+
+def _table_columns(rows: Sequence[SweepRow]) -> list[str]:
+    """The cells of benches' tables by the names of columns; a few of them."""
+    names = [f"{TABLE}{name}[{next(iter(own.values()))}]" for row in rows for own in row.table for name in own]
+    return list(dict.fromkeys(names))[:MOST_CELLS]
 
 
 def ranked(rows: Sequence[SweepRow], objectives: Sequence[Objective]) -> list[SweepRow]:

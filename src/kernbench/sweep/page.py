@@ -15,7 +15,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.plain_json import parse_json
 from kernbench.common.regular_files import read_regular
 from kernbench.report.results_page import Figure, Page, page_as_html
-from kernbench.sweep.derived import DERIVED
+from kernbench.sweep.derived import DERIVED, PLAN
 from kernbench.sweep.ends import ENDS_OF, with_ends
 from kernbench.sweep.folder import write_atomically
 from kernbench.sweep.objectives import Objective, ranked, read_objectives
@@ -34,11 +34,14 @@ FIGURES = {
     STEM: "The first objective over the first axis, and by number those that no other beats. Bars: ends of ranges",
     TORNADO: "Change of each objective when one axis alone changes; the widest first",
 }
-SHOWN = (*DERIVED, "total_ns", "area_mm2", "sip_w", "cost_usd", "bound", "roofline_share", "warnings")
+SHOWN = (PLAN, *DERIVED, "total_ns", "area_mm2", "sip_w", "cost_usd", "bound", "roofline_share", "warnings")
 MEANINGS = {
     "layer_ns": "time of one layer of the model",
     "tokens_per_s": "tokens per second of all users, over all layers; weighted: of all workloads one after another",
     "ttft_ms": "time to the first token",
+    "latency_ms": "time of a batch through all layers, of the best plan",
+    "users": "sequences in service at a time, of the best plan",
+    "plan": "the best plan: tp SIPs share a layer, pp stages, dp replicas",
     "mj_per_token": "energy of a token, with the static power of the machine",
     "tokens_per_s_per_usd": "tokens per second for each dollar of the price",
     "total_ns": "simulated time of the run",
@@ -128,7 +131,7 @@ def _plain_summary(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> Iterato
     for objective in read_objectives(",".join(data["objectives"])):
         for best in ranked(rows, [objective])[:1]:
             yield f"{_best(objective)}: point {best.point}{_named(_settings(best.flat(), varying(rows)))}, " + _value(
-                best.flat(), objective.column
+                best.flat(objective.column), objective.column
             )
     yield from _excluded(Counter(_reason(row) for row in rows if not row.is_feasible), len(rows), "points")
 
@@ -149,7 +152,7 @@ def _scenario_summary(mix: Mapping[str, Any], rows: Sequence[SweepRow], main: st
     first = read_objectives(main)[0]
     for name, each in mix["workloads"].items():
         for point in each["best"][:1]:
-            flat = by_point[point].flat()
+            flat = by_point[point].flat(first.column)
             what = f"machine {numbers[point]}{_named(_settings(flat, names))}, {_value(flat, first.column)}"
             yield f"For {name}, {_best(first).lower()}: {what}"
     reasons = Counter(row["infeasible"] for row in weighted.values() if row["infeasible"] is not None)

@@ -84,7 +84,7 @@ def draw_sweep(
 def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> None:
     names = varying(rows) or ["point"]
     axis, others = names[0], names[1:]
-    flats = [row.flat() for row in rows]
+    flats = [row.flat(objective.column) for row in rows]
     series: dict[str, list[tuple[Value, float, float, float]]] = {}
     for flat in flats:
         label = ", ".join(f"{short_axis(name)}={flat.get(name)}" for name in others)
@@ -117,14 +117,15 @@ def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> No
 def _front(
     axes: Axes, rows: Sequence[SweepRow], across: Objective, up: Objective, front: Sequence[SweepRow], what: str
 ) -> None:
-    flats = [row.flat() for row in rows]
+    flats = [row.flat(across.column, up.column) for row in rows]
     xs, ys = [_number(flat, across) for flat in flats], [_number(flat, up) for flat in flats]
     axes.scatter(xs, ys, s=14, color=_GREY, linewidths=0, label=what)
     for row in front:
-        flat = row.flat()
+        flat = row.flat(across.column, up.column)
         x, y = _number(flat, across), _number(flat, up)
         axes.errorbar(x, y, xerr=_spread(flat, across), yerr=_spread(flat, up), **BARS)
-    best = sorted((_number(row.flat(), across), _number(row.flat(), up), row.point) for row in front)
+    shown = [(row.flat(across.column, up.column), row.point) for row in front]
+    best = sorted((_number(flat, across), _number(flat, up), point) for flat, point in shown)
     axes.plot([x for x, _, _ in best], [y for _, y, _ in best], "o-", color=_RED, markersize=5, label="Pareto front")
     for x, y, number in best[:MAX_NAMED]:
         axes.annotate(f"{number}", (x, y), (4, 4), textcoords="offset points", fontsize=7, color=_RED)

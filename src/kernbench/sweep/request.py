@@ -13,6 +13,7 @@ from kernbench.runtime_api.bench_params import check_names
 from kernbench.runtime_api.bench_runner import devices_of
 from kernbench.sweep.chosen_points import check_further, examples_of, machine_keys_of, points_of, refuse_early
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
+from kernbench.sweep.derived import COLUMNS
 from kernbench.sweep.description import MODES
 from kernbench.sweep.description import Mode as Mode
 from kernbench.sweep.description import SweepRequest as SweepRequest
@@ -28,10 +29,10 @@ from kernbench.sweep.objectives import (
     ranked,
 )
 from kernbench.sweep.plot import draw_sweep, plot_files, prepare
-from kernbench.sweep.points import Point, Value, check_keys, zipped
+from kernbench.sweep.points import MACHINE, Point, Value, check_keys, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
-from kernbench.sweep.rows import SweepRow
+from kernbench.sweep.rows import TABLE, SweepRow
 from kernbench.sweep.scenario import ScenarioPlan, ScenarioResults, check_weighed, not_weighed, results_of
 from kernbench.sweep.sensitivity import (
     Effect,
@@ -48,6 +49,7 @@ MadeWith = Mapping[str, Mapping[str, str]]  # identities by their digests
 BEST = 10
 SCENARIO_OBJECTIVES = (Objective("tokens_per_s", maximize=True), Objective("cost_usd"))
 STUDY = "optuna.db"
+SHIPPED = "kernbench.benches"  # whose rows have the same figures, whatever their parameters but the phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,25 @@ def _drive(
 ) -> Driven:
     if request.out is not None and request.plot:
         progress = _prepare_at_first(progress)
-    return drive(_plan(request, points, identity, objectives), pool, store, progress, digest_of(identity))
+    plan = _plan(request, points, identity, objectives)
+    return drive(plan, pool, store, progress, digest_of(identity), _first_row_check(request, objectives))
+
+
+def _first_row_check(request: SweepRequest, objectives: tuple[Objective, ...]) -> Callable[[SweepRow], None] | None:
+    """A check of objectives on each row alone, which ends a sweep at its first point: where points differ in their
+    machines only, what one has no number for has no number anywhere. Rows of benches' tables may differ by machine.
+    """
+    if request.points is not None or request.scenario is not None:
+        return None
+    names = {part for name in request.axes for part in name.split("&")}
+    varied = [name for name in names if not name.startswith(MACHINE)]
+    is_shipped = request.target.place.startswith(SHIPPED)
+    if "phase" in varied or (varied and not is_shipped):
+        return None
+    asked = tuple(
+        each for each in objectives if each.column in COLUMNS or not (varied or each.column.startswith(TABLE))
+    )
+    return lambda row: check_objectives(asked, [row])
 
 
 def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
@@ -327,7 +347,7 @@ def _write(
         title, what = (request.title, "points") if mix is None else (f"{mix.name}, weighted", "machines")
         try:
             if effects:  # points that differ in one axis each make no line over the first axis
-                draw_tornado(title, effects, request.out)
+                draw_tornado(title, effects, objectives, request.out)
             else:
                 draw_sweep(title, shown, objectives, front, request.out, what)
         except UsageError as error:

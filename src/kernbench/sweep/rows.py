@@ -96,11 +96,12 @@ class SweepRow:
         found = [row for row in self.table if column in row and next(iter(row.values())) == name]
         return found[0][column] if found else None
 
-    def flat(self) -> dict[str, Value]:
-        """By the names of columns; without the table."""
+    def flat(self, *cells: str) -> dict[str, Value]:
+        """By the names of columns; of the table only those `cells`."""
         data = {name: getattr(self, name) for name in FIXED}
         returned = {f"returned:{name}": value for name, value in self.returned.items()}
-        return {**self.settings(), **data, **self.derived(), **returned, "error": self.error}
+        own = {name: self.value(name) for name in cells if name.startswith(TABLE)}
+        return {**self.settings(), **data, **self.derived(), **returned, **own, "error": self.error}
 
     def derived(self) -> dict[str, Value]:
         """Figures of a layer and its price, of a bench that gives them (`derived.py`)."""

@@ -1,6 +1,7 @@
 """Sensitivity: each axis varied alone, from the machine and the parameters as they are; changes of every objective.
 
-The chart is a tornado: one bar per axis, from the least to the most of the objective, the widest first.
+The chart is a tornado: one bar per value, those of an axis together, the widest axis first. Panels of objectives are
+stacked, each with its own order of axes; the colour of a bar says whether the objective becomes better or worse.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as MatplotlibAxes
 
 TORNADO = "sensitivity"
-MORE, LESS = "#CC3311", "#4477AA"
+BETTER, WORSE = "#4477AA", "#CC3311"
+BAR_IN, PANEL_IN = 0.24, 3.6  # height of a bar, width of the widest bars of a panel, in inches
+LETTER_IN = 0.075  # width of a letter
+AXIS_GAP = 0.6  # of a bar, between axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,37 +124,54 @@ def tornado_files(folder: Path) -> list[Path]:
     return [folder / f"{TORNADO}.png", folder / f"{TORNADO}.svg"]
 
 
-def draw_tornado(title: str, effects: Sequence[Effect], folder: Path) -> list[Path]:
-    """One panel per objective, as SVG and PNG; raises UsageError without matplotlib."""
-    names = list(dict.fromkeys(effect.objective for effect in effects))
-    if not names:
+def draw_tornado(title: str, effects: Sequence[Effect], objectives: Sequence[Objective], folder: Path) -> list[Path]:
+    """One panel per objective, one below the other, as SVG and PNG; raises UsageError without matplotlib."""
+    drawn = [each for each in objectives if any(effect.objective == each.column for effect in effects)]
+    if not drawn:
         return []
-    bars = max(sum(effect.objective == name for effect in effects) for name in names)
+    groups = [_by_axis([effect for effect in effects if effect.objective == each.column]) for each in drawn]
+    heights = [sum(len(own) + AXIS_GAP for own in group.values()) * BAR_IN + 0.75 for group in groups]
     with drawing():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
 
-        figure = Figure(figsize=(4.2 * len(names) + 1.5, 1.6 + 0.25 * bars), layout="constrained")
+        longest = max(len(line) for group in groups for axis in group for line in _axis_label(axis).split("\n"))
+        letters = longest + 2 * max(len(_bar_text(effect)) for effect in effects)
+        figure = Figure(figsize=(PANEL_IN + 0.5 + LETTER_IN * letters, 0.7 + sum(heights)), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(f"{title}: each axis alone")
-        for at, name in enumerate(names):
-            panel = figure.add_subplot(1, len(names), at + 1)
-            _bars(panel, [effect for effect in effects if effect.objective == name])
-            panel.set_xlabel(f"change of {name} (%)")
+        panels = figure.subplots(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for panel, objective, group in zip(panels, drawn, groups, strict=True):
+            _bars(panel, objective, group)
+        colours = [Patch(color=BETTER, label="better"), Patch(color=WORSE, label="worse")]
+        figure.legend(handles=colours, loc="outside lower right", ncols=2, frameon=False, fontsize="small")
         return save_figure(figure, folder / TORNADO)
 
 
-def _bars(panel: MatplotlibAxes, effects: Sequence[Effect]) -> None:
-    """A bar for each value of an axis, with the value at its end: two values on one side of zero are both visible."""
-    axes = list(dict.fromkeys(effect.axis for effect in effects))
-    for at, axis in enumerate(axes):
-        own = [effect for effect in effects if effect.axis == axis]
-        height = 0.8 / len(own)
-        for place, effect in enumerate(own):
-            change, y = 100 * effect.change, at + (place + 0.5) * height - 0.4
-            panel.barh(y, change, height=0.9 * height, color=MORE if change > 0 else LESS)
+def _by_axis(effects: Sequence[Effect]) -> dict[str, list[Effect]]:
+    found: dict[str, list[Effect]] = {}
+    for effect in effects:
+        found.setdefault(effect.axis, []).append(effect)
+    return found
+
+
+def _axis_label(axis: str) -> str:
+    """A line for each key of a coupled axis."""
+    return short_axis(axis).replace(" & ", " &\n")
+
+
+def _bars(panel: MatplotlibAxes, objective: Objective, group: Mapping[str, Sequence[Effect]]) -> None:
+    """A bar for each value of an axis, with the value beside it: two values on one side of zero are both visible."""
+    y, places = 0.0, list[float]()
+    ends = [0.0, *(100 * effect.change for own in group.values() for effect in own)]
+    for own in group.values():
+        places.append(y + (len(own) - 1) / 2)
+        for effect in own:
+            change = 100 * effect.change
+            panel.barh(y, change, height=0.8, color=BETTER if (change > 0) == objective.maximize else WORSE)
             panel.annotate(
-                str(effect.value) + (" (infeasible)" if effect.infeasible else ""),
+                _bar_text(effect),
                 (change, y),
                 xytext=(3 if change >= 0 else -3, 0),
                 textcoords="offset points",
@@ -158,10 +179,21 @@ def _bars(panel: MatplotlibAxes, effects: Sequence[Effect]) -> None:
                 ha="left" if change >= 0 else "right",
                 fontsize="small",
             )
-    panel.set_yticks(range(len(axes)), [short_axis(axis) for axis in axes])
-    panel.invert_yaxis()
-    panel.margins(x=0.15)
+            y += 1
+        y += AXIS_GAP
+    panel.set_yticks(places, [_axis_label(axis) for axis in group])
+    panel.set_ylim(y - AXIS_GAP - 0.3, -0.7)  # the first axis on top
+    texts = max(len(_bar_text(effect)) for own in group.values() for effect in own)
+    room = (max(ends) - min(ends) or 1.0) * texts * LETTER_IN / PANEL_IN
+    panel.set_xlim(min(ends) - room, max(ends) + room)
     panel.axvline(0, color="black", linewidth=0.8)
+    panel.set_xlabel(f"change of {objective.column} (%), {'more' if objective.maximize else 'less'} is better")
+
+
+def _bar_text(effect: Effect) -> str:
+    """The value, the parts of a coupled one as they are given, and its change."""
+    value = "&".join(map(str, effect.value)) if isinstance(effect.value, list) else str(effect.value)
+    return f"{value} ({100 * effect.change:+.3g} %{', infeasible' if effect.infeasible else ''})"
 
 
 def check_sensitivity(axes: Axes, has_points: bool, has_search: bool, mode: str) -> None:

@@ -16,6 +16,7 @@ from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.energy import energy_of
 from kernbench.report.feasible import feasibility_of
 from kernbench.report.roofline import roofline_of
+from kernbench.report.run_answer import ANSWER
 from kernbench.report.run_figures import kernels_ns_of
 from kernbench.report.silicon import area_of
 from kernbench.runtime_api.bench_failure import bench_failed
@@ -131,8 +132,9 @@ def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> Sw
         bound_ns[roofline.bound] += roofline.bound_ns
     energy, area = energy_of(result), area_of(machine.graph).counted
     limits = feasibility_of(machine.graph, energy, tuple(launches))
-    fits, usd = _fits(result.returned[0] if result.returned else None), limits.price.total_usd
-    reasons = [*([] if fits else ["memory: the model does not fit"]), *limits.infeasible]
+    returned = result.returned[0] if result.returned else None
+    fits, usd = _fits(returned), limits.price.total_usd
+    reasons = [*([] if fits else [_does_not_fit(returned)]), *_stated(returned), *limits.infeasible]
     return SweepRow(
         point=task.number,
         params=dict(task.point.params),
@@ -161,13 +163,13 @@ def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> Sw
         cost_low_usd=usd.low,
         cost_high_usd=usd.high,
         cost=machine.cost,
-        returned=_numbers(result.returned[0] if result.returned else None),
+        returned=_numbers(returned),
         wrong=any(not check.ok for check in result.data),
         fits=fits,
         infeasible="; ".join(reasons) or None,
         warnings="; ".join(limits.warnings) or None,
         error=_why_not(result),
-        table=_table(result.returned[0] if result.returned else None),
+        table=_table(returned),
     )
 
 
@@ -185,10 +187,28 @@ def _why_not(result: BenchResult) -> str | None:
 
 def _fits(returned: object) -> bool:
     """Whether the bench does not say `fits: False` (or 0), in what it returned by name or in a row of its table."""
-    rows = returned if isinstance(returned, list | tuple) else [returned]
-    named = [row for row in rows if isinstance(row, Mapping)]
+    named = _mappings(returned)
     stated = [row.get("fits") for row in named] + [row.get("value") for row in named if row.get("figure") == "fits"]
     return all(value is None or bool(_scalar(value)) for value in stated)
+
+
+def _does_not_fit(returned: object) -> str:
+    """With the sizes, where the bench states them as `llm-layer` does."""
+    sizes = {row.get("figure"): row.get("value") for row in _mappings(returned)}
+    needed, there = (sizes.get(f"memory {name} per SIP") for name in ("needed", "there"))
+    if not isinstance(needed, int | float) or not isinstance(there, int | float):
+        return "memory: the model does not fit"
+    return f"memory: the model needs {needed:,.4g} GB per SIP, which has {there:,.4g} GB"
+
+
+def _stated(returned: object) -> list[str]:
+    """Reasons that the bench states in rows whose figure is `infeasible`."""
+    return [str(row.get("value")) for row in _mappings(returned) if row.get("figure") == "infeasible"]
+
+
+def _mappings(returned: object) -> list[Mapping[str, object]]:
+    rows = returned if isinstance(returned, list | tuple) else [returned]
+    return [row for row in rows if isinstance(row, Mapping)]
 
 
 def _numbers(returned: object) -> dict[str, float]:
@@ -204,10 +224,12 @@ def _numbers(returned: object) -> dict[str, float]:
 
 
 def _table(returned: object) -> tuple[dict[str, Value], ...]:
-    """The rows that a bench returned; of several devices, the first one's. What is no number is text."""
+    """The rows that a bench returned; of several devices, the first one's. What is no number is text. Answers in words
+    are those of a run.
+    """
     if not isinstance(returned, list | tuple) or not all(isinstance(row, Mapping) for row in returned):
         return ()
-    return tuple({str(name): _cell(value) for name, value in row.items()} for row in returned)
+    return tuple({str(name): _cell(value) for name, value in row.items()} for row in returned if ANSWER not in row)
 
 
 def _cell(value: object) -> Value:

@@ -8,10 +8,19 @@ from pathlib import Path
 import pytest
 
 from kernbench.benches.llm_plan import llm_plan
-from kernbench.models.parallel_plans import ReplicaBatch, StageTimes, memory_needed, plan_rows, plans_of
+from kernbench.models.parallel_plans import (
+    ParallelPlan,
+    ReplicaBatch,
+    StageTimes,
+    memory_needed,
+    plan_rows,
+    plans_of,
+)
+from kernbench.models.plan_answer import answer_rows, figure_rows
 from kernbench.models.shapes import load_model
 from kernbench.report.run_figures import rows_of
 from kernbench.runtime_api.bench_runner import run
+from kernbench.sweep.derived import derived
 
 FOUR_LAYERS = replace(load_model("tiny-llama"), name="four", layers=4)
 DECODE = ReplicaBatch(FOUR_LAYERS, "decode", batch=8, tokens=1, context=100, itemsize=2)
@@ -60,6 +69,28 @@ def test_a_plan_that_does_not_fit_or_is_too_slow_says_so_and_is_never_the_best()
     assert "best" not in [row["verdict"] for row in plan_rows(plans_of(PREFILL, [ONE], 2, 1))]
 
 
+def test_plans_of_one_batch_serve_different_numbers_of_users() -> None:
+    plans = {plan.name: plan.users for plan in plans_of(DECODE, [ONE, BOTH], 2, ROOM)}
+    assert plans == {"tp1 pp1 dp2": 2 * 8, "tp1 pp2 dp1": 2 * 8, "tp2 pp1 dp1": 8}
+
+
+def test_the_answer_says_what_is_compared_and_why_there_is_none() -> None:
+    def said(plans: list[ParallelPlan], room: int, limit_ns: float | None) -> list[object]:
+        return [row["answer"] for row in answer_rows(DECODE, plans, room, limit_ns)]
+
+    compared = "compared: 3 plans with batch=8 in each stage of each replica, which serve 8 to 16 users"
+    plans = plans_of(DECODE, [ONE, BOTH], 2, ROOM, 4000)
+    best = "tp1 pp1 dp2 makes the most tokens per second under 0.004 ms: 4,000,000, 0.004 ms, 16 users"
+    assert said(plans, ROOM, 4000) == [best, "2 of 3 plans can be taken: see verdict", compared]
+    slow = plans_of(DECODE, [ONE, BOTH], 2, ROOM, 1000)
+    why = "no plan is under max_latency_ms=0.001: of those that fit, tp2 pp1 dp1 takes 0.0028 ms"
+    assert said(slow, ROOM, 1000) == [why, compared]
+    assert figure_rows(DECODE, slow, ROOM, 1000)[-1] == {"figure": "infeasible", "value": why, "unit": ""}
+    large = plans_of(DECODE, [ONE, BOTH], 2, 1)
+    assert said(large, 1, None)[0].startswith("no plan fits: tp")  # type: ignore[attr-defined]
+    assert {row["figure"]: row["value"] for row in figure_rows(DECODE, large, 1, None)}["fits"] is False
+
+
 @pytest.mark.slow
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_long_rings_of_sums_find_room_while_a_collective_of_others_has_a_message() -> None:
@@ -69,7 +100,7 @@ def test_long_rings_of_sums_find_room_while_a_collective_of_others_has_a_message
     trays = {"system.switch_levels": {"tray": {"count": 2, "bw_gbs": 64.0, "distance_mm": 2000.0}}}
     machine = {"system.sips.count": 8, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2, **trays}
     result = run(llm_plan, None, machine, device="whole", params={"phase": "decode", "batch": 2})
-    assert {row["tp"] for row in rows_of(result)} == {1, 2, 4, 8}
+    assert {row["tp"] for row in rows_of(result) if "tp" in row} == {1, 2, 4, 8}
 
 
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
@@ -79,10 +110,20 @@ def test_layers_and_transfers_of_a_tray_are_simulated(tmp_path: Path) -> None:
     model.write_text(f"small: {shape}activation: swiglu, positions: rope, source: made for a test}}\n")
     machine = {"system.sips.count": 2, "sip.cube_mesh": {"w": 1, "h": 1}, "cube.pe_layout.pe_per_corner": 1}
     work = {"model": f"{model}:small", "phase": "prefill", "tokens": 8}
-    plans = {row["plan"]: row for row in rows_of(run(llm_plan, None, machine, device="whole", params=work))}
+    rows = rows_of(run(llm_plan, None, machine, device="whole", params=work))
+    plans = {str(row["plan"]): row for row in rows if "plan" in row}
     assert sorted(plans) == ["tp1 pp1 dp2", "tp1 pp2 dp1", "tp2 pp1 dp1", "tp2 pp1 dp1 sp"]
     alone, piped = plans["tp1 pp1 dp2"], plans["tp1 pp2 dp1"]
     layer_us, transfer_us = number(alone["layer_us"]), number(piped["transfer_us"])
     assert transfer_us * 1000 > 8 * 128 * 2 / 128  # 2 KiB over a link of 128 GB/s
     assert number(piped["latency_ms"]) * 1000 == pytest.approx(4 * layer_us + transfer_us)
     assert number(alone["tokens_per_s"]) == pytest.approx(2 * 8 / (4 * layer_us) * 1e6)
+    figures = derived(rows, {}, "prefill")
+    best = next(row for row in plans.values() if row["verdict"] == "best")
+    assert figures == {
+        "tokens_per_s": best["tokens_per_s"],
+        "ttft_ms": best["latency_ms"],
+        "latency_ms": best["latency_ms"],
+        "users": best["users"],
+        "plan": best["plan"],
+    }
