@@ -193,6 +193,15 @@ def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pyte
     figures = {name: each["figures"] for name, each in data["workloads"].items()}
     assert figures["default"]["answer"]["layer_ns"] >= figures["fast"]["answer"]["layer_ns"]
     assert any("an HBM slice gives 512" in text for text in data["machines"][1]["warnings"])
+    Path("cheap.yaml").write_text("limits: { cost_usd: 100 }\n")
+    few = ["compare", "default", "cheap.yaml", *SMALL, "--no-probes", "--scenario", str(mix), "--workers", "1"]
+    text = kernbench(capsys, *few)
+    (line,) = [line for line in text.splitlines() if "limits.cost_usd)" in line]
+    assert line.startswith("  (1) cheap: the machine costs ")
+    assert [each.split()[1:] for each in text.splitlines() if each.startswith("  feasible ")] == [
+        ["yes", "no", "(1)"]
+    ] * 3
+    assert "Warnings" not in text or "limits.cost_usd" not in text[text.index("Warnings") :]
     text = kernbench(capsys, *run[:3], *SMALL, "--no-probes")
     assert "ridge, flop/byte" in text
     assert "Latency" not in text
@@ -219,7 +228,7 @@ def test_machines_of_one_name_are_told_apart_and_figures_have_ranges(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["compare", "default"], "1 machines to compare"),
+        (["compare", "default"], "a comparison needs two machines or more, and has 1"),
         (["compare", "default", "default"], "'default' is named twice"),
         (["sweep", "--scenario", "mix.yaml", "--bench", "llm-layer"], "a scenario and a bench"),
         (["sweep", "--scenario", "mix.yaml", "--over", "batch=1,2"], "'batch' is set beside a scenario"),

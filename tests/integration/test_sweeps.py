@@ -187,17 +187,19 @@ def test_a_machine_that_cannot_be_is_a_row_too(bench: Path) -> None:
     assert "out of range" in str(rows[1].error)
 
 
-def test_a_point_over_a_limit_is_kept_with_the_reason_and_its_figures(bench: Path, tmp_path: Path) -> None:
+def test_a_point_over_a_limit_is_kept_with_the_reason_and_is_not_simulated(bench: Path, tmp_path: Path) -> None:
     macs = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
     limits = {**SMALL, "limits.die_mm2": 250.0}
     rows = sweep(function(bench), {macs: [4096.0, 65536.0]}, overrides=limits, workers=0, out=tmp_path / "out")
-    assert [row.ok for row in rows] == [True, True]
+    assert [(row.ok, row.has_failed) for row in rows] == [(True, False), (False, False)]
     assert rows[0].infeasible is None
+    assert rows[1].total_ns is None
+    assert str(rows[1].error).startswith("not simulated: a die of kind cube has ")
     assert str(rows[1].infeasible).startswith("a die of kind cube has ")
     assert str(rows[1].infeasible).endswith("more than 250 (limits.die_mm2)")
     assert rows[0].area_low_mm2 < rows[0].area_mm2 < rows[0].area_high_mm2
     assert rows[0].cost_usd < rows[1].cost_usd
-    assert rows[0].sip_w < rows[1].sip_w  # of static power, and a launch on more MACs
+    assert rows[0].static_w < rows[1].static_w
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (results["best"], results["front"], results["infeasible"]) == ([0], [0], [1])
     (huge,) = sweep(function(bench), {macs: [8 * 65536.0]}, overrides=SMALL, workers=0)

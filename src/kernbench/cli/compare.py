@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kernbench.benches.registry import resolve
-from kernbench.cli.compare_text import comparison_as_text
+from kernbench.cli.compare_text import comparison_as_text, infeasible_of
 from kernbench.cli.options import print_json, stdout_for_json
 from kernbench.cli.scenario_file import BENCH, read_scenario
 from kernbench.cli.terminal import ProgressLine, painter
@@ -64,7 +64,9 @@ def compare(
     """
     if len(machines) < 2:
         raise UsageError(
-            f"{len(machines)} machines to compare", hint="name two or more: kernbench compare default B.yaml"
+            f"a comparison needs two machines or more, and has {len(machines)}",
+            where="kernbench compare",
+            hint="name them, `default` is the shipped one: kernbench compare default B.yaml",
         )
     with stdout_for_json(as_json):
         bench = resolve(BENCH)
@@ -139,6 +141,7 @@ def _as_json(columns: Sequence[MachineColumn], probes: Probes, work: Sequence[Sw
         "schema": SCHEMA,
         "command": "compare",
         "machines": [column.as_json() for column in columns],
+        "infeasible": {column.name: why for column, why in zip(columns, infeasible_of(columns, work), strict=True)},
         "differences": differences(columns),
         "probes_ns": {name: list(values) for name, values in probes.items()},
     }

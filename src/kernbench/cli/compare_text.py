@@ -10,6 +10,7 @@ from kernbench.report.ranges import Range
 from kernbench.sweep.derived import DERIVED
 from kernbench.sweep.ends import with_ends
 from kernbench.sweep.request import SweepReport
+from kernbench.sweep.rows import SweepRow
 
 KEYS_SHOWN = 60
 
@@ -21,15 +22,19 @@ def comparison_as_text(
     paint: Paint,
 ) -> str:
     names = [column.name for column in columns]
-    labels = columns[0].totals
-    parts = [
-        paint("Machines", "title"),
-        *_table(names, {key: [each.totals[key] for each in columns] for key in labels}),
-    ]
+    reasons = infeasible_of(columns, work)
+    numbers = {text: at for at, text in enumerate(dict.fromkeys(text for own in reasons for text in own), 1)}
+    totals: dict[str, list[object]] = {key: [each.totals[key] for each in columns] for key in columns[0].totals}
+    if numbers:
+        totals = {"feasible": [_feasible(own, numbers) for own in reasons], **totals}
+    parts = [paint("Machines", "title"), *_table(names, totals)]
+    for text, at in numbers.items():
+        over = ", ".join(name for name, own in zip(names, reasons, strict=True) if text in own)
+        parts.append(f"  ({at}) {over}: {text}")
     if probes:
         title = paint("Latency of 32 KiB, ns, uncontended", "title")
         parts += ["", title, *_table(names, {name: list(values) for name, values in probes.items()})]
-    for title, rows in _workloads(work):
+    for title, rows in _workloads(work, numbers):
         parts += ["", paint(title, "title"), *_table(names, rows)]
     changed = differences(columns)
     if changed:
@@ -37,14 +42,34 @@ def comparison_as_text(
         parts += ["", paint("Keys that differ", "title"), *_table(names, shown)]
         if len(changed) > KEYS_SHOWN:
             parts.append(f"  ... and {len(changed) - KEYS_SHOWN} more: --json has all")
-    warnings = [f"  {column.name}: {text}" for column in columns for text in (*column.infeasible, *column.warnings)]
+    warnings = [f"  {column.name}: {text}" for column in columns for text in column.warnings]
     if warnings:
         parts += ["", paint("Warnings", "title"), *warnings]
     return "\n".join(parts)
 
 
-def _workloads(work: Sequence[SweepReport]) -> Iterator[tuple[str, dict[str, list[object]]]]:
-    """A table by workload, and one of weighted figures. A machine without a figure has the reason."""
+def infeasible_of(columns: Sequence[MachineColumn], work: Sequence[SweepReport]) -> list[list[str]]:
+    """Why each machine is infeasible, or failed at a workload: `limits` without a run, then what workloads say."""
+    found = [list(column.infeasible) for column in columns]
+    for own, report in zip(found, work, strict=False):
+        own += [text for row in report.rows for text in _reasons(row) if text not in own]
+    return [list(dict.fromkeys(own)) for own in found]
+
+
+def _reasons(row: SweepRow) -> list[str]:
+    if row.has_failed:
+        return [f"failed: {(row.error or 'its data is wrong').partition(chr(10))[0]}"]
+    return row.infeasible.split("; ") if row.infeasible else []
+
+
+def _feasible(reasons: Sequence[str], numbers: Mapping[str, int]) -> str:
+    return f"no ({', '.join(str(numbers[text]) for text in reasons)})" if reasons else "yes"
+
+
+def _workloads(
+    work: Sequence[SweepReport], numbers: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, list[object]]]]:
+    """A table by workload, and one of weighted figures. A machine without a figure has the numbers of its reasons."""
     if not work or work[0].scenario is None:
         return
     mix = work[0].scenario.scenario
@@ -60,8 +85,8 @@ def _workloads(work: Sequence[SweepReport]) -> Iterator[tuple[str, dict[str, lis
         ]
         figures["bound"] = [row.bound for row in rows]
         figures["sip_w"] = [with_ends(row.flat(), "sip_w") for row in rows]
-        if any(row.infeasible or row.error for row in rows):
-            figures["infeasible"] = [row.infeasible or (row.error or "").partition("\n")[0] or "-" for row in rows]
+        if any(_reasons(row) for row in rows):
+            figures = {"feasible": [_feasible(_reasons(row), numbers) for row in rows], **figures}
         yield f"{workload.name}, {mix.share(workload):.0%} of tokens", figures
     weighted = [report.scenario.weighted[0] for report in work if report.scenario is not None]
     names = [name for name in DERIVED if any(name in row.derived() for row in weighted)]

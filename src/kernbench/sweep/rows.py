@@ -66,8 +66,10 @@ class SweepRow:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it did not do what it should. A design that cannot hold its work is infeasible, and did not fail."""
-        return not self.ok and (self.fits or self.total_ns is not None)
+        """Whether it did not do what it should. A design that cannot hold its work, or is not simulated as it is over a
+        limit, is infeasible, and did not fail.
+        """
+        return not self.ok and (self.is_feasible or self.total_ns is not None)
 
     @property
     def key(self) -> str:

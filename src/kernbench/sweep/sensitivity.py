@@ -116,7 +116,7 @@ def span(effects: Sequence[Effect]) -> float:
 
 
 def _number(row: SweepRow, objective: Objective) -> float | None:
-    value = row.value(objective.column) if row.ok else None
+    value = None if row.has_failed else row.value(objective.column)  # of a machine that is not simulated, its price
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -1,4 +1,5 @@
 """Run one point: the machine, the bench, a row. All errors of a point, except the death of its process, are in its row.
+A machine over a limit that needs no run (`limits`: area, edge, price, static power) is not simulated.
 
 A machine once compiled is kept for the next points that have the same; the last few of them.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.energy import energy_of
-from kernbench.report.feasible import feasibility_of
+from kernbench.report.feasible import Feasibility, feasibility_of
 from kernbench.report.roofline import roofline_of
 from kernbench.report.run_answer import ANSWER
 from kernbench.report.run_figures import kernels_ns_of
@@ -56,6 +57,7 @@ class _PricedMachine:
     graph: TopologyGraph
     digest: str
     cost: float
+    limits: Feasibility  # without a run
 
 
 class PointRunner:
@@ -77,6 +79,8 @@ class PointRunner:
         try:
             machine = self._machine(point)
             known = {"machine_hash": machine.digest, "cost": machine.cost}
+            if machine.limits.infeasible:
+                return _not_simulated(task, machine)
             return _row_of(self._run(point, machine), task, machine)
         except KernBenchError as error:
             return not_run(point, error, task.number, **known)
@@ -97,7 +101,8 @@ class PointRunner:
         key = point.machine_key
         if key not in self._machines:
             graph = load_topology(self._context.machine, point.machine)
-            self._machines[key] = _PricedMachine(graph, machine_hash(graph.spec), self._cost_of(graph))
+            digest, cost = machine_hash(graph.spec), self._cost_of(graph)
+            self._machines[key] = _PricedMachine(graph, digest, cost, feasibility_of(graph))
             while len(self._machines) > MACHINES_KEPT:
                 self._machines.popitem(last=False)
         self._machines.move_to_end(key)
@@ -123,6 +128,34 @@ def not_run(point: Point, error: KernBenchError, number: int, **known: Any) -> S
     return failed_row(point, str(error), number, **known)
 
 
+def _not_simulated(task: PointTask, machine: _PricedMachine) -> SweepRow:
+    """The row of a machine that is over a limit: figures of the machine, and the reasons."""
+    reasons = "; ".join(machine.limits.infeasible)
+    return failed_row(
+        task.point,
+        f"not simulated: {reasons}",
+        task.number,
+        machine_hash=machine.digest,
+        cost=machine.cost,
+        infeasible=reasons,
+        **_machine_figures(machine.graph, machine.limits),
+    )
+
+
+def _machine_figures(graph: TopologyGraph, limits: Feasibility) -> dict[str, Any]:
+    area, usd = area_of(graph).counted, limits.price.total_usd
+    return {
+        "area_mm2": area.value,
+        "area_low_mm2": area.low,
+        "area_high_mm2": area.high,
+        "static_w": limits.static_w.value,
+        "cost_usd": usd.value,
+        "cost_low_usd": usd.low,
+        "cost_high_usd": usd.high,
+        "warnings": "; ".join(limits.warnings) or None,
+    }
+
+
 def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> SweepRow:
     launches = result.launches
     rooflines = [roofline_of(launch, machine.graph) for launch in launches]
@@ -130,10 +163,10 @@ def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> Sw
     bound_ns = {"compute": 0.0, "memory": 0.0, "link": 0.0, "neither": 0.0}
     for roofline in rooflines:
         bound_ns[roofline.bound] += roofline.bound_ns
-    energy, area = energy_of(result), area_of(machine.graph).counted
+    energy = energy_of(result)
     limits = feasibility_of(machine.graph, energy, tuple(launches))
     returned = result.returned[0] if result.returned else None
-    fits, usd = _fits(returned), limits.price.total_usd
+    fits = _fits(returned)
     reasons = [*([] if fits else [_does_not_fit(returned)]), *_stated(returned), *limits.infeasible]
     return SweepRow(
         point=task.number,
@@ -152,24 +185,17 @@ def _row_of(result: BenchResult, task: PointTask, machine: _PricedMachine) -> Sw
         energy_j=energy.run.total_j,
         energy_low_j=energy.run.low_j,
         energy_high_j=energy.run.high_j,
-        area_mm2=area.value,
-        area_low_mm2=area.low,
-        area_high_mm2=area.high,
         sip_w=limits.sip_w.value,
         sip_low_w=limits.sip_w.low,
         sip_high_w=limits.sip_w.high,
-        static_w=limits.static_w.value,
-        cost_usd=usd.value,
-        cost_low_usd=usd.low,
-        cost_high_usd=usd.high,
         cost=machine.cost,
         returned=_numbers(returned),
         wrong=any(not check.ok for check in result.data),
         fits=fits,
         infeasible="; ".join(reasons) or None,
-        warnings="; ".join(limits.warnings) or None,
         error=_why_not(result),
         table=_table(returned),
+        **_machine_figures(machine.graph, limits),
     )
 
 
