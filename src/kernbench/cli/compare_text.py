@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kernbench.report.compare import MachineColumn, differences
 from kernbench.report.paint import Paint
 from kernbench.report.ranges import Range
-from kernbench.sweep.derived import DERIVED
+from kernbench.sweep.derived import DERIVED, LIMIT
 from kernbench.sweep.ends import with_ends
 from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import SweepRow
@@ -80,10 +80,10 @@ def _workloads(
             for name in DERIVED
             if any(name in row.derived() for row in rows)
         }
+        figures["limited by"] = [row.derived().get(LIMIT) for row in rows]
         figures["% of roofline"] = [
-            100 * row.roofline_share if row.roofline_share is not None else None for row in rows
+            None if row.roofline_share is None else f"{row.roofline_share:.1%} {row.bound}" for row in rows
         ]
-        figures["bound"] = [row.bound for row in rows]
         figures["sip_w"] = [with_ends(row.flat(), "sip_w") for row in rows]
         if any(_reasons(row) for row in rows):
             figures = {"feasible": [_feasible(_reasons(row), numbers) for row in rows], **figures}

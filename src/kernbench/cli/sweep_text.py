@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kernbench.cli.terminal import indented
 from kernbench.report.paint import Paint
 from kernbench.report.ranges import Range
-from kernbench.sweep.derived import DERIVED
+from kernbench.sweep.derived import DERIVED, LIMIT
 from kernbench.sweep.ends import with_ends
 from kernbench.sweep.points import MACHINE
 from kernbench.sweep.request import SweepReport
@@ -30,7 +30,7 @@ def report_as_text(report: SweepReport, paint: Paint) -> str:
     lines += [f"note: {note}" for note in report.notes]
     shown = [*varying(rows)]
     shown += [o.column for o in report.objectives if o.column not in shown]
-    shown += [name for name in (*OF_PLANS, "bound", "roofline_share") if name not in shown]
+    shown += [name for name in (*OF_PLANS, LIMIT, "roofline_share") if name not in shown]
     shown = [name for name in shown if name not in OF_PLANS or any(row.flat().get(name) is not None for row in rows)]
     if report.scenario is not None:
         lines += _scenario(report, paint)
@@ -76,7 +76,7 @@ def _scenario(report: SweepReport, paint: Paint) -> list[str]:
     numbers = machine_numbers(report.rows)
     assert mix is not None
     machine = [name for name in varying(report.rows) if name.startswith(MACHINE)]
-    shown = [*machine, *dict.fromkeys([*(o.column for o in report.objectives), *DERIVED, "bound"])]
+    shown = [*machine, *dict.fromkeys([*(o.column for o in report.objectives), *DERIVED, LIMIT])]
     for name, ranking in mix.workloads.items():
         share = next(mix.scenario.share(each) for each in mix.scenario.workloads if each.name == name)
         title = f"{name} ({share:.0%} of tokens), best by {report.objectives[0]}"
@@ -162,6 +162,8 @@ def _table(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
 def _figures(row: SweepRow, names: Sequence[str]) -> dict[str, object]:
     """The values under these names, with their ranges."""
     flat = row.flat(*names)
+    if row.roofline_share is not None and row.bound is not None:
+        flat["roofline_share"] = f"{row.roofline_share:.1%} {row.bound}"
     return {name: with_ends(flat, name) for name in names}
 
 
@@ -175,14 +177,14 @@ def _cells(flats: Sequence[Mapping[str, object]], names: Sequence[str]) -> list[
 def _short(name: str) -> str:
     if name == "roofline_share":
         return "% of roofline"
+    if name == LIMIT:
+        return "limited by"
     return short_axis(name.removeprefix(TABLE))
 
 
 def _cell(name: str, value: object) -> str:
     if isinstance(value, Range):
         return f"{_cell(name, value.value)} ({_cell(name, value.low)} to {_cell(name, value.high)})"
-    if name == "roofline_share" and isinstance(value, float):
-        return f"{value:.1%}"
     if isinstance(value, bool) or value is None:
         return "" if value is None else str(value).lower()
     if isinstance(value, float):

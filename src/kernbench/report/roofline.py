@@ -10,10 +10,10 @@ link      the bytes of messages on a link while it ran, over that link's bandwid
           and gives the class: NoC (within a cube), UCIe (between dies of a SIP) or PCIe (between SIPs)
 
 The largest is the bound: the launch is compute, memory or link bound, and never faster than that; `share` is the
-fraction of the roofline that it reached. The first two assume that work is spread evenly over PEs and memories. Rates
-are over the time that its PEs ran, without the launch's path there and back. Bytes are counted twice: as requested, and
-as moved in whole bursts, which is what takes the memory's time. Not in the link bound: credits, loads and stores, and
-traffic of other launches on the same links.
+fraction of the roofline that it reached. What reaches less than half of it is limited by latency (`limit_of`). The
+first two assume that work is spread evenly over PEs and memories. Rates are over the time that its PEs ran, without the
+launch's path there and back. Bytes are counted twice: as requested, and as moved in whole bursts, which is what takes
+the memory's time. Not in the link bound: credits, loads and stores, and traffic of other launches on the same links.
 """
 
 from __future__ import annotations
@@ -41,6 +41,15 @@ from kernbench.topology.spec_cube import CubeSpec
 
 Bound = Literal["compute", "memory", "link", "neither"]
 FLOPS_PER_MAC = 2
+LATENCY = "latency"  # of launches, dependencies and what is not overlapped
+LIMITING_SHARE = 0.5  # of the roofline, from which its largest term is what limits
+
+
+def limit_of(bound: str, share: float) -> str:
+    """What limits a launch or a run: the largest term of the roofline where it reaches half of that or more, else
+    latency. `neither` where nothing is computed or moved.
+    """
+    return bound if share >= LIMITING_SHARE or bound == "neither" else LATENCY
 
 
 @frozen
@@ -97,6 +106,11 @@ class Roofline:
         return f"link ({self.link.link_class})" if self.bound == "link" and self.link is not None else self.bound
 
     @property
+    def limited_by(self) -> str:
+        """What limits it: see `limit_of`; for a link bound, with its class."""
+        return limit_of(self.bound_name, self.share)
+
+    @property
     def link_ns(self) -> float:
         return self.link.ns if self.link is not None else 0.0
 
@@ -140,6 +154,7 @@ class Roofline:
     def as_json(self) -> dict[str, object]:
         return {
             "bound": self.bound,
+            "limited_by": self.limited_by,
             "bound_ns": self.bound_ns,
             "compute_ns": self.compute_ns,
             "memory_ns": self.memory_ns,

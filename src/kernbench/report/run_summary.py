@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from kernbench.common.ids import PeId
 from kernbench.common.units import format_bytes, format_joules, format_ns
 from kernbench.report.paint import Paint, plain
-from kernbench.report.roofline import Roofline, peak_of
+from kernbench.report.roofline import LATENCY, Roofline, peak_of
 from kernbench.report.run_figures import RunFigures, busiest_links
 from kernbench.runtime_api.launches import Launch
 from kernbench.sim_engine.data_executor import DataCheck
@@ -83,7 +83,7 @@ def _time(figures: RunFigures, paint: Paint) -> Iterator[str]:
 def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
     yield paint("Launches", "title")
     heads = [
-        ("", "device", "PEs", "launch", "slowest PE", "fastest PE", "TFLOP/s", "GB/s", "bound by", "% of roofline"),
+        ("", "device", "PEs", "launch", "slowest PE", "fastest PE", "TFLOP/s", "GB/s", "limited by", "% of roofline"),
     ]
     rows = []
     for launch, roofline in figures.launches[:MOST_ROWS]:
@@ -97,11 +97,13 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
                 format_ns(launch.pe_exec_ns_min),
                 f"{roofline.gflops / 1000:,.3f}",
                 f"{roofline.gbs_requested + roofline.gbs_sent:,.1f}",
-                roofline.bound_name,
-                f"{roofline.share:.1%}",
+                roofline.limited_by,
+                f"{roofline.share:.1%}"
+                if roofline.bound == "neither"
+                else f"{roofline.share:.1%} {roofline.bound_name}",
             )
         )
-    yield from table([*heads, *rows], left=(0, 1, 8))
+    yield from table([*heads, *rows], left=(0, 1, 8, 9))
     if len(figures.launches) > MOST_ROWS:
         yield f"  and {len(figures.launches) - MOST_ROWS} more"
     if len(figures.launches) > 1:
@@ -201,6 +203,8 @@ def _roofline(figures: RunFigures, launch: Launch, roofline: Roofline, paint: Pa
 
 
 def _bound_words(roofline: Roofline) -> str:
+    if roofline.limited_by == LATENCY:
+        return f"latency bound; the largest term of the roofline is {roofline.bound_name}"
     link = roofline.link
     if roofline.bound != "link" or link is None:
         return BOUND_WORDS[roofline.bound].format(memory=roofline.memory)

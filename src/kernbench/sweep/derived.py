@@ -5,7 +5,8 @@ tokens_per_s          of all users of the machine, over all layers
 ttft_ms               time to the first token: of all layers, at prefill
 latency_ms            time of a batch through all layers, of the best plan
 users                 sequences in service, of the best plan
-plan                  the name of the best plan: the only one that is no number
+plan                  the name of the best plan
+limited_by            the largest term of the roofline (`bound`) where half of it is reached, else latency
 mj_per_token          energy of counted work, and static power of the machine over the token's share of time: the
                       bench's own figure
 tokens_per_s_per_usd  tokens per second over the price of the machine
@@ -18,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_usd")
-PLAN = "plan"
+PLAN, LIMIT = "plan", "limited_by"
 DERIVED = ("layer_ns", "tokens_per_s", "ttft_ms", "latency_ms", "users", "mj_per_token", "tokens_per_s_per_usd")
 ENDS = ("mj_per_token_low", "mj_per_token_high", "tokens_per_s_per_usd_low", "tokens_per_s_per_usd_high")
-COLUMNS = (*DERIVED, *ENDS, PLAN)
+WORDS = (PLAN, LIMIT)  # that are no numbers
+COLUMNS = (*DERIVED, *ENDS, *WORDS)
 
 Table = Sequence[Mapping[str, object]]
 

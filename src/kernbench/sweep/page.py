@@ -15,7 +15,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.plain_json import parse_json
 from kernbench.common.regular_files import read_regular
 from kernbench.report.results_page import Figure, Page, page_as_html
-from kernbench.sweep.derived import DERIVED, PLAN
+from kernbench.sweep.derived import DERIVED, LIMIT, PLAN
 from kernbench.sweep.ends import ENDS_OF, with_ends
 from kernbench.sweep.folder import write_atomically
 from kernbench.sweep.objectives import Objective, ranked, read_objectives
@@ -34,7 +34,7 @@ FIGURES = {
     STEM: "The first objective over the first axis, and by number those that no other beats. Bars: ends of ranges",
     TORNADO: "Change of each objective when one axis alone changes; the widest first",
 }
-SHOWN = (PLAN, *DERIVED, "total_ns", "area_mm2", "sip_w", "cost_usd", "bound", "roofline_share", "warnings")
+SHOWN = (PLAN, *DERIVED, "total_ns", "area_mm2", "sip_w", "cost_usd", LIMIT, "bound", "roofline_share", "warnings")
 MEANINGS = {
     "layer_ns": "time of one layer of the model",
     "tokens_per_s": "tokens per second of all users, over all layers; weighted: of all workloads one after another",
@@ -48,7 +48,8 @@ MEANINGS = {
     "area_mm2": "silicon of all dies",
     "sip_w": "power of a SIP over its hottest launch",
     "cost_usd": "price of the machine",
-    "bound": "what limits most of the time",
+    "limited_by": "the largest term of the roofline where half of it is reached; else latency: launches and waits",
+    "bound": "the largest term of the roofline, whatever share of it is reached",
     "warnings": "what is unusual about the design",
     "roofline_share": "what the limits of the machine allow over what it took, 1 at best",
 }

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from kernbench.sweep.derived import COLUMNS, derived
+from kernbench.report.roofline import limit_of
+from kernbench.sweep.derived import COLUMNS, LIMIT, derived
 from kernbench.sweep.points import MACHINE, Point, Value
 
 TABLE = "table:"  # of the columns that a bench's own table has
@@ -34,7 +35,7 @@ class SweepRow:
     flops: int | None = None
     bytes_hbm: int | None = None  # moved, in whole bursts
     bytes_hbm_requested: int | None = None
-    bound: str | None = None  # compute, memory, link or neither: of the greater part of the bound
+    bound: str | None = None  # compute, memory, link or neither: the largest term of the roofline over all launches
     roofline_share: float | None = None  # what the bounds of all launches allow over what they took
     energy_j: float | None = None  # of what the machine has coefficients for
     energy_low_j: float | None = None
@@ -106,9 +107,12 @@ class SweepRow:
         return {**self.settings(), **data, **self.derived(), **returned, **own, "error": self.error}
 
     def derived(self) -> dict[str, Value]:
-        """Figures of a layer and its price, of a bench that gives them (`derived.py`)."""
+        """Figures of a layer and its price, of a bench that gives them, and what limits the run (`derived.py`)."""
         usd = self.cost_low_usd, self.cost_usd, self.cost_high_usd
-        return dict(derived(self.table, self.returned, self.params.get("phase"), usd))
+        found: dict[str, Value] = dict(derived(self.table, self.returned, self.params.get("phase"), usd))
+        if self.bound is None or self.roofline_share is None:
+            return found
+        return found | {LIMIT: limit_of(self.bound, self.roofline_share)}
 
     def settings(self) -> dict[str, Value]:
         """The number of the point and what is set for it, by the names of columns."""

@@ -11,7 +11,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.topology.graph import TopologyGraph
 from kernbench.triton.simulation import Simulation, TritonLaunch
 
-_HEADS = ("kernel", "grid", "configuration", "simulated", "bound by", "% of roofline", "index ops")
+_HEADS = ("kernel", "grid", "configuration", "simulated", "limited by", "% of roofline", "index ops")
 
 
 def launches_as_text(launches: Sequence[TritonLaunch], graph: TopologyGraph) -> str:
@@ -24,7 +24,7 @@ def launches_as_text(launches: Sequence[TritonLaunch], graph: TopologyGraph) -> 
             "x".join(map(str, _trimmed(each.grid))),
             ", ".join(f"{name}={value}" for name, value in _shown(each).items()) or "-",
             format_ns(each.ns),
-            roofline.bound_name,
+            roofline.limited_by,
             f"{100 * roofline.bound_ns / roofline.exec_ns:.1f}" if roofline.exec_ns else "-",
             f"{each.index_ops:,}",
         )

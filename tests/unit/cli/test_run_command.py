@@ -265,7 +265,7 @@ def test_the_full_summary_says_time_bound_busy_engines_links_and_data(capsys):
     for text in (
         "bench gemm-single-pe on machine default, sip:0",
         "m=32, k=64, n=32, block_m=0, dtype=f16, seed=0",
-        "memory bound (HBM)",
+        "latency bound; the largest term of the roofline is memory; ",
         "% of roofline",
         "slowest PE",
         "TFLOP/s (f16)",

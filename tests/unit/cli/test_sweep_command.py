@@ -52,7 +52,18 @@ def test_a_sweep_prints_its_best_points_and_writes_its_files(capsys, tmp_path: P
     assert lines[0] == "gemm-single-pe: 4 points, 4 run now, 0 kept"
     assert "Best by total_ns:min" in lines
     assert "Pareto front over total_ns:min, cost:min" in lines
-    assert lines[3].split() == ["point", "m", "attrs.macs_per_ns", "total_ns", "cost", "bound", "%", "of", "roofline"]
+    assert lines[3].split() == [
+        "point",
+        "m",
+        "attrs.macs_per_ns",
+        "total_ns",
+        "cost",
+        "limited",
+        "by",
+        "%",
+        "of",
+        "roofline",
+    ]
     assert lines[-1] == "wrote s: results.json, results.csv, results.parquet, sweep.png, sweep.svg"
     header, *rows = (tmp_path / "s" / "results.csv").read_text().splitlines()
     assert len(rows) == 4

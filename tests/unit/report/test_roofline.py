@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import kernbench
-from kernbench.report.roofline import LinkLoad, Peak, Roofline, peak_of, roofline_of
+from kernbench.report.roofline import LinkLoad, Peak, Roofline, limit_of, peak_of, roofline_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology import load_topology
 
@@ -38,6 +38,8 @@ def test_a_launch_under_the_memory_roof() -> None:
     peak = Peak(gflops=8192.0, gbs=256.0)
     roofline = Roofline(exec_ns=400.0, flops=16 * 51200, nbytes=51200, compute_ns=100.0, memory_ns=200.0, peak=peak)
     assert (roofline.bound, roofline.bound_ns, roofline.share) == ("memory", 200.0, 0.5)
+    assert [limit_of("memory", share) for share in (0.5, 0.49)] == [roofline.limited_by, "latency"]
+    assert limit_of("neither", 0.0) == "neither"
     assert (roofline.intensity, roofline.ridge) == (16.0, 32.0)
     assert (roofline.gflops, roofline.gbs) == (16 * 128.0, 128.0)
     data = roofline.as_json()

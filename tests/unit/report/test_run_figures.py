@@ -76,7 +76,8 @@ def test_bytes_that_a_kernel_asks_for_are_distinguished_from_whole_bursts() -> N
     text = full_summary(figures)
     assert "  HBM: 200 B requested, 512 B moved in whole bursts" in text
     (row,) = (line for line in text.splitlines() if line.startswith("  k "))
-    assert f"  {200 / launch.exec_ns:,.1f}  memory" in row
+    assert f"  {200 / launch.exec_ns:,.1f}  latency  " in row
+    assert row.endswith(f"  {roofline.share:.1%} memory")
 
 
 def test_the_most_tcm_that_a_kernel_took_is_reported_with_its_pe() -> None:
