@@ -281,6 +281,27 @@ def test_faults_of_a_scenario_name_their_line(
     assert "mix.yaml" in message
 
 
+def test_all_faults_of_a_scenario_are_reported_in_the_order_of_their_lines(
+    mix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mix.write_text(
+        "weights: 3\nworkloads:\n  - { name: a, model: none, weight: -1 }\n  - { name: b, modle: tiny-llama }\n  - 7\n"
+        "  - { name: c }\n  - { name: c, batch: 2 }\n"
+    )
+    message = kernbench(capsys, "sweep", "--scenario", "mix.yaml", code=2)
+    assert "6 faults in the scenario" in message
+    lines = [line.split(":")[2].split()[0] for line in message.splitlines() if "where: mix.yaml:" in line]
+    assert lines == ["1", "3", "3", "4", "5", "7"]
+    mix.write_text("workload: [{ name: a }]\n")
+    assert "unknown key 'workload'; did you mean 'workloads'?" in kernbench(
+        capsys, "sweep", "--scenario", "mix.yaml", code=2
+    )
+    mix.write_text("# nothing yet\n")
+    message = kernbench(capsys, "sweep", "--scenario", "mix.yaml", code=2)
+    assert "the scenario is empty" in message
+    assert "base: default" not in message
+
+
 def test_plans_are_ranked_by_the_figures_of_the_best_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -362,6 +362,12 @@ def test_without_room_on_one_pe_nothing_is_reserved(torch: RuntimeContext) -> No
     assert free_tcm(torch, 0) == 4 * [TCM]
 
 
+def test_a_tcm_that_is_too_small_for_communication_names_its_key_and_what_is_reserved(torch: RuntimeContext) -> None:
+    with pytest.raises(AllocationError, match=f"rings take {RINGS} bytes and kernels of collectives {TCM}") as caught:
+        torch.engine.reserve_communication_tcm([1], RINGS, TCM)
+    assert caught.value.where == "cube.memory_map.tcm_mb_per_pe"
+
+
 def test_nothing_is_reserved_under_a_kernel_that_runs(torch: RuntimeContext) -> None:
     launch = torch.launch("long", lambda tl: tl.cycles(1000), sips=1, wait=False)
     torch.launch("other", lambda tl: tl.cycles(1), sips=0)  # lets the first begin

@@ -89,7 +89,7 @@ class SweepFile:
 
 def read_sweep_file(name: str) -> SweepFile:
     """The sweep that a file describes; raises UsageError or TopologyError for what cannot be read."""
-    root = read_yaml(name, "sweep")
+    root = read_yaml(name, "sweep", "bench: gemm-single-pe, and over: { m: [128, 256] }")
     keys = _mapping(root, "the file", "bench, over, ...")
     found = SweepFile(Path(name))
     for key, node in keys.items():

@@ -3,6 +3,7 @@
 KernBenchError                 anything a user can cause and fix; the command turns it into exit code 2
     TopologyError              a machine description is wrong; carries every fault found, not only the first
     CclConfigError             a configuration of collectives is wrong; carries every fault found
+    ScenarioError              a file of workloads is wrong; carries every fault found
     AddressError               an address does not decode, or does not fit its window
     AllocationError            a memory is full, or a free does not match an allocation
     RoutingError               no such node, or no path between two nodes
@@ -108,6 +109,12 @@ class CclConfigError(_Faults):
     """A configuration of collectives (`ccl.yaml`) is wrong."""
 
     of_what = "the configuration of collectives"
+
+
+class ScenarioError(_Faults):
+    """A file of workloads is wrong."""
+
+    of_what = "the scenario"
 
 
 class AddressError(KernBenchError):

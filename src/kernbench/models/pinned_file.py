@@ -27,7 +27,7 @@ class PinnedFile:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._tree: Marked = read_yaml(path, "mapping")
+            self._tree: Marked = read_yaml(path, "mapping", "what --mapping-report=FILE.yaml writes")
         except TopologyError as error:
             where = None if error.where == path else error.where
             raise UsageError(f"{path}: {error.what}", where=where, hint=FROM_REPORT) from None

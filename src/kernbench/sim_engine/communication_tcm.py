@@ -50,7 +50,7 @@ class CommunicationTcm:
 
     def __init__(self, sizes: AddressConfig, pe_memory: Callable[[int, int, int], PEMemAllocator]) -> None:
         self._pes = [(cube, pe) for cube in range(sizes.n_cubes) for pe in range(sizes.n_pes)]  # of a SIP
-        self._layout = sizes.layout
+        self._sizes, self._layout = sizes, sizes.layout
         self._pe_memory = pe_memory
         self._reserved: dict[int, TcmReservation] = {}  # by SIP
         self._running: dict[tuple[PeKey, LaunchStream], None] = {}  # PEs whose communication kernel runs
@@ -59,6 +59,7 @@ class CommunicationTcm:
         """See `Machine.reserve_communication_tcm`."""
         whole(_NAME, "ring_bytes", ring_bytes, 0)
         whole(_NAME, "work_bytes", work_bytes, 1)
+        self._check_room(ring_bytes, work_bytes)
         wanted = [sip for sip in dict.fromkeys(sips) if not self._has(sip, ring_bytes, work_bytes)]
         made: dict[int, TcmReservation] = {}
         try:
@@ -76,6 +77,19 @@ class CommunicationTcm:
                 f"{_NAME} cannot be reserved: {error.what}", where=error.where, hint=error.hint
             ) from None
         self._reserved |= made
+
+    def _check_room(self, ring_bytes: int, work_bytes: int) -> None:
+        """Raise AllocationError where not even an empty TCM has room."""
+        sizes, needed = self._sizes, ring_bytes + work_bytes
+        if needed > sizes.tcm_allocatable_bytes:
+            raise AllocationError(
+                f"{_NAME} cannot be reserved: rings take {ring_bytes} bytes and kernels of collectives {work_bytes}, "
+                f"and a TCM of {sizes.tcm_bytes_per_pe} bytes has {sizes.tcm_allocatable_bytes} beside the "
+                f"{sizes.tcm_scheduler_reserved_bytes} of the scheduler",
+                where="cube.memory_map.tcm_mb_per_pe",
+                hint="raise it, lower cube.memory_map.tcm_scheduler_reserved_mb, or lower defaults.ring_bytes and "
+                "defaults.work_bytes in ccl.yaml",
+            )
 
     def _has(self, sip: int, ring_bytes: int, work_bytes: int) -> bool:
         """Whether a SIP has these sizes already; raises AllocationError when it has others."""
