@@ -17,7 +17,7 @@ from kernbench.sweep.scenario import Ranking, machine_numbers
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
 BAR = 40  # characters of a change by 100 %
-OF_PLANS = ("plan", "users", "latency_ms")
+OF_PLANS = ("plan", "plan_users", "latency_ms")
 
 
 def report_as_text(report: SweepReport, paint: Paint) -> str:

@@ -4,7 +4,7 @@ layer_ns              time of one layer, without setting up
 tokens_per_s          of all users of the machine, over all layers
 ttft_ms               time to the first token: of all layers, at prefill
 latency_ms            time of a batch through all layers, of the best plan
-users                 sequences in service, of the best plan
+plan_users            sequences in service, of the best plan
 plan                  the name of the best plan
 limited_by            the largest term of the roofline (`bound`) where half of it is reached, else latency
 mj_per_token          energy of counted work, and static power of the machine over the token's share of time: the
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_usd")
 PLAN, LIMIT = "plan", "limited_by"
-DERIVED = ("layer_ns", "tokens_per_s", "ttft_ms", "latency_ms", "users", "mj_per_token", "tokens_per_s_per_usd")
+DERIVED = ("layer_ns", "tokens_per_s", "ttft_ms", "latency_ms", "plan_users", "mj_per_token", "tokens_per_s_per_usd")
 ENDS = ("mj_per_token_low", "mj_per_token_high", "tokens_per_s_per_usd_low", "tokens_per_s_per_usd_high")
 WORDS = (PLAN, LIMIT)  # that are no numbers
 COLUMNS = (*DERIVED, *ENDS, *WORDS)
@@ -44,7 +44,7 @@ def derived(
     step = next((row for row in table if str(row.get("figure", "")).startswith("time of ")), None)
     if step is not None and phase == "prefill":
         found["ttft_ms"] = _number(step.get("value")) or 0.0
-    for name, figure in (("latency_ms", "latency of a batch"), ("users", "users")):
+    for name, figure in (("latency_ms", "latency of a batch"), ("plan_users", "users")):
         value = _cell(table, "figure", figure, "value")
         found |= {} if value is None else {name: value}
     plan = next((row.get("value") for row in table if row.get("figure") == "best plan"), None)

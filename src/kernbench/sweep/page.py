@@ -40,7 +40,7 @@ MEANINGS = {
     "tokens_per_s": "tokens per second of all users, over all layers; weighted: of all workloads one after another",
     "ttft_ms": "time to the first token",
     "latency_ms": "time of a batch through all layers, of the best plan",
-    "users": "sequences in service at a time, of the best plan",
+    "plan_users": "sequences in service at a time, of the best plan",
     "plan": "the best plan: tp SIPs share a layer, pp stages, dp replicas",
     "mj_per_token": "energy of a token, with the static power of the machine",
     "tokens_per_s_per_usd": "tokens per second for each dollar of the price",
