@@ -124,6 +124,6 @@ def test_layers_and_transfers_of_a_tray_are_simulated(tmp_path: Path) -> None:
         "tokens_per_s": best["tokens_per_s"],
         "ttft_ms": best["latency_ms"],
         "latency_ms": best["latency_ms"],
-        "users": best["users"],
+        "plan_users": best["users"],
         "plan": best["plan"],
     }
