@@ -46,8 +46,9 @@ STEP_NS = 20.0  # for the commands of a chunk, which PE_CPU and the scheduler pa
 KEPT = 5  # candidates of a report besides the usual plan
 LEAST_TCM = 16 * 1024  # bytes
 OVERLAP_POWER = 8.0
-ACCURACY = 0.25  # of the model: what is faster by less is not taken instead of the usual plan
-ATTENTION_ACCURACY = 0.3  # the same of scores in TCM, which take four times as long to simulate
+ACCURACY = 0.1  # of the model: what is faster by less is not taken instead of the usual plan
+LARGE_MACS = 1 << 32  # from here on another plan takes several times as long to simulate, and has to be faster by
+LARGE_MARGIN, LARGE_ATTENTION_MARGIN = 0.25, 0.3  # so much
 
 
 @dataclass(frozen=True)
@@ -378,7 +379,9 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
     ranked = [(one, _ranked(machine, one, base, most_copies)) for one in size.products]
     found = tuple((one, candidates) for one, candidates in ranked if candidates)
     times = attention_ns(machine, *size.attention) if size.attention else {}
-    is_online = "online" in times and times["online"] < (1 - ATTENTION_ACCURACY) * times["stored"]
+    batch, tokens, heads, _, head_dim = size.attention or (0, 0, 0, 0, 0)
+    margin = _margin(batch * heads * tokens * tokens * head_dim, LARGE_ATTENTION_MARGIN)
+    is_online = "online" in times and times["online"] < (1 - margin) * times["stored"]
     plans = tuple((one, candidates[0].plan) for one, candidates in found)
     return LayerChoice(MappedLayer(base, plans, is_online), found, times)
 
@@ -395,5 +398,12 @@ def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies
         return ()
     best = candidates_of(machine, size, most_copies)[:KEPT]
     others = tuple(each for each in best if all(each.plan != one.plan for one in usual))
-    is_better = not usual or (others and others[0].total_ns < (1 - ACCURACY) * usual[0].total_ns)
+    is_better = not usual or (
+        others and others[0].total_ns < (1 - _margin(size.macs, LARGE_MARGIN)) * usual[0].total_ns
+    )
     return (*others, *usual) if is_better else (*usual, *others)
+
+
+def _margin(macs: int, of_large: float) -> float:
+    """By how much another plan has to be faster."""
+    return of_large if macs >= LARGE_MACS else ACCURACY

@@ -131,7 +131,6 @@ def test_the_most_columns_fill_tcm() -> None:
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and scores in TCM for products of all sizes."""
     monkeypatch.setattr(mapper, "ACCURACY", -1e9)
-    monkeypatch.setattr(mapper, "ATTENTION_ACCURACY", -1e9)
     monkeypatch.setattr(mapper, "_column_plans", lambda *_: iter(()))
     mapper.candidates_of.cache_clear()
     mapper.choose_layer.cache_clear()

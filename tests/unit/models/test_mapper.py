@@ -124,9 +124,9 @@ def test_where_products_of_a_wafer_like_machine_lose_time(monkeypatch: pytest.Mo
         "qkv": (3.07, 5.9),
         "out_proj": (2.05, 4.0),
         "mlp_up": (14.34, 17.5),
-        "mlp_down": (7.17, 12.6),
+        "mlp_down": (7.17, 16.0),
     }
-    assert chosen["mlp_down"]["kind"] == "blocks"
+    assert chosen["mlp_down"]["kind"] == "columns"
 
 
 def test_products_by_blocks_take_what_the_engine_takes_for_their_dots() -> None:
@@ -191,12 +191,12 @@ def test_keys_of_many_cubes_are_copied_where_links_would_be_slower(tokens: int, 
 
 
 def test_the_shipped_machine_keeps_most_of_the_mapping_by_rules() -> None:
-    """2,048 tokens of llama3-8b: another plan of out_proj (simulated: 67.9 us instead of 77.3), and scores in TCM (69.9
-    instead of 92.4).
+    """2,048 tokens of llama3-8b: other plans are faster by less than the margin of large products and of attention,
+    which they pay with several times the time to simulate (out_proj 67.9 us instead of 77.3, attention 69.9 of 92.4).
     """
     choice = choice_of(model_of(SHIPPED), LLAMA_8B)
-    assert [size.name for size, (first, *_) in choice.products if not first.is_usual] == ["out_proj"]
-    assert choice.mapping.is_online
+    assert [size.name for size, (first, *_) in choice.products if not first.is_usual] == []
+    assert not choice.mapping.is_online
     assert all(first.is_usual for _, (first, *_) in choice.usual.products)
     assert not choice.usual.mapping.has_blocks
 
