@@ -7,8 +7,8 @@ blocks    sums of a block stay in TCM while K passes in chunks (`block_plans.py`
 columns   weights are streamed past rows in TCM (`plans.py`): groups of cubes, parts of K, rows at a time;
 
 besides the plan of a mapping by rules (`mapping.choose_mapping`). Each has an estimate: copies of the input, the
-product, moving the results, launches. The least is chosen, if it is less than that of the usual plan by more than the
-model's accuracy. Everything is a function of sizes and of the model, so a choice is the same in every run, and it is
+product, moving the results, launches. The least is chosen, if it is less than that of the usual plan by a margin
+(`_margin`): that of the model, and a larger one for large products. Everything is a function of sizes and of the model, so a choice is the same in every run, and it is
 kept.
 """
 
@@ -373,8 +373,8 @@ class LayerChoice:
 
 @lru_cache(maxsize=64)
 def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_copies: int) -> LayerChoice:
-    """For each product the fastest candidate, if it is faster than the plan of `base` by more than the model's
-    accuracy; there are at most `most_copies` of the weights.
+    """For each product the fastest candidate, if it is faster than the plan of `base` by the margin for its size; there
+    are at most `most_copies` of the weights.
     """
     ranked = [(one, _ranked(machine, one, base, most_copies)) for one in size.products]
     found = tuple((one, candidates) for one, candidates in ranked if candidates)

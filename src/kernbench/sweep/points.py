@@ -4,7 +4,7 @@ An axis is a name and its values. `m` is a parameter of the bench, `machine:syst
 grid    every combination; the first axis changes slowest
 zip     the first values of all axes together, then the second ones, and so on
 list    the points as they are written
-An axis may set several keys at once: `machine:a&machine:b` has a list of values for each of its points, or in all of
+An axis may set several keys at once: `machine:a&machine:b` has a list of values for each of its points, or for each of
 them one value for all keys. A key is set once.
 A point that is written twice is one point.
 """

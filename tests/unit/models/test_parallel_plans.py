@@ -75,19 +75,19 @@ def test_plans_of_one_batch_serve_different_numbers_of_users() -> None:
 
 
 def test_the_answer_says_what_is_compared_and_why_there_is_none() -> None:
-    def said(plans: list[ParallelPlan], room: int, limit_ns: float | None) -> list[object]:
+    def answered(plans: list[ParallelPlan], room: int, limit_ns: float | None) -> list[object]:
         return [row["answer"] for row in answer_rows(DECODE, plans, room, limit_ns)]
 
     compared = "compared: 3 plans with batch=8 in each stage of each replica, which serve 8 to 16 users"
     plans = plans_of(DECODE, [ONE, BOTH], 2, ROOM, 4000)
     best = "tp1 pp1 dp2 makes the most tokens per second under 0.004 ms: 4,000,000, 0.004 ms, 16 users"
-    assert said(plans, ROOM, 4000) == [best, "2 of 3 plans can be taken: see verdict", compared]
+    assert answered(plans, ROOM, 4000) == [best, "2 of 3 plans can be taken: see verdict", compared]
     slow = plans_of(DECODE, [ONE, BOTH], 2, ROOM, 1000)
     why = "no plan is under max_latency_ms=0.001: of those that fit, tp2 pp1 dp1 takes 0.0028 ms"
-    assert said(slow, ROOM, 1000) == [why, compared]
+    assert answered(slow, ROOM, 1000) == [why, compared]
     assert figure_rows(DECODE, slow, ROOM, 1000)[-1] == {"figure": "infeasible", "value": why, "unit": ""}
     large = plans_of(DECODE, [ONE, BOTH], 2, 1)
-    assert said(large, 1, None)[0].startswith("no plan fits: tp")  # type: ignore[attr-defined]
+    assert str(answered(large, 1, None)[0]).startswith("no plan fits: tp")
     assert {row["figure"]: row["value"] for row in figure_rows(DECODE, large, 1, None)}["fits"] is False
 
 

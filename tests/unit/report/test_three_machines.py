@@ -47,8 +47,14 @@ def answers() -> dict[tuple[str, int, int, str], tuple[float, float, float, Rang
     SIPs and machine.
     """
     return {
-        (model, int(users), int(sips), machine): (*map(_number, figures), _range(per_usd), _range(per_j))  # type: ignore[misc]
-        for model, users, sips, machine, *figures, per_usd, per_j in ANSWERS.findall(page())
+        (model, int(users), int(sips), machine): (
+            _number(per_user),
+            _number(in_total),
+            _number(usd),
+            _range(per_usd),
+            _range(per_j),
+        )
+        for model, users, sips, machine, per_user, in_total, usd, per_usd, per_j in ANSWERS.findall(page())
     }
 
 

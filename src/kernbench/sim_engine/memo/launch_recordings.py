@@ -281,7 +281,7 @@ class LaunchRecordings:
 
 
 def _key_text(kind: LaunchKind, launch: KernelLaunchMsg) -> str:
-    """A kind of launch and its arguments, as text that is equal in all processes."""
+    """A kind of launch and its arguments, as text that every process writes alike."""
     kernel, name, sips = kind
     function = kernel if hasattr(kernel, "__qualname__") else type(kernel)
     args = [
