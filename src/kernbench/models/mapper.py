@@ -8,8 +8,8 @@ columns   weights are streamed past rows in TCM (`plans.py`): groups of cubes, p
 
 besides the plan of a mapping by rules (`mapping.choose_mapping`). Each has an estimate: copies of the input, the
 product, moving the results, launches. The least is chosen, if it is less than that of the usual plan by a margin
-(`_margin`): that of the model, and a larger one for large products. Everything is a function of sizes and of the model, so a choice is the same in every run, and it is
-kept.
+(`_margin`): that of the model, and a larger one for large products. Everything is a function of sizes and of the
+model, so a choice is the same in every run, and it is kept.
 """
 
 from __future__ import annotations
