@@ -74,9 +74,9 @@ def _bound(figures: RunFigures, bound: Verdict | None) -> str:
     most of the time is outside kernels.
     """
     launch, roofline = max(figures.launches, key=lambda pair: pair[0].pe_exec_ns_max)
-    near = f"{roofline.share:.1%} of {roofline.bound_name} roofline"
-    near = near if roofline.bound != "neither" else "no flops and no bytes"
-    if bound is None:
+    has_work = roofline.bound != "neither"
+    near = f"{roofline.share:.1%} of {roofline.bound_name} roofline" if has_work else "no flops and no bytes"
+    if bound is None or not has_work:
         found = f"{near} on {launch.name}, the slowest launch"
         return f"{HOST_BOUND}{found}" if _is_host_bound(figures) else found
     if _is_host_bound(figures):
