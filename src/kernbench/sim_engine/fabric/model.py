@@ -50,6 +50,7 @@ class Network:
         self.overhead_ns: list[float] = []
         self.delay_rule: list[DelayRule | None] = []
         self.has_delay_rules = False  # at some node
+        self.has_framing = False  # on some link
         self.part: list[Hashable] = []
         self.link_ends: list[tuple[int, int]] = []
         self.bw_gbs: list[float | None] = []
@@ -129,7 +130,7 @@ class Network:
                 f"{src!r} to {dst!r}",
                 hint="give a link with bandwidth, a payload of 1 or more, and a header of 0 or more",
             )
-        self.framing[link] = framing
+        self.framing[link], self.has_framing = framing, True
         self.rate[link] = self.bw_gbs[link], framing
         self.flit_ns[link] = self.occupancy_of(self.flit_bytes)[self.rate[link]]
 

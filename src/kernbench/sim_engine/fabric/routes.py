@@ -21,6 +21,7 @@ class LinkTables(Protocol):
 
     flit_bytes: int
     has_delay_rules: bool
+    has_framing: bool
     rate: list[LinkRate]
     tail_ns: list[float]
     bw_gbs: list[float | None]
@@ -117,9 +118,11 @@ class Route:
         self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
         rules = network.delay_rule
         self.has_delay_rule = network.has_delay_rules and any(rules[node] is not None for node in self.nodes[1:])
-        self.has_framing = any(network.framing[link] is not None for link in self.links)
-        self.control_ns = sum(network.tail_ns[link] for link in self.links)
-        self.control_only_link = next((link for link in self.links if network.bw_gbs[link] is None), None)
+        # Lists, not generators: a machine of 4,096 PEs makes tens of thousands of routes.
+        self.has_framing = network.has_framing and any([network.framing[link] is not None for link in self.links])
+        self.control_ns = sum([network.tail_ns[link] for link in self.links])
+        rates = [network.bw_gbs[link] for link in self.links]
+        self.control_only_link = self.links[rates.index(None)] if None in rates else None
         self.traversals: tuple[
             LinkTraversal, ...
         ] = ()  # made for the first bytes: most routes carry control messages only
