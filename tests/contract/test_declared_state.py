@@ -47,7 +47,7 @@ MET = {  # owned objects of which a run below has some, at one instant or anothe
     "OperandReads", "PageTable", "RecvOp", "RingTable", "RxRing", "SendOp", "ServerQueue", "TileFeed", "TileToken",
     "Transfer", "TxRing", "User",
 }  # fmt: skip
-# Compared event by event (`FabricView.events`), whatever its buckets are; and record by record (`buffers_seen`).
+# Compared event by event (`FabricView.events`), whatever its buckets are; and record by record (`relative_state_of`).
 LOOKED_INTO = {"Agenda", "BufferMemory"}
 
 

@@ -546,10 +546,10 @@ def test_the_addresses_of_a_descriptors_block_are_those_of_triton():
     from triton.runtime.interpreter import TensorDescHandle
 
     from kernbench.triton.builder import _block_of
-    from kernbench.triton.internals import Handle, core
+    from kernbench.triton.internals import TritonHandle, core
 
     def number(n, dtype=core.int32):
-        return Handle(np.array([n], dtype=np.uint64 if dtype is not core.int32 else np.int32), dtype)
+        return TritonHandle(np.array([n], dtype=np.uint64 if dtype is not core.int32 else np.int32), dtype)
 
     base = number(4096, core.pointer_type(core.float16))
     desc = TensorDescHandle(base, [number(20), number(40)], [number(48), number(1)], [8, 16], "zero")

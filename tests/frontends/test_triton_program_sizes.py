@@ -4,7 +4,7 @@ import pytest
 
 from kernbench.cli.main import main
 from kernbench.common.errors import UsageError
-from kernbench.triton.sizes import Sizes
+from kernbench.triton.sizes import BenchmarkSizes
 
 PROGRAM = """
 import torch
@@ -31,17 +31,17 @@ bench.run(print_data=True)
     ("text", "kept"), [(None, [64, 128, 256]), ("2", [64, 128]), ("0", []), ("N=256,64", [64, 256]), ("M=128", [128])]
 )
 def test_sizes_are_the_first_or_those_with_a_value(text, kept):
-    assert Sizes.parse(text).of(["M", "N"], [64, 128, 256], "sums") == [[size, size] for size in kept]
+    assert BenchmarkSizes.parse(text).of(["M", "N"], [64, 128, 256], "sums") == [[size, size] for size in kept]
 
 
 def test_a_value_is_looked_up_under_its_name_where_names_differ_in_theirs():
-    assert Sizes.parse("K=8").of(["M", "K"], [(8, 4), (4, 8)], "products") == [[4, 8]]
+    assert BenchmarkSizes.parse("K=8").of(["M", "K"], [(8, 4), (4, 8)], "products") == [[4, 8]]
 
 
 @pytest.mark.parametrize("text", ["", "-1", "two", "N", "N=", "N=1,", "=4", "N=1 2"])
 def test_other_texts_are_refused(text):
     with pytest.raises(UsageError, match="names no sizes"):
-        Sizes.parse(text)
+        BenchmarkSizes.parse(text)
 
 
 @pytest.mark.parametrize(

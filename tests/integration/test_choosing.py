@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from kernbench.cli.main import main
 from kernbench.sweep import sensitivity
 from kernbench.sweep.objectives import Objective
-from kernbench.sweep.points import Value
+from kernbench.sweep.points import JsonValue
 from kernbench.sweep.sensitivity import Effect
 
 pytestmark = pytest.mark.usefixtures("points_in_this_process")
@@ -157,7 +157,7 @@ def test_texts_of_a_tornado_chart_overlap_nothing(tmp_path: Path, monkeypatch: p
         return []
 
     monkeypatch.setattr(sensitivity, "save_figure", kept)
-    axes: dict[str, list[Value]] = {f"{HBM}&{MACS}": [[16, 2048], [64, 8192]], HBM: [16, 64]}
+    axes: dict[str, list[JsonValue]] = {f"{HBM}&{MACS}": [[16, 2048], [64, 8192]], HBM: [16, 64]}
     effects = [
         Effect(objective, axis, value, 1, 100.0, at, "too large" if at > 150 else None)
         for objective in ("tokens_per_s", "cost_usd", "mj_per_token")

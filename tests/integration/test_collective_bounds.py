@@ -11,7 +11,13 @@ from __future__ import annotations
 import pytest
 
 from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collective_calls import COLLECTIVE_NAMES, CollectiveName, WantedCollective, bus_factor, forms
+from kernbench.benches._collective_calls import (
+    COLLECTIVE_NAMES,
+    MeasuredCollective,
+    WantedCollective,
+    bus_factor,
+    forms,
+)
 from kernbench.topology import load_topology
 
 PCIE_GBS = 128.0
@@ -27,7 +33,7 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "collective", "in_place"), CASES)
-def test_a_large_collective_is_near_its_link_bound(ranks: int, collective: CollectiveName, in_place: bool) -> None:
+def test_a_large_collective_is_near_its_link_bound(ranks: int, collective: MeasuredCollective, in_place: bool) -> None:
     machine = load_topology(None, {"system.sips.count": ranks, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1})
     found = measure_alone(machine, WantedCollective(collective, NBYTES, "f16", in_place=in_place), check=False)
     bound_ns = bus_factor(collective, ranks) * found.nbytes / PCIE_GBS

@@ -13,7 +13,7 @@ import pytest
 
 import kernbench
 from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collectives import EVERY_PE, CollectiveName, WantedCollective
+from kernbench.benches._collectives import EVERY_PE, MeasuredCollective, WantedCollective
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.work import LaunchedWork
@@ -31,7 +31,7 @@ LONE_PE: Mapping[str, Any] = {
 
 
 def time_ns(
-    collective: CollectiveName,
+    collective: MeasuredCollective,
     nbytes: int,
     machine: Mapping[str, Any],
     algorithm: str | None = None,
@@ -47,7 +47,7 @@ def time_ns(
 
 
 @cache
-def large_ns(collective: CollectiveName, nbytes: int, algorithm: str | None) -> float:
+def large_ns(collective: MeasuredCollective, nbytes: int, algorithm: str | None) -> float:
     return time_ns(collective, nbytes, FOUR, algorithm)
 
 
@@ -67,7 +67,7 @@ def large_ns(collective: CollectiveName, nbytes: int, algorithm: str | None) -> 
     ],
 )
 def test_large_messages_approach_the_textbook_bound(
-    collective: CollectiveName, algorithm: str | None, share: float, margin: float
+    collective: MeasuredCollective, algorithm: str | None, share: float, margin: float
 ) -> None:
     """In an all-reduce of n ranks, each sends 2 (n - 1) / n of the bytes over its link, and so on."""
     nbytes = 512 * 1024

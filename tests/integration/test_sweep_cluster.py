@@ -20,7 +20,7 @@ from kernbench.common.errors import UsageError
 from kernbench.runtime_api.user_module import load_user_module
 from kernbench.sweep import sweep
 from kernbench.sweep.cluster_pool import _outcome
-from kernbench.sweep.driver import Progress
+from kernbench.sweep.driver import SweepProgress
 from kernbench.sweep.points import Point
 from kernbench.sweep.work import PointTask
 
@@ -124,7 +124,7 @@ def test_rows_of_a_cluster_are_those_of_one_process_though_a_worker_is_killed(cl
     cluster.have_workers(2)
     killed: list[int] = []
 
-    def kill_one(progress: Progress) -> None:
+    def kill_one(progress: SweepProgress) -> None:
         if progress.done >= 4 and not killed:
             pid = int((tmp_path / "pids").read_text().splitlines()[-1].split()[0])
             os.kill(pid, signal.SIGKILL)  # while it runs a point
@@ -154,7 +154,7 @@ def test_a_point_that_kills_worker_after_worker_is_a_row_with_its_error(cluster,
 def test_a_scheduler_that_ends_leaves_a_sweep_that_can_go_on(cluster, run, tmp_path: Path) -> None:
     cluster.have_workers(1)
 
-    def end_it(progress: Progress) -> None:
+    def end_it(progress: SweepProgress) -> None:
         if progress.done == 2:
             cluster.scheduler.kill()
 
@@ -163,7 +163,7 @@ def test_a_scheduler_that_ends_leaves_a_sweep_that_can_go_on(cluster, run, tmp_p
     with pytest.raises(UsageError, match="connection to the cluster is lost") as lost:
         sweep(run, over, cluster=cluster.address, progress=end_it, **settings)
     assert "run the same sweep again" in str(lost.value.hint)
-    seen: list[Progress] = []
+    seen: list[SweepProgress] = []
     rows = sweep(run, over, workers=0, progress=seen.append, **settings)
     assert all(row.ok for row in rows)
     assert 0 < len(seen) <= 4

@@ -19,7 +19,7 @@ from kernbench.common.errors import TopologyError, UsageError
 from kernbench.report.run_figures import figures_of, run_as_json
 from kernbench.runtime_api.user_module import load_user_module
 from kernbench.sweep import SweepRow, sweep
-from kernbench.sweep.driver import Progress
+from kernbench.sweep.driver import SweepProgress
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
@@ -327,7 +327,7 @@ def test_damaged_result_files_are_written_again(bench: Path, tmp_path: Path) -> 
 
 
 def test_progress_says_how_far_it_is_and_how_long_it_takes(bench: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[SweepProgress] = []
     sweep(function(bench, "fails"), {"n": [1, 2, 5]}, overrides=SMALL, workers=0, progress=seen.append)
     assert [(p.done, p.total, p.failed) for p in seen] == [(1, 3, 0), (2, 3, 1), (3, 3, 1)]
     assert seen[0].left_s > 0

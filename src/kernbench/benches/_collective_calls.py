@@ -18,16 +18,16 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.benches._numbers import Array
-from kernbench.ccl.calls import CollectiveName as ConfiguredName
+from kernbench.ccl.calls import CollectiveName
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import dtype_of
 
-CollectiveName = Literal[
+MeasuredCollective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter", "sendrecv",
     "barrier",
 ]  # fmt: skip
 OpName = Literal["sum", "prod", "min", "max", "avg"]
-COLLECTIVE_NAMES: tuple[CollectiveName, ...] = get_args(CollectiveName)
+COLLECTIVE_NAMES: tuple[MeasuredCollective, ...] = get_args(MeasuredCollective)
 OPS: tuple[OpName, ...] = get_args(OpName)
 REDUCES = ("all_reduce", "reduce_scatter", "reduce")
 BLOCKWISE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")  # tensors hold a block for each rank
@@ -39,7 +39,7 @@ NEVER_IN_PLACE = ("all_to_all", "sendrecv", "barrier")
 class WantedCollective(NamedTuple):
     """What is measured: a collective of so many bytes. `in_place` counts where both forms exist."""
 
-    collective: CollectiveName
+    collective: MeasuredCollective
     nbytes: int
     dtype: str
     op: OpName = "sum"
@@ -57,12 +57,12 @@ class WantedCollective(NamedTuple):
         """Elements per rank: of a block, or of the whole tensor where all ranks have that."""
         return self.total(ranks) // ranks if self.collective in BLOCKWISE else self.total(ranks)
 
-    def configured_as(self) -> tuple[ConfiguredName, ...]:
+    def configured_as(self) -> tuple[CollectiveName, ...]:
         """The names under which a configuration of collectives has it."""
         return ("send", "recv") if self.collective == "sendrecv" else (self.collective,)
 
 
-def forms(collective: CollectiveName) -> tuple[bool, ...]:
+def forms(collective: MeasuredCollective) -> tuple[bool, ...]:
     """Whether a collective is measured out of place (False), in place (True), or both."""
     if collective in ONLY_IN_PLACE:
         return (True,)

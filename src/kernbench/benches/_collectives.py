@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kernbench.benches._collective_calls import (
     REDUCES,
     ROOTED,
-    CollectiveName,
+    MeasuredCollective,
     OpName,
     WantedCollective,
     bus_factor,
@@ -37,8 +37,8 @@ from kernbench.runtime_api.work import LaunchedWork, Work
 
 __all__ = [
     "EVERY_PE",
-    "CollectiveName",
     "Measured",
+    "MeasuredCollective",
     "OpName",
     "SipMemoryUse",
     "WantedCollective",

@@ -8,10 +8,10 @@ from typing import Annotated, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import dtype_of
 from kernbench.runtime_api.bench_params import AtLeast
 
-Array = NDArray[np.generic]
 Wide = NDArray[np.float64]
 DTypeName = Annotated[Literal["f16", "bf16", "f32", "f8e4m3", "f8e5m2", "i8"], "element type of the inputs"]
 FloatName = Annotated[Literal["f16", "bf16", "f32"], "element type of inputs and output"]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from kernbench.ccl.config_spec import ParamValue
 from kernbench.common.errors import UsageError
 from kernbench.common.frozen import frozen
 from kernbench.runtime_api.bench_params import AtLeast, check_least, least_of, no_such_param, notes_of
 
-ParamValue = int | float | str | bool
 KINDS: tuple[type[ParamValue], ...] = (bool, int, float, str)
 WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 WANTS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}

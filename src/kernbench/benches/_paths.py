@@ -1,24 +1,22 @@
-"""The way from a PE to another PE's memory on a machine: what theory needs of it."""
+"""The path from a PE to another PE's memory on a machine: what theory needs of it."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from kernbench.common.ids import PeId
+from kernbench.common.ids import PeId, PeKey
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 
-Place = tuple[int, int, int]  # SIP, cube, PE
 
-
-def path_between(machine: TopologyGraph, src: Place, dst: Place) -> tuple[list[str], float]:
-    """Nodes from a PE to the HBM slice of another, and the length of the way in mm."""
+def path_between(machine: TopologyGraph, src: PeKey, dst: PeKey) -> tuple[list[str], float]:
+    """Nodes from a PE to the HBM slice of another, and the length of that path in mm."""
     wiring = wiring_of(machine)
     path, distance_mm = wiring.router.find_path_with_distance(str(PeId(*src)), wiring.resolver.find_hbm_ctrl(*dst))
     return list(path), distance_mm
 
 
-def latency_ns(machine: TopologyGraph, src: Place, dst: Place) -> float:
+def latency_ns(machine: TopologyGraph, src: PeKey, dst: PeKey) -> float:
     """Nodes and wires from one PE to another, one way."""
     path, _ = path_between(machine, src, dst)
     nodes = sum(machine.node(name).overhead_ns for name in path[1:-1])
@@ -26,7 +24,7 @@ def latency_ns(machine: TopologyGraph, src: Place, dst: Place) -> float:
     return nodes + wires
 
 
-def narrowest_gbs(machine: TopologyGraph, src: Place, dst: Place) -> float:
+def narrowest_gbs(machine: TopologyGraph, src: PeKey, dst: PeKey) -> float:
     """Of the links on the way that carry data."""
     path, _ = path_between(machine, src, dst)
     return min(machine.access_gbs(machine.edge(a, b)) or float("inf") for a, b in pairwise(path))

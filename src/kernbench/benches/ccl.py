@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from kernbench.benches._collectives import CollectiveName, OpName, WantedCollective, measure, sizes_between
-from kernbench.benches._numbers import Array, Seed, Size
+from kernbench.benches._collectives import MeasuredCollective, OpName, WantedCollective, measure, sizes_between
+from kernbench.benches._numbers import Seed, Size
 from kernbench.benches.registry import bench
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import dtype_of
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -26,7 +27,7 @@ AllReduce = Annotated[
     ],
     "algorithm of all_reduce",
 ]
-BufferKind = Annotated[Literal["tcm", "sram", "hbm"], "where rings lie"]
+RingMemory = Annotated[Literal["tcm", "sram", "hbm"], "where rings lie"]
 
 
 def _all_pes(_cause: str, params: Mapping[str, Any]) -> Mapping[str, object]:
@@ -48,7 +49,7 @@ def ccl_allreduce(
     dtype: DType = "f16",
     algorithm: AllReduce = "lrab_hierarchical_allreduce",
     per: Annotated[Literal["cube", "rank"], "what has an addend: every cube, or every SIP"] = "cube",
-    buffer_kind: BufferKind = "tcm",
+    buffer_kind: RingMemory = "tcm",
     backpressure: Annotated[Literal["sleep", "poll"], "how a PE waits"] = "sleep",
     n_slots: Annotated[Size, "slots per ring"] = 4,
     slot_size: Annotated[Size, "bytes per slot"] = 4096,
@@ -96,7 +97,7 @@ def _sum(tiles: Array) -> Array:
 def ccl_bench(
     torch: RuntimeContext,
     *,
-    collective: Annotated[CollectiveName, "which one"] = "all_reduce",
+    collective: Annotated[MeasuredCollective, "which one"] = "all_reduce",
     algorithm: Annotated[str, "a name in ccl.yaml, or auto"] = "auto",
     dtype: DType = "f16",
     op: Annotated[OpName, "of those that reduce"] = "sum",

@@ -25,7 +25,7 @@ from kernbench.common.units import counted, format_bytes
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
 from kernbench.models.choice_report import report_rows
-from kernbench.models.figures import LayerRun, Row, copies_of, memory_there, model_rows, part_rows
+from kernbench.models.figures import LayerRun, copies_of, memory_there, model_rows, part_rows
 from kernbench.models.judge import expected_rows
 from kernbench.models.layer import DecoderLayer, LayerPart
 from kernbench.models.layer_choice import LayerRequest, chosen_mapping
@@ -33,6 +33,7 @@ from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.mapping import Mapping
 from kernbench.models.numbers import constants, cut, input_rows, random_weights
+from kernbench.models.parallel_plans import FigureRow
 from kernbench.models.pinned import write_choice
 from kernbench.models.quantised import (
     CacheName,
@@ -112,7 +113,7 @@ def llm_layer(
     mapping_report: Annotated[str, "also report what auto chose from; a FILE.yaml gets the choice, - none"] = "",
     dtype: FloatName = "f16",
     seed: Seed = 0,
-) -> list[Row]:
+) -> list[FigureRow]:
     shape, now, before = layer_work(
         model=model, phase=phase, batch=batch, tokens=tokens, context=context, mapping=mapping,
         weight_type=weight_type, cache_type=cache_type, dtype=dtype,
@@ -173,7 +174,7 @@ def _part_ns(torch: RuntimeContext, job: LayerJob, settings: TrialSettings) -> f
     return run_layer(torch, job, settings.tp, ccl=ccl).layer_ns
 
 
-def choice_rows(found: LayerChoice | Mapping, report: str, request: LayerRequest) -> list[Row]:
+def choice_rows(found: LayerChoice | Mapping, report: str, request: LayerRequest) -> list[FigureRow]:
     """What a choice was made from, if a report is asked for; also writes it to a file that is named. Raises UsageError
     where there was no choice.
     """
@@ -308,7 +309,7 @@ def work(rank: int, torch: RuntimeContext, job: LayerJob, tp: int, rows: JobRows
         torch.check(out, expected, name=name, rtol=tolerance, atol=tolerance)
 
 
-def _energy_rows(run: LayerRun, torch: RuntimeContext) -> list[Row]:
+def _energy_rows(run: LayerRun, torch: RuntimeContext) -> list[FigureRow]:
     """Joules of all layers for one token: of the counted work, and with the static power of the whole tray over the
     layer's time.
     """
@@ -319,7 +320,7 @@ def _energy_rows(run: LayerRun, torch: RuntimeContext) -> list[Row]:
         "energy of work per token": work,
         "energy per token": work + static_power(graph) * (run.layer_ns * 1e-9),
     }
-    found: list[Row] = []
+    found: list[FigureRow] = []
     for name, joules in named.items():
         value, low, high = (j * run.job.model.layers / tokens * 1000 for j in (joules.value, joules.low, joules.high))
         found.append({"figure": name, "value": value, "unit": "mJ", "low": low, "high": high})

@@ -21,11 +21,11 @@ from kernbench.benches.llm_layer import (
 )
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
-from kernbench.models.figures import Row, memory_there
+from kernbench.models.figures import memory_there
 from kernbench.models.layer_choice import LayerRequest, chosen_mapping
 from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
-from kernbench.models.parallel_plans import ReplicaBatch, StageTimes, plan_rows, plans_of
+from kernbench.models.parallel_plans import FigureRow, ReplicaBatch, StageTimes, plan_rows, plans_of
 from kernbench.models.plan_answer import answer_rows, figure_rows
 from kernbench.runtime_api.bench_params import faults_of_param
 from kernbench.runtime_api.context import RuntimeContext
@@ -51,7 +51,7 @@ def llm_plan(
     cache_type: CacheType = "same",
     dtype: FloatName = "f16",
     seed: Seed = 0,
-) -> list[Row]:
+) -> list[FigureRow]:
     shape, now, before = layer_work(
         model=model, phase=phase, batch=batch, tokens=tokens, context=context, mapping=mapping,
         weight_type=weight_type, cache_type=cache_type, dtype=dtype,

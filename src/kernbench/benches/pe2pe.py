@@ -49,7 +49,7 @@ class Hop(NamedTuple):
     receiver: PeKey
 
 
-class Where(NamedTuple):
+class PeSelection(NamedTuple):
     """The PEs of a launch."""
 
     sips: tuple[int, ...]
@@ -118,8 +118,8 @@ def hops(spec: MachineSpec) -> Iterator[Hop]:
 
 def _measured(torch: RuntimeContext, hop: Hop, n: int) -> dict[str, object]:
     sip, cube, pe = hop.receiver
-    both = Where(tuple(sorted({0, sip})), tuple(sorted({0, cube})), tuple(sorted({0, pe})))
-    sender, receiver = Where((0,), (0,), (0,)), Where((sip,), (cube,), (pe,))
+    both = PeSelection(tuple(sorted({0, sip})), tuple(sorted({0, cube})), tuple(sorted({0, pe})))
+    sender, receiver = PeSelection((0,), (0,), (0,)), PeSelection((sip,), (cube,), (pe,))
     holders = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=cube + 1, num_pes=pe + 1)
     n_rows, row = (cube + 1) * (pe + 1), (cube + 1) * (pe + 1) - 1
     right = np.zeros((n_rows, n), np.int32)

@@ -49,7 +49,7 @@ __all__ = [
 
 BenchFunction = Callable[..., object]
 Advice = Callable[[str, Mapping[str, Any]], Mapping[str, object]]  # (cause, parameters) -> parameters to change
-Devices = Literal["each", "whole"]
+RunsOn = Literal["each", "whole"]
 F = TypeVar("F", bound=BenchFunction)
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PACKAGE = __package__ or "kernbench.benches"
@@ -68,7 +68,7 @@ class BenchSpec:
     run: BenchFunction
     env: str | None = None
     number: int = 0
-    devices: Devices = "each"
+    devices: RunsOn = "each"
     evaluation: Evaluation | None = None
     is_evaluation: bool = False
     advice: Advice | None = None
@@ -117,7 +117,7 @@ def bench(
     name: str,
     description: str,
     env: str | None = None,
-    devices: Devices = "each",
+    devices: RunsOn = "each",
     evaluation: Evaluation | None = None,
     advice: Advice | None = None,
 ) -> Callable[[F], F]:
@@ -152,7 +152,7 @@ def _check(name: str, description: str, devices: str) -> None:
         raise UsageError(f"a bench cannot be named {name!r}", hint="use lower case, digits and dashes: gemm-single-pe")
     if not isinstance(description, str) or not description.strip():
         raise UsageError(f"bench '{name}' has no description", hint="say in one line what it measures")
-    if devices not in get_args(Devices):
+    if devices not in get_args(RunsOn):
         raise UsageError(f"bench '{name}' has devices={devices!r}", hint="use 'each' or 'whole'")
 
 

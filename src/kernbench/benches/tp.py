@@ -16,18 +16,19 @@ import numpy as np
 
 from kernbench import tp as parallel
 from kernbench.benches import _numbers
-from kernbench.benches._numbers import Array, FloatName, Seed, Size, Wide, draw, weights, wide
+from kernbench.benches._numbers import FloatName, Seed, Size, Wide, draw, weights, wide
 from kernbench.benches.registry import AtLeast, bench
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
 
-Ranks = Annotated[int, AtLeast(0), "ranks that share a model; 0 for all"]
+RankCount = Annotated[int, AtLeast(0), "ranks that share a model; 0 for all"]
 Cubes = Annotated[int, AtLeast(0), "cubes of each SIP to use; 0 for all"]
-SequenceParallel = Annotated[bool, "tokens between parallel parts are split over ranks"]
-MlpKind = Literal["gelu", "swiglu"]
-Rows = TypeVar("Rows", Array, Wide)
+SplitsTokens = Annotated[bool, "tokens between parallel parts are split over ranks"]
+BenchMlpKind = Literal["gelu", "swiglu"]
+RowArray = TypeVar("RowArray", Array, Wide)
 ROUNDINGS = 8  # of the tensors' type, between input and output; each adds its tolerance
 
 
@@ -56,14 +57,14 @@ class _Job:
         rng = np.random.default_rng([self.seed, parallel.get_data_parallel_rank(self.torch)])
         return draw(rng, self.tokens, self.hidden, dtype=self.dtype)
 
-    def mine(self, rows: Rows) -> Rows:
+    def mine(self, rows: RowArray) -> RowArray:
         """The rank's part of what lies between parallel parts."""
         if not self.sequence_parallel:
             return rows
         size = parallel.get_tensor_model_parallel_world_size(self.torch)
         if self.tokens % size:
             raise UsageError(f"tokens is {self.tokens}", hint=f"{size} ranks share them: use a multiple of {size}")
-        parts = cast(list[Rows], np.split(rows, size))
+        parts = cast(list[RowArray], np.split(rows, size))
         return parts[parallel.get_tensor_model_parallel_rank(self.torch)]
 
     def place(self, rows: Array, grid: parallel.Grid) -> Tensor:
@@ -82,7 +83,7 @@ def _run(job: _Job, program: Callable[[int, _Job], None]) -> None:
     torch.distributed.destroy_process_group()
 
 
-def _mlp(x: Wide, fc1: Array, fc2: Array, kind: MlpKind) -> Wide:
+def _mlp(x: Wide, fc1: Array, fc2: Array, kind: BenchMlpKind) -> Wide:
     """The unsharded perceptron."""
     product = x @ wide(fc1)
     if kind == "swiglu":
@@ -91,7 +92,7 @@ def _mlp(x: Wide, fc1: Array, fc2: Array, kind: MlpKind) -> Wide:
     return _numbers.gelu(product) @ wide(fc2)
 
 
-def _mlp_rank(rank: int, job: _Job, ffn: int, kind: MlpKind) -> None:
+def _mlp_rank(rank: int, job: _Job, ffn: int, kind: BenchMlpKind) -> None:
     grid = job.start(rank)
     fc1, fc2 = job.weights["fc1"], job.weights["fc2"]
     layer = parallel.ParallelMLP(
@@ -120,8 +121,8 @@ def tp_mlp(
     hidden: Annotated[Size, "columns of input and output"] = 256,
     ffn: Annotated[Size, "columns between the two layers"] = 1024,
     kind: Annotated[Literal["gelu", "swiglu"], "what is between the two layers"] = "gelu",
-    sequence_parallel: SequenceParallel = False,
-    tp: Ranks = 0,
+    sequence_parallel: SplitsTokens = False,
+    tp: RankCount = 0,
     cubes: Cubes = 0,
     dtype: FloatName = "f16",
     seed: Seed = 0,
@@ -149,14 +150,14 @@ def _attention(x: Wide, qkv: Array, heads: int, kv_heads: int, batch: int) -> Wi
     return cast(Wide, (_numbers.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(tokens, hidden))
 
 
-def _block(x: Wide, held: Mapping[str, Array], heads: int, kv_heads: int, batch: int, kind: MlpKind) -> Wide:
+def _block(x: Wide, held: Mapping[str, Array], heads: int, kv_heads: int, batch: int, kind: BenchMlpKind) -> Wide:
     """The unsharded transformer layer."""
     normal = _norm(x, held["norm1"])
     middle = x + _attention(normal, held["qkv"], heads, kv_heads, batch) @ wide(held["out"])
     return middle + _mlp(_norm(middle, held["norm2"]), held["fc1"], held["fc2"], kind)
 
 
-def _block_rank(rank: int, job: _Job, ffn: int, heads: int, kv_heads: int, batch: int, kind: MlpKind) -> None:
+def _block_rank(rank: int, job: _Job, ffn: int, heads: int, kv_heads: int, batch: int, kind: BenchMlpKind) -> None:
     grid = job.start(rank)
     layer = parallel.ParallelTransformerLayer(
         job.hidden, heads, ffn, kv_heads, mlp=kind, sequence_parallel=job.sequence_parallel, dtype=job.dtype,
@@ -181,8 +182,8 @@ def tp_transformer_block(
     kv_heads: Annotated[int, AtLeast(0), "heads of keys and values; 0 for as many as heads"] = 0,
     ffn: Annotated[Size, "columns between the perceptron's layers"] = 1024,
     kind: Annotated[Literal["gelu", "swiglu"], "what is between them"] = "gelu",
-    sequence_parallel: SequenceParallel = False,
-    tp: Ranks = 0,
+    sequence_parallel: SplitsTokens = False,
+    tp: RankCount = 0,
     cubes: Cubes = 0,
     dtype: FloatName = "f16",
     seed: Seed = 0,

@@ -36,7 +36,7 @@ ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "reduce": ("tree", "chain"),
     }
 )
-Edge = tuple[int, int]  # from rank to rank
+RankPair = tuple[int, int]  # from rank to rank
 
 
 class Boundary(NamedTuple):
@@ -107,7 +107,7 @@ def _two_rounds(work: LevelCollective, inside: frozenset[int]) -> float:
     return scattered + _all_with_all(work, inside)
 
 
-def _along(work: LevelCollective, inside: frozenset[int], edges: Iterator[Edge]) -> float:
+def _along(work: LevelCollective, inside: frozenset[int], edges: Iterator[RankPair]) -> float:
     return sum((a in inside) and (b not in inside) for a, b in edges) * float(work.nbytes)
 
 

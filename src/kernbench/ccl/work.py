@@ -15,12 +15,12 @@ from typing import NamedTuple
 from kernbench.ccl.calls import CollectiveCall
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import UsageError
-from kernbench.common.launch import Cut, TensorArg
+from kernbench.common.launch import SplitBy, TensorArg
 from kernbench.topology.spec import MachineSpec
 
-Columns = tuple[tuple[int, ...], tuple[Cut, Cut]]  # a shape, and how it is split over cubes and over PEs
-Shard = tuple[int, int, int, int]  # cube and PE that hold it, its first element in the tensor and how many there are
-Shards = tuple[tuple[Shard, ...], tuple[Shard, ...]]  # of the input and of the output
+ColumnSplit = tuple[tuple[int, ...], tuple[SplitBy, SplitBy]]  # a shape, and how it is split over cubes and over PEs
+ShardElements = tuple[int, int, int, int]  # cube and PE that hold it, its first element and how many there are
+Shards = tuple[tuple[ShardElements, ...], tuple[ShardElements, ...]]  # of the input and of the output
 Spread = tuple[bool, bool]  # whether the tensor is split over PEs, and over cubes
 SPREAD_FROM_BYTES = 16 * 1024  # splitting a smaller tensor costs more than it saves
 SPREAD_CUBE_FROM_BYTES = 2 * 1024  # of a cube's part, which is transferred several times
@@ -37,7 +37,7 @@ class TensorPlacement:
     cube_replicas: bool  # whether cubes do
     distinct: int  # parts
     shards: tuple[tuple[int, int, int, int], ...]  # cube, PE, offset, bytes
-    columns: Columns | None  # set if columns are split: the elements of a part then depend on the shape
+    columns: ColumnSplit | None  # set if columns are split: the elements of a part then depend on the shape
 
     @classmethod
     def of(cls, tensor: TensorArg) -> TensorPlacement:
@@ -65,7 +65,7 @@ class PlacementSignature(NamedTuple):
     replicas: Spread
     shards: Shards | None
     parts: tuple[tuple[int, int, int], ...]  # cube, PE and bytes, where each PE works on the part that it holds
-    columns: Columns | None
+    columns: ColumnSplit | None
 
     def __str__(self) -> str:
         where = f"cubes {_listed(self.cubes)}, PEs {_listed(self.pes)}"

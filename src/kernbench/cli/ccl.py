@@ -17,13 +17,20 @@ from kernbench.cli.options import load_machine, machine_options, print_json
 from kernbench.cli.terminal import ProgressLine
 from kernbench.common.errors import UsageError
 from kernbench.common.units import counted
-from kernbench.report.collective_table import csv_lines, listing, memory_line, summary_line, table_head, table_row
+from kernbench.report.collective_table import (
+    CollectiveRow,
+    csv_lines,
+    listing,
+    memory_line,
+    summary_line,
+    table_head,
+    table_row,
+)
 from kernbench.topology.graph import TopologyGraph
 
 __all__ = ["ccl", "read_bytes"]
 
 JSON_SCHEMA = 1
-Row = dict[str, object]
 
 
 @click.command()
@@ -117,9 +124,9 @@ def ccl(
     return 0 if _is_right(rows) else 1
 
 
-def _print_table(measured: Iterator[Row], *, with_memory: bool) -> list[Row]:
+def _print_table(measured: Iterator[CollectiveRow], *, with_memory: bool) -> list[CollectiveRow]:
     """Print each row as soon as it is measured, then the summary; returns the rows."""
-    rows: list[Row] = []
+    rows: list[CollectiveRow] = []
     for row in measured:
         rows.append(row)
         click.echo(table_row(row))
@@ -131,7 +138,7 @@ def _print_table(measured: Iterator[Row], *, with_memory: bool) -> list[Row]:
 
 def _measure(
     graph: TopologyGraph, wanted: list[WantedCollective], algorithms: tuple[str, ...], ccl_file: str | None, check: bool
-) -> Iterator[Row]:
+) -> Iterator[CollectiveRow]:
     """Measure in order, with each algorithm or the configured one, in each form that there is."""
     runs = list(product(algorithms or (None,), wanted))
     bar = ProgressLine()
@@ -146,7 +153,7 @@ def _measure(
         yield _row(found)
 
 
-def _row(found: dict[bool, Measured]) -> Row:
+def _row(found: dict[bool, Measured]) -> CollectiveRow:
     """Both forms as a row; its own figures are those of the first form that there is."""
     first = next(iter(found.values()))
     out, inside = found.get(False), found.get(True)
@@ -158,7 +165,7 @@ def _row(found: dict[bool, Measured]) -> Row:
     }
 
 
-def _is_right(rows: Sequence[Row]) -> bool:
+def _is_right(rows: Sequence[CollectiveRow]) -> bool:
     figures = [row[form] for row in rows for form in ("out_of_place", "in_place")]
     return not any(isinstance(each, dict) and each["wrong"] for each in figures)
 
@@ -183,7 +190,9 @@ def _changed(settings: Sequence[str]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _print_json(rows: Sequence[Row], graph: TopologyGraph, topology: str | None, settings: Sequence[str]) -> None:
+def _print_json(
+    rows: Sequence[CollectiveRow], graph: TopologyGraph, topology: str | None, settings: Sequence[str]
+) -> None:
     print_json(
         {
             "schema": JSON_SCHEMA,

@@ -13,7 +13,7 @@ from kernbench.benches._collective_calls import (
     OPS,
     REDUCES,
     ROOTED,
-    CollectiveName,
+    MeasuredCollective,
     OpName,
     WantedCollective,
 )
@@ -86,7 +86,7 @@ def wanted_of(
     ]
 
 
-def _roots(collective: CollectiveName, text: str, ranks: int) -> list[int]:
+def _roots(collective: MeasuredCollective, text: str, ranks: int) -> list[int]:
     """The roots of -r, a rank or `all`, if the collective has a root."""
     if collective not in ROOTED:
         return [0]
@@ -104,7 +104,7 @@ def sizes_of(minbytes: str | None, maxbytes: str | None, stepbytes: str | None, 
     return sizes_between(first, last, stepfactor, 0 if stepbytes is None else read_bytes(stepbytes, "-i"))
 
 
-def collective_named(text: str) -> CollectiveName:
+def collective_named(text: str) -> MeasuredCollective:
     """The collective of that name, in any of its spellings; raises UsageError if there is none."""
     name = NAMES.get(text.lower().replace("_", "").replace("-", "").removesuffix("perf"))
     if name is None:
@@ -112,7 +112,7 @@ def collective_named(text: str) -> CollectiveName:
     return name
 
 
-def _ops(collective: CollectiveName, text: str, dtype: str) -> list[OpName]:
+def _ops(collective: MeasuredCollective, text: str, dtype: str) -> list[OpName]:
     """The reductions of -o, if the collective reduces. `all` leaves out the mean of integers, which does not exist."""
     if collective not in REDUCES:
         return ["sum"]

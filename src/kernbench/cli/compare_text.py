@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernbench.report.compare import MachineColumn, differences
 from kernbench.report.paint import Paint
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 from kernbench.sweep.derived import DERIVED, LIMIT
 from kernbench.sweep.ends import with_ends
 from kernbench.sweep.request import SweepReport
@@ -103,7 +103,7 @@ def _table(names: Sequence[str], rows: Mapping[str, Sequence[object]]) -> list[s
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, Range):
+    if isinstance(value, FigureRange):
         return f"{_number(value.value)} ({_number(value.low)} to {_number(value.high)})"
     if value is None:
         return "-"

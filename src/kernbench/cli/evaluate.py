@@ -17,7 +17,7 @@ from kernbench.common.errors import UsageError
 
 if TYPE_CHECKING:
     from kernbench.evaluation.run import Estimate, EvaluationReport
-    from kernbench.sweep.driver import Progress
+    from kernbench.sweep.driver import SweepProgress
 
 OUT = "kernbench-out"
 STOPPED = 130
@@ -128,7 +128,7 @@ def _evaluate(spec: BenchSpec, options: EvaluationOptions, out: Path, bar: Progr
         long = "; run by the cluster" if options.cluster and estimate.missing else long
         click.echo(f"{spec.name}: {estimate.points} points{there}{long}; into {out}", err=True)
 
-    def show(now: Progress) -> None:
+    def show(now: SweepProgress) -> None:
         bar.show(f"{now.done}/{now.total} points, {now.failed} failed, about {duration_text(now.left_s)} left")
 
     return evaluate(request, announce, show)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernbench.benches._params import ParamValue, read_params
+from kernbench.benches._params import read_params
 from kernbench.benches.registry import BenchSpec, resolve
+from kernbench.ccl.config_spec import ParamValue
 from kernbench.cli.run_triton import triton_program_again
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.report.explain.explanation import Explanation

@@ -21,7 +21,7 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.values.op import BackendName
 
 if TYPE_CHECKING:
-    from kernbench.cli.run_triton import Placement, Schedule
+    from kernbench.cli.run_triton import Schedule, StoragePlacement
     from kernbench.triton.program_file import ProgramFile
 
 BINS = 4096
@@ -34,7 +34,7 @@ class RunArguments:
     identifier: str | None
     triton_file: str | None
     schedule: Schedule | None
-    placement: Placement | None
+    placement: StoragePlacement | None
     benchmarks: str | None
     program_args: tuple[str, ...]
     topology: str | None

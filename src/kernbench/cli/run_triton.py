@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from kernbench.triton.program_file import ProgramFile
 
 Schedule = Literal["static", "dynamic"]
-Placement = Literal["auto", "slabs", "interleave", "replicate"]
+StoragePlacement = Literal["auto", "slabs", "interleave", "replicate"]
 
 
 def triton_program(
-    file: str, args: Sequence[str], schedule: Schedule | None, placement: Placement | None, benchmarks: str | None
+    file: str,
+    args: Sequence[str],
+    schedule: Schedule | None,
+    placement: StoragePlacement | None,
+    benchmarks: str | None,
 ) -> tuple[ProgramFile, BenchSpec]:
     """The program, and as the bench that runs it. Raises UsageError without the extra `kernbench[triton]`."""
     from kernbench.triton.program_file import ProgramFile  # other runs need no Triton
@@ -50,7 +54,7 @@ def triton_program_again(file: str, started: object, run: Path) -> BenchSpec:
         not isinstance(args, list)
         or not (benchmarks is None or isinstance(benchmarks, (int, str)))
         or schedule not in get_args(Schedule)
-        or placement not in get_args(Placement)
+        or placement not in get_args(StoragePlacement)
     ):
         raise UsageError("the saved run is damaged: its manifest has a wrong program", where=str(run))
     sizes = None if benchmarks is None else str(benchmarks)

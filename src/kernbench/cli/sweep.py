@@ -12,7 +12,7 @@ from kernbench.cli.options import machine_options, print_json, stdout_for_json
 from kernbench.cli.sweep_request import SweepOptions, request_of
 from kernbench.cli.sweep_text import report_as_text
 from kernbench.cli.terminal import ProgressLine, painter
-from kernbench.sweep.driver import Progress
+from kernbench.sweep.driver import SweepProgress
 from kernbench.sweep.request import SweepReport, SweepRequest, run_sweep
 from kernbench.sweep.rows import SweepRow
 
@@ -104,9 +104,9 @@ _NAMES = [part.name for part in fields(SweepOptions)]
 def _run(request: SweepRequest) -> SweepReport | None:
     """Run the sweep; None if it was interrupted."""
     bar = ProgressLine(on_pipe=True)
-    latest: list[Progress] = []
+    latest: list[SweepProgress] = []
 
-    def show(progress: Progress) -> None:
+    def show(progress: SweepProgress) -> None:
         latest[:] = [progress]
         failed = f", {progress.failed} failed" if progress.failed else ""
         left = _duration(progress.left_s)

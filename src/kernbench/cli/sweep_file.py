@@ -30,7 +30,7 @@ from pathlib import Path
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
-from kernbench.sweep.points import Value, plain_value
+from kernbench.sweep.points import JsonValue, plain_value
 from kernbench.topology.yaml_file import read_yaml
 from kernbench.topology.yaml_marks import Marked
 
@@ -65,11 +65,11 @@ class SweepFile:
 
     path: Path
     texts: dict[str, str] = field(default_factory=dict)
-    over: dict[str, list[Value] | str] = field(default_factory=dict)
-    points: list[dict[str, Value]] | None = None
-    param: dict[str, Value] = field(default_factory=dict)
-    set: dict[str, Value] = field(default_factory=dict)
-    search: dict[str, Value] = field(default_factory=dict)
+    over: dict[str, list[JsonValue] | str] = field(default_factory=dict)
+    points: list[dict[str, JsonValue]] | None = None
+    param: dict[str, JsonValue] = field(default_factory=dict)
+    set: dict[str, JsonValue] = field(default_factory=dict)
+    search: dict[str, JsonValue] = field(default_factory=dict)
     objective: str | None = None
     verify_data: bool = False
     where: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def _take(found: SweepFile, key: str, node: Marked) -> None:
         found.workers = value
 
 
-def _axis(name: str, node: Marked) -> list[Value] | str:
+def _axis(name: str, node: Marked) -> list[JsonValue] | str:
     value = plain_value(node.plain(), f"{node.mark}  over.{name}")
     if isinstance(value, list):
         return value
@@ -154,7 +154,7 @@ def _axis(name: str, node: Marked) -> list[Value] | str:
     return value if isinstance(value, str) else [value]
 
 
-def _settings(node: Marked, key: str) -> dict[str, Value]:
+def _settings(node: Marked, key: str) -> dict[str, JsonValue]:
     keys = _mapping(node, key, "name: value")
     return {name: plain_value(child.plain(), f"{child.mark}  {key}.{name}") for name, child in keys.items()}
 

@@ -17,8 +17,8 @@ from kernbench.common.errors import UsageError
 from kernbench.runtime_api.bench_params import no_such_param
 from kernbench.sweep.conditions import read_condition
 from kernbench.sweep.objectives import read_objectives
-from kernbench.sweep.points import COUPLED, MACHINE, Value, check_parts, plain_value
-from kernbench.sweep.request import Mode, SweepRequest
+from kernbench.sweep.points import COUPLED, MACHINE, JsonValue, check_parts, plain_value
+from kernbench.sweep.request import AxesMode, SweepRequest
 from kernbench.sweep.scenario import Scenario
 from kernbench.sweep.search import Search
 from kernbench.sweep.target import read_target, target_of
@@ -96,7 +96,7 @@ def request_of(options: SweepOptions) -> SweepRequest:
         title=spec.name,
         axes=axes,
         points=points,
-        mode=cast(Mode, "zip" if options.zip else texts.get("mode", "grid")),
+        mode=cast(AxesMode, "zip" if options.zip else texts.get("mode", "grid")),
         params={} if scenario is not None else _shared(options, file, spec, always),
         topology=topology,
         overrides=_overrides(options, file),
@@ -142,8 +142,8 @@ def _out(options: SweepOptions, file: SweepFile, spec: BenchSpec) -> Path:
 # -------------------------------------------------------------------------------------------------------------- axes
 
 
-def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) -> dict[str, list[Value]]:
-    axes: dict[str, list[Value]] = {}
+def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) -> dict[str, list[JsonValue]]:
+    axes: dict[str, list[JsonValue]] = {}
     for name, values in file.over.items():
         where = file.places[f"over.{name}"]
         key = _name(name, known, where)
@@ -165,19 +165,19 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
     return axes
 
 
-def _values(name: str, given: Sequence[Value], known: Mapping[str, Param], where: str) -> list[Value]:
+def _values(name: str, given: Sequence[JsonValue], known: Mapping[str, Param], where: str) -> list[JsonValue]:
     """The values of an axis; raises UsageError where one has not a part for each key."""
     if given:
         check_parts(name, [len(_parts(value)) for value in given], where)
     return [_value(name, value, known, where) for value in given]
 
 
-def _parts(value: Value) -> list[Value]:
+def _parts(value: JsonValue) -> list[JsonValue]:
     """The parts of a value of coupled axes."""
     return value if isinstance(value, list) else [*str(value).split(COUPLED)]
 
 
-def _points(file: SweepFile, known: Mapping[str, Param]) -> list[dict[str, Value]]:
+def _points(file: SweepFile, known: Mapping[str, Param]) -> list[dict[str, JsonValue]]:
     where = file.places["points"]
     return [
         {_name(name, known, where): _value(name, value, known, where) for name, value in point.items()}
@@ -196,7 +196,7 @@ def _name(name: str, known: Mapping[str, Param], where: str) -> str:
     return name.replace("-", "_")
 
 
-def _value(name: str, value: Value, known: Mapping[str, Param], where: str) -> Value:
+def _value(name: str, value: JsonValue, known: Mapping[str, Param], where: str) -> JsonValue:
     """A value of the type that the parameter has, or as YAML reads it for the machine; a list for coupled axes."""
     if COUPLED in name:
         names = name.split(COUPLED)
@@ -213,7 +213,7 @@ def _value(name: str, value: Value, known: Mapping[str, Param], where: str) -> V
 # ------------------------------------------------------------------------------------------------------ what is shared
 
 
-def _shared(options: SweepOptions, file: SweepFile, spec: BenchSpec, always: Sequence[str]) -> dict[str, Value]:
+def _shared(options: SweepOptions, file: SweepFile, spec: BenchSpec, always: Sequence[str]) -> dict[str, JsonValue]:
     """The parameters that not all points set."""
     settings = [f"{name}={value}" for name, value in file.param.items()] + list(options.param)
     for setting in settings:

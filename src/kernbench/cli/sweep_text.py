@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kernbench.cli.terminal import indented
 from kernbench.report.paint import Paint
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 from kernbench.sweep.derived import DERIVED, LIMIT
 from kernbench.sweep.ends import with_ends
 from kernbench.sweep.points import MACHINE
@@ -183,7 +183,7 @@ def _short(name: str) -> str:
 
 
 def _cell(name: str, value: object) -> str:
-    if isinstance(value, Range):
+    if isinstance(value, FigureRange):
         return f"{_cell(name, value.value)} ({_cell(name, value.low)} to {_cell(name, value.high)})"
     if isinstance(value, bool) or value is None:
         return "" if value is None else str(value).lower()

@@ -1,8 +1,8 @@
-"""Declared state: which attributes of a block decide future timing, and how they look from an instant.
+"""Declared state: which attributes of a block decide future timing, and their form relative to an instant.
 
 A class that takes part in the simulation declares all of its mutable attributes, in one of two tables:
 
-    STATE    decides future timing: fields that say how the attribute looks from an instant (`quantity`, `instant`, ...)
+    STATE    decides future timing: fields with the attribute's form relative to an instant (`quantity`, `instant`, ...)
     DERIVED  decides none: caches, statistics, what follows from state, references to other blocks: names
 
 An attribute in neither table is set in `__init__`, holds an immutable value and never changes. A subclass adds to the
@@ -32,18 +32,18 @@ class TileView(View, Protocol):
     def tile(self, number: int) -> int:
         """A tile's number, relative to the tile fed next."""
 
-    def ref(self, who: float) -> float:
+    def ref(self, reference: float) -> float:
         """A reference to a stage of a tile, relative to the tile fed next."""
 
 
-Seen = Callable[[Any, Any], object]  # of an owner, from a view: numbers, strings and tuples of them
+RelativeForm = Callable[[Any, Any], object]  # of an owner, from a view: numbers, strings and tuples of them
 
 
 class StateField(NamedTuple):
-    """An attribute that decides future timing, and how it looks from an instant."""
+    """An attribute that decides future timing, and its form relative to an instant."""
 
     name: str
-    seen: Seen
+    relative: RelativeForm
 
 
 State = tuple[StateField, ...]
@@ -51,7 +51,7 @@ Derived = tuple[str, ...]
 
 
 def quantity(name: str) -> StateField:
-    """A number, a name or a flag: it looks the same from every instant."""
+    """A number, a name or a flag: the same relative to every instant."""
     return StateField(name, lambda owner, view: getattr(owner, name))
 
 
@@ -68,21 +68,21 @@ def instant(name: str) -> StateField:
 def instants(name: str) -> StateField:
     """Several of them."""
 
-    def seen(owner: Any, view: View) -> tuple[float, ...]:
+    def relative(owner: Any, view: View) -> tuple[float, ...]:
         now = view.now
         return tuple([time - now if time > now else 0.0 for time in getattr(owner, name)])
 
-    return StateField(name, seen)
+    return StateField(name, relative)
 
 
 def times(name: str) -> StateField:
     """Times of the past that will be recorded."""
 
-    def seen(owner: Any, view: View) -> tuple[float, ...]:
+    def relative(owner: Any, view: View) -> tuple[float, ...]:
         now = view.now
         return tuple([time - now for time in getattr(owner, name)])
 
-    return StateField(name, seen)
+    return StateField(name, relative)
 
 
 def tile_number(name: str) -> StateField:
@@ -93,10 +93,10 @@ def tile_number(name: str) -> StateField:
 def holder(name: str, until: str) -> StateField:
     """A reference to the stage that holds something `until` an instant; it means nothing after that."""
 
-    def seen(owner: Any, view: TileView) -> object:
+    def relative(owner: Any, view: TileView) -> object:
         return view.ref(getattr(owner, name)) if getattr(owner, until) > view.now else ()
 
-    return StateField(name, seen)
+    return StateField(name, relative)
 
 
 def is_set(name: str) -> StateField:
@@ -105,7 +105,7 @@ def is_set(name: str) -> StateField:
 
 
 def size(name: str) -> StateField:
-    """A collection of which only the size matters: its members are seen elsewhere."""
+    """A collection of which only the size matters: its members are declared elsewhere."""
     return StateField(name, lambda owner, view: len(getattr(owner, name)))
 
 
@@ -134,22 +134,22 @@ def differs() -> tuple[object, ...]:
     return "differs", next(_unique)
 
 
-_fields: dict[type[object], tuple[Seen, ...]] = {}  # of each class
+_fields: dict[type[object], tuple[RelativeForm, ...]] = {}  # of each class
 
 
 def timing_state(owner: object, view: View) -> tuple[object, ...]:
     """All that decides the future timing of an object, as seen from an instant."""
     fields = _fields.get(type(owner))
     if fields is None:
-        fields = tuple(seen for seen in declared(type(owner)).values() if seen is not None)
+        fields = tuple(form for form in declared(type(owner)).values() if form is not None)
         _fields[type(owner)] = fields
-    return tuple([seen(owner, view) for seen in fields])
+    return tuple([relative(owner, view) for relative in fields])
 
 
-def declared(cls: type[object]) -> dict[str, Seen | None]:
+def declared(cls: type[object]) -> dict[str, RelativeForm | None]:
     """The declared attributes of a class and its base classes: fields of its state, and None for what is derived."""
-    found: dict[str, Seen | None] = {}
+    found: dict[str, RelativeForm | None] = {}
     for base in reversed(cls.__mro__):
-        found.update({field.name: field.seen for field in vars(base).get("STATE", ())})
+        found.update({field.name: field.relative for field in vars(base).get("STATE", ())})
         found.update(dict.fromkeys(vars(base).get("DERIVED", ())))
     return found

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
-Key = Callable[[object], tuple[Any, ...]]
+FieldValues = Callable[[object], tuple[Any, ...]]
 
 _set = object.__setattr__
 
@@ -91,7 +91,7 @@ def _init_of(cls: type, found: tuple[Field[Any], ...]) -> Callable[..., None]:
     return init
 
 
-def _key(names: list[str]) -> Key:
+def _key(names: list[str]) -> FieldValues:
     """The values of some fields, to compare and to hash."""
     if len(names) > 1:
         return attrgetter(*names)
@@ -101,21 +101,21 @@ def _key(names: list[str]) -> Key:
     return lambda value: (getattr(value, only),)
 
 
-def _eq_of(key: Key) -> Callable[[object, object], object]:
+def _eq_of(key: FieldValues) -> Callable[[object, object], object]:
     def __eq__(self: object, other: object) -> object:  # noqa: N807
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
 
     return __eq__
 
 
-def _hash_of(key: Key) -> Callable[[object], int]:
+def _hash_of(key: FieldValues) -> Callable[[object], int]:
     def __hash__(self: object) -> int:  # noqa: N807
         return hash(key(self))
 
     return __hash__
 
 
-def _order_of(compare: Callable[[Any, Any], bool], key: Key) -> Callable[[object, object], object]:
+def _order_of(compare: Callable[[Any, Any], bool], key: FieldValues) -> Callable[[object, object], object]:
     def ordered(self: object, other: object) -> object:
         return compare(key(self), key(other)) if other.__class__ is self.__class__ else NotImplemented
 

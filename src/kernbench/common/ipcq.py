@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from kernbench.common.envelope import Request, Targets
 from kernbench.common.ids import PeKey
-from kernbench.common.message_traffic import MessageCounter, Path
+from kernbench.common.message_traffic import MessageCounter, NodePath
 
 BufferKind = Literal["tcm", "sram", "hbm"]
 Backpressure = Literal["sleep", "poll"]
@@ -88,7 +88,7 @@ class Chunk(NamedTuple):
     number: int
     request: Request  # on whose behalf it travels
     communicator: Communicator
-    path: Path  # that it takes
+    path: NodePath  # that it takes
     sent_ns: float
     sender: MessageCounter
 

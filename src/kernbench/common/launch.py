@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from kernbench.common.array_types import Shape
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.commands import TILED, Space, TensorLayout
 from kernbench.common.composite_use import CompositeUse
@@ -24,8 +25,7 @@ from kernbench.common.ids import PeKey, Place, memory_kind
 from kernbench.common.ipcq import LaunchOrigin
 from kernbench.common.message_traffic import NO_MESSAGES, MessageTraffic
 
-Shape = tuple[int, ...]
-Cut = int | str | None  # of a split: the axis, the kind of tiles, or nothing
+SplitBy = int | str | None  # of a split: the axis, the kind of tiles, or nothing
 FailurePolicy = Literal["fail_fast", "collect_all"]
 FAILURE_POLICIES = ("fail_fast", "collect_all")
 LaunchStream = Literal["compute", "communication", "send", "receive"]
@@ -80,7 +80,7 @@ class TensorArg:
     local_shapes: Mapping[PeKey, Shape] = field(default_factory=dict)
     split_axes: tuple[int, ...] = ()
     space: Space = "hbm"
-    split_by: tuple[Cut, Cut] = (None, None)
+    split_by: tuple[SplitBy, SplitBy] = (None, None)
     is_logical: bool = False  # `va_base` is a logical address: an access lies in one part
     is_per_pe: bool = True  # each part belongs to one PE; else all PEs of its cube share it
     layout: TensorLayout = TILED

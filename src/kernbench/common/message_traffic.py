@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 
-Path = tuple[str, ...]  # nodes, from the sender's DMA to the memory of the slot
+NodePath = tuple[str, ...]  # nodes, from the sender's DMA to the memory of the slot
 ByMemory = dict[str, ChannelTraffic]  # by controller
 
 
@@ -20,7 +20,7 @@ class MessageTraffic(NamedTuple):
     """What one PE answers for its kernel: bytes that it sent, and the bytes that travelled meanwhile, by path."""
 
     sent_bytes: int = 0
-    carried: tuple[tuple[Path, int], ...] = ()  # sent and received
+    carried: tuple[tuple[NodePath, int], ...] = ()  # sent and received
 
 
 NO_MESSAGES = MessageTraffic()
@@ -39,7 +39,7 @@ class MessageCounter:
         self.is_over = False
         self.late = late
         self.under_way: ByMemory = {}  # to memories with channels
-        self._carried: dict[Path, int] = {}
+        self._carried: dict[NodePath, int] = {}
 
     def send(self, memory: str, nbytes: int, to_channels: ChannelTraffic | None) -> None:
         """A chunk sets out; `to_channels` is what it writes where its slot lies in a memory with channels."""
@@ -47,7 +47,7 @@ class MessageCounter:
         if to_channels is not None:
             self.under_way[memory] = self.under_way.get(memory, NO_TRAFFIC).plus(to_channels)
 
-    def land(self, path: Path, nbytes: int, to_channels: ChannelTraffic | None) -> None:
+    def land(self, path: NodePath, nbytes: int, to_channels: ChannelTraffic | None) -> None:
         """A chunk is in memory."""
         if not self.is_over:
             self.carry(path, nbytes)
@@ -61,7 +61,7 @@ class MessageCounter:
         else:
             self.under_way[memory] = self.under_way[memory].minus(to_channels)
 
-    def carry(self, path: Path, nbytes: int) -> None:
+    def carry(self, path: NodePath, nbytes: int) -> None:
         """Bytes of a message have travelled."""
         self._carried[path] = self._carried.get(path, 0) + nbytes
 

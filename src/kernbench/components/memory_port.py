@@ -61,7 +61,7 @@ class Notice(NamedTuple):
     then: Callable[[], object] | None = None
 
 
-class Part(Protocol):
+class PartialRead(Protocol):
     """One of several reads: where, how many bytes, and how many granules of the last burst."""
 
     @property
@@ -105,7 +105,7 @@ class MemoryPort(Protocol):
     def read(self, access: MemoryAccess) -> None:
         """Read bytes."""
 
-    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+    def read_together(self, parts: Sequence[PartialRead], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
         """Read several parts, of this memory and others, as `read` does with each; `done` is called once, when the last
         one is here. False, and nothing done, where that gains nothing.
         """

@@ -16,11 +16,11 @@ from kernbench.common.frozen import frozen
 
 if TYPE_CHECKING:  # every bench imports this module; only an evaluation needs the machine, sweeps and charts
     from kernbench.report.charts import Chart
-    from kernbench.sweep.points import Value
+    from kernbench.sweep.points import JsonValue
     from kernbench.topology.graph import TopologyGraph
 
 Setting = dict[str, bool | int | float | str]
-Row = Mapping[str, "Value"]
+Row = Mapping[str, "JsonValue"]
 Rows = Sequence[Row]
 
 
@@ -38,7 +38,7 @@ class Evaluation:
     further: Callable[[Rows], Sequence[Setting]] | None = None
 
 
-def where(rows: Rows, **values: Value) -> list[Row]:
+def where(rows: Rows, **values: JsonValue) -> list[Row]:
     """The rows that have these values."""
     return [row for row in rows if all(row.get(name) == value for name, value in values.items())]
 
@@ -60,6 +60,6 @@ def curve(rows: Rows, x: str, y: str, scale: float = 1.0) -> tuple[tuple[float, 
     return tuple(sorted((number(row, x), number(row, y) * scale) for row in rows))
 
 
-def values_of(rows: Rows, name: str) -> list[Value]:
+def values_of(rows: Rows, name: str) -> list[JsonValue]:
     """The values of a column, each once, in order of the rows."""
     return list({repr(row[name]): row[name] for row in rows if row.get(name) is not None}.values())

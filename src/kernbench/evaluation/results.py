@@ -20,7 +20,7 @@ from kernbench.evaluation.contract import Row
 from kernbench.report.chart_drawing import draw_chart
 from kernbench.report.charts import Chart
 from kernbench.sweep.folder import write_atomically
-from kernbench.sweep.points import Value
+from kernbench.sweep.points import JsonValue
 from kernbench.sweep.results import table_as_csv
 from kernbench.sweep.rows import FIXED, SweepRow, param_column
 from kernbench.topology import load_topology
@@ -45,8 +45,8 @@ class EvaluationResults:
     version: str
     topology: str
     topology_hash: str
-    parameters: Mapping[str, Value]
-    machine: Mapping[str, Value]
+    parameters: Mapping[str, JsonValue]
+    machine: Mapping[str, JsonValue]
     facts: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -82,15 +82,15 @@ class EvaluationResults:
         )
 
 
-def flat_row(row: SweepRow) -> dict[str, Value]:
+def flat_row(row: SweepRow) -> dict[str, JsonValue]:
     """A point's settings and figures by name; raises UsageError where `point` returns a name that every row has."""
-    figures: dict[str, Value] = {name: getattr(row, name) for name in FIXED if name not in NOT_SHOWN}
+    figures: dict[str, JsonValue] = {name: getattr(row, name) for name in FIXED if name not in NOT_SHOWN}
     settings = {param_column(name): value for name, value in row.params.items()}
     settings |= {f"machine:{key}": value for key, value in row.machine.items()}
     taken = [name for name in row.returned if name in figures or name in settings]
     if taken:
         raise UsageError(f"a point returned '{taken[0]}', which its row has already", hint="rename it")
-    error: dict[str, Value] = {} if row.error is None and row.ok else {"error": row.error or "failed"}
+    error: dict[str, JsonValue] = {} if row.error is None and row.ok else {"error": row.error or "failed"}
     return {"point": row.point, **settings, **figures, **row.returned, **error}
 
 

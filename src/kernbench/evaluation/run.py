@@ -23,9 +23,9 @@ from kernbench.evaluation.results import (
 )
 from kernbench.runtime_api.bench_runner import WHOLE
 from kernbench.sweep.context import SweepContext, digest_of, machine_tree
-from kernbench.sweep.driver import Progress, drive
+from kernbench.sweep.driver import SweepProgress, drive
 from kernbench.sweep.folder import SweepFolder
-from kernbench.sweep.points import Point, Value, listed, point_of
+from kernbench.sweep.points import JsonValue, Point, listed, point_of
 from kernbench.sweep.request import pool_of, workers_of
 from kernbench.sweep.rows import SweepRow
 from kernbench.sweep.target import target_of
@@ -43,7 +43,7 @@ class EvaluationRequest:
     name: str
     description: str
     machine: TopologyGraph
-    parameters: Mapping[str, Value]
+    parameters: Mapping[str, JsonValue]
     out: Path
     workers: int | None = None
     cluster: str | None = None
@@ -87,7 +87,7 @@ class EvaluationReport:
 def evaluate(
     request: EvaluationRequest,
     announce: Callable[[Estimate], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SweepProgress], None] | None = None,
 ) -> EvaluationReport:
     """Run an evaluation into its folder; raises UsageError where the folder holds something else."""
     _check_place(request.out)

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from kernbench.models.layouts import ByHead, KParts, ResultLayout
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, Job, SipShape, exchange_rounds
 from kernbench.policy.placement.dp import Range
+from kernbench.tp.kernels import EpilogueSteps
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-Steps = list[dict[str, object]]
 HEAD_COLUMNS = 512  # or an eighth of a block, at a time for results by head: each head gets some rows
 STORED_AT_ONCE = 2  # stores in flight while the next block is loaded
 
@@ -129,7 +129,7 @@ def multiply(
             shape = stop - start, depth
             place = copies.local + (start - top) * depth * copies.itemsize
             x = tl.load(place, shape) if plan.block_rows else tl.ref(place, shape)
-            steps: Steps = []
+            steps: EpilogueSteps = []
             if activation is not None and not plan.splits_k:
                 steps.append({"op": activation})
             if others is not None:
@@ -278,13 +278,13 @@ def arrived(handle: TransferHandle, tl: TLContext) -> TensorHandle:
     return found
 
 
-Block = tuple[Range, Range]  # rows and columns
+RowsAndColumns = tuple[Range, Range]  # rows and columns
 Store = Callable[[TensorHandle, Range, Range], list[TransferHandle]]
 
 
 def _results(
     found_in: Sequence[TensorPtr],
-    blocks: Sequence[Block],
+    blocks: Sequence[RowsAndColumns],
     store: Store,
     dtype: str,
     plan: ColumnsPlan,
@@ -307,7 +307,9 @@ def _results(
     tl.wait()
 
 
-def _blocks(plan: ColumnsPlan, found_in: Sequence[TensorPtr], tl: TLContext, *, by_head: bool = False) -> list[Block]:
+def _blocks(
+    plan: ColumnsPlan, found_in: Sequence[TensorPtr], tl: TLContext, *, by_head: bool = False
+) -> list[RowsAndColumns]:
     """This PE's share of the rows, and its columns, in blocks that fit TCM: the current and the next one; for sums also
     the running sums before and after an addition, and those of factors.
     """
@@ -320,7 +322,9 @@ def _blocks(plan: ColumnsPlan, found_in: Sequence[TensorPtr], tl: TLContext, *, 
     return blocks
 
 
-def _blocks_held(plan: ColumnsPlan, found: TensorPtr, tl: TLContext, held: int, *, by_head: bool) -> list[Block]:
+def _blocks_held(
+    plan: ColumnsPlan, found: TensorPtr, tl: TLContext, held: int, *, by_head: bool
+) -> list[RowsAndColumns]:
     """Blocks of which TCM holds `held`."""
     pe, cube = tl.program_id(0), tl.program_id(1)
     (first, end), (left, right) = plan.share_of(cube, pe), plan.columns_of(cube, pe)

@@ -15,11 +15,11 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.models.bounds import SipRates
 from kernbench.models.layer import LayerPart
 from kernbench.models.layer_job import LayerJob
+from kernbench.models.parallel_plans import FigureRow
 from kernbench.models.quantised import layer_bytes
 from kernbench.models.tensors import LayerTensors
 from kernbench.topology.spec import MachineSpec
 
-Row = dict[str, object]
 Limit = tuple[str, float]  # the name of a bound, and its ns
 NO_LIMIT: Limit = ("-", 0.0)
 
@@ -51,9 +51,9 @@ class LayerRun:
         return sum(ns for ns, is_communication in zip(self.part_ns, flags, strict=True) if is_communication)
 
 
-def part_rows(run: LayerRun) -> list[Row]:
+def part_rows(run: LayerRun) -> list[FigureRow]:
     """Time, share and bounds of every part, and of the layer."""
-    total, rows = run.layer_ns, list[Row]()
+    total, rows = run.layer_ns, list[FigureRow]()
     machine_ns, mapping_ns = 0.0, 0.0
     for part, ns in zip(run.ranks[0], run.part_ns, strict=True):
         machine, mapped = part.need.bound(run.rates), part.mapped.bound(run.rates)
@@ -64,7 +64,7 @@ def part_rows(run: LayerRun) -> list[Row]:
     return rows
 
 
-def _row(name: str, ns: float, total: float, machine: Limit = NO_LIMIT, mapped: Limit = NO_LIMIT) -> Row:
+def _row(name: str, ns: float, total: float, machine: Limit = NO_LIMIT, mapped: Limit = NO_LIMIT) -> FigureRow:
     """A bound of 0 is shown as none: copies are work of the mapping only."""
     bound, bound_ns = machine
     return {
@@ -79,7 +79,7 @@ def _row(name: str, ns: float, total: float, machine: Limit = NO_LIMIT, mapped: 
     }
 
 
-def model_rows(run: LayerRun) -> list[Row]:
+def model_rows(run: LayerRun) -> list[FigureRow]:
     """Figures of the whole model: name, value, unit."""
     job, m = run.job, run.job.model
     step_s = run.layer_ns * m.layers * 1e-9

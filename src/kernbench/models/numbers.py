@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.shapes import ModelShape
 from kernbench.policy.placement.dp import Range, ShardSpec
+from kernbench.runtime_api.tensor_store import Contents
 from kernbench.values.bytes_of import Patch
 from kernbench.values.graph import Value, ValueGraph
 
-Contents = Callable[[ShardSpec], Value]  # what one part of a tensor holds
 SEEDS = 64  # a layer has fewer tensors
 
 

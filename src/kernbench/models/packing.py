@@ -7,7 +7,8 @@ one; shorter ones are padded.
 from __future__ import annotations
 
 from kernbench.models.mapping import ProductPlan
-from kernbench.models.numbers import Contents, parts_by_patches
+from kernbench.models.numbers import parts_by_patches
+from kernbench.runtime_api.tensor_store import Contents
 from kernbench.values.bytes_of import Patch
 from kernbench.values.graph import Value, ValueGraph
 

@@ -21,7 +21,7 @@ from kernbench.models.layer_job import Phase
 from kernbench.models.quantised import CacheName, WeightName, layer_bytes
 from kernbench.models.shapes import ModelShape
 
-Row = dict[str, object]
+FigureRow = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ParallelPlan:
     def name(self) -> str:
         return f"tp{self.times.tp} pp{self.pp} dp{self.dp}{' sp' if self.times.sequence_parallel else ''}"
 
-    def as_row(self, best: bool) -> Row:
+    def as_row(self, best: bool) -> FigureRow:
         return {
             "plan": self.name,
             "tp": self.times.tp,
@@ -134,6 +134,6 @@ def _plans(
             yield ParallelPlan(times, pp, dp, latency_ns, rate, dp * pp * work.batch, needed, fits, refusal)
 
 
-def plan_rows(plans: Sequence[ParallelPlan]) -> list[Row]:
+def plan_rows(plans: Sequence[ParallelPlan]) -> list[FigureRow]:
     """The plans as rows, of which the first is the best where it can be taken."""
     return [plan.as_row(at == 0 and not plan.refusal) for at, plan in enumerate(plans)]

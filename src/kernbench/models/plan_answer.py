@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.parallel_plans import ParallelPlan, ReplicaBatch, Row
+from kernbench.models.parallel_plans import FigureRow, ParallelPlan, ReplicaBatch
 
 
 def figure_rows(
     work: ReplicaBatch, plans: Sequence[ParallelPlan], memory_bytes: int, limit_ns: float | None
-) -> list[Row]:
+) -> list[FigureRow]:
     """Figures of the best plan, or why there is none; of plans that are sorted as by `plans_of`."""
     best, fitting = _best(plans), [plan for plan in plans if plan.fits]
     shown = best or min(fitting or plans, key=lambda plan: plan.latency_ns if fitting else plan.memory_bytes)
@@ -38,7 +38,7 @@ def figure_rows(
 
 def answer_rows(
     work: ReplicaBatch, plans: Sequence[ParallelPlan], memory_bytes: int, limit_ns: float | None
-) -> list[Row]:
+) -> list[FigureRow]:
     """The answer in words, and what was compared."""
     return [{"answer": line} for line in (*_answer(plans, memory_bytes, limit_ns), _compared(work, plans))]
 

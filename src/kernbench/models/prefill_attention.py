@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.models.column_kernels import Mover, Steps, StridedBlock, cut, evenly, join_columns, put, rows_joined
+from kernbench.models.column_kernels import Mover, StridedBlock, cut, evenly, join_columns, put, rows_joined
 from kernbench.models.kernels import rotate_heads
 from kernbench.models.layouts import KParts, ResultLayout
 from kernbench.models.plans import F32_BYTES, exchange_rounds
 from kernbench.models.query_blocks import PrefillAttention, QueryBlock
 from kernbench.models.row_pieces import AHEAD, StoresInFlight, loaded_ahead
 from kernbench.policy.placement.dp import parts_of
-from kernbench.tp.kernels import rows_here
+from kernbench.tp.kernels import EpilogueSteps, rows_here
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
@@ -203,7 +203,7 @@ class _Block:
         total = self._total(powers)
         weights = tl.ref(powers.local, (self._seen, n)).T
         values = tl.ref(self._values, (self._seen, self._d))
-        steps: Steps = [{"op": "div", "other": total}]
+        steps: EpilogueSteps = [{"op": "div", "other": total}]
         tl.wait(tl.composite("gemm", weights, values, epilogue=steps, out_ptr=self._place, tile_shape="auto"))
 
     def _total(self, powers: TensorPtr) -> TensorHandle:
@@ -214,7 +214,7 @@ class _Block:
         for first, end in spans:
             weights = tl.ref(powers.local + first * n * powers.itemsize, (end - first, n)).T
             some = ones if end - first == ones.shape[0] else ones[: end - first]
-            steps: Steps = [] if total is None else [{"op": "add", "other": total}]
+            steps: EpilogueSteps = [] if total is None else [{"op": "add", "other": total}]
             asked = tl.composite("gemm", weights, some, epilogue=steps, out_dtype="f32", tile_shape="auto")
             total = tl.wait(asked)
         assert total is not None
@@ -233,13 +233,13 @@ class _Block:
         own = tl.ref(self._keys + block.first * d * self._item, (block.queries, d))
         at = self._plan.mask_at(block) * self._queries // block.queries
         mask = tl.ref(masks.local + at * masks.itemsize, (block.queries, self._queries))
-        steps: Steps = [{"op": "add", "other": mask}]
+        steps: EpilogueSteps = [{"op": "add", "other": mask}]
         place = scores.local + block.first * self._queries * scores.itemsize
         tl.wait(tl.composite("gemm", own, queries.T, out_ptr=place, epilogue=steps, tile_shape="auto"))
 
     def _find_powers(self, scores: TensorPtr, powers: TensorPtr) -> None:
         tl, n, best = self._tl, self._queries, self._largest(scores)
-        steps: Steps = [{"op": "exp"}]
+        steps: EpilogueSteps = [{"op": "exp"}]
         for first, end in cut(0, self._seen, KEYS_AT_ONCE):
             some = tl.ref(scores.local + first * n * scores.itemsize, (end - first, n))
             place = powers.local + first * n * powers.itemsize
@@ -274,7 +274,7 @@ class _Block:
         tl, (first, *others) = self._tl, parts
         if not others:
             return tl.load(first.address, first.shape)
-        steps: Steps = [{"op": "maximum", "other": part} for part in others[1:]]
+        steps: EpilogueSteps = [{"op": "maximum", "other": part} for part in others[1:]]
         asked = tl.composite("math", first, others[0], math_op="maximum", epilogue=steps, tile_shape="auto")
         found = tl.wait(asked)
         assert found is not None

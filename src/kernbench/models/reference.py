@@ -9,10 +9,10 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.shapes import ModelShape, rope_table
 
-Array: TypeAlias = NDArray[np.generic]
 Wide: TypeAlias = NDArray[np.float64]
 EPS = 1e-5
 

@@ -19,7 +19,7 @@ from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TLContext
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 AHEAD = 2  # pieces that are loaded while one is computed, and as many that are stored
 PIECES = 8  # of a PE's rows, where it has so many: the first load and the last store overlap with nothing
 PASS_NS = 8.0  # of the vector unit over a piece, at least
@@ -46,12 +46,12 @@ def row_pieces(torch: RuntimeContext, rows: int, width: int, tensors: int, item:
 
 
 def loaded_ahead(
-    pieces: Iterable[Piece], ask: Callable[[Piece], list[TransferHandle]], ahead: int, tl: TLContext
-) -> Iterator[tuple[Piece, list[TensorHandle]]]:
+    pieces: Iterable[Item], ask: Callable[[Item], list[TransferHandle]], ahead: int, tl: TLContext
+) -> Iterator[tuple[Item, list[TensorHandle]]]:
     """Each piece with its tensors. The loads of the next `ahead` pieces are issued before those of a piece are waited
     for, so that memory works while the PE computes; TCM holds all of them.
     """
-    left, coming = iter(pieces), deque[tuple[Piece, list[TransferHandle]]]()
+    left, coming = iter(pieces), deque[tuple[Item, list[TransferHandle]]]()
     while True:
         coming.extend((piece, ask(piece)) for piece in islice(left, ahead + 1 - len(coming)))
         if not coming:

@@ -18,12 +18,12 @@ from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 
 Norm = Literal["layernorm", "rmsnorm"]
-Activation = Literal["gelu", "swiglu"]
+MlpActivation = Literal["gelu", "swiglu"]
 Positions = Literal["learned", "rope"]
 SHIPPED = Path(__file__).with_name("models.yaml")
 CHOICES: dict[str, tuple[str, ...]] = {
     "norm": get_args(Norm),
-    "activation": get_args(Activation),
+    "activation": get_args(MlpActivation),
     "positions": get_args(Positions),
 }
 
@@ -41,7 +41,7 @@ class ModelShape:
     ffn: int
     vocab: int
     norm: Norm
-    activation: Activation
+    activation: MlpActivation
     positions: Positions
     source: str
     experts: int = 1

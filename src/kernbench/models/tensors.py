@@ -26,7 +26,7 @@ from kernbench.models.dequantise import SHARE
 from kernbench.models.layer_job import LayerJob, LayerProduct
 from kernbench.models.layouts import ByHead, KParts, ResultLayout, RowMajor
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blocks, stages_of
-from kernbench.models.numbers import Contents, by_expert, cut, parts_by_box, parts_by_patches
+from kernbench.models.numbers import by_expert, cut, parts_by_box, parts_by_patches
 from kernbench.models.packing import packed, packed_shape
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape
 from kernbench.models.quantised import CACHES, QuantisedForm, weight_forms
@@ -34,6 +34,7 @@ from kernbench.models.shapes import rope_table, rows_of_weights
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.tensor_store import Contents
 from kernbench.tp.launches import tcm_budget
 from kernbench.tp.mappings import divide
 from kernbench.tp.parallel_state import ParallelGroup

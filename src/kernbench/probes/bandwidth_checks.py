@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from kernbench.common.units import GRID_NS, counted
-from kernbench.probes.cases import CHANNEL_FAMILIES, Direction
+from kernbench.probes.cases import CHANNEL_FAMILIES, AccessDirection
 from kernbench.probes.findings import DIRECTION_SUFFIXES, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import links_of, occupancy_ns, predict
 from kernbench.probes.measure import CaseResult
@@ -45,7 +45,7 @@ def _within_hbm_peak(findings: Findings) -> Check | None:
     return _within(findings, "bandwidth stays within the HBM peak", peak_gbs)
 
 
-def _to_slice(findings: Findings) -> Iterator[tuple[Direction, list[CaseResult]]]:
+def _to_slice(findings: Findings) -> Iterator[tuple[AccessDirection, list[CaseResult]]]:
     for direction, _ in DIRECTION_SUFFIXES:
         found = findings.family("to-slice", direction) + findings.family("sip-to-slice", direction)
         if found:

@@ -21,7 +21,7 @@ from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.ports import resolve_chiplets
 
 Category = Literal["h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention"]
-Direction = Literal["read", "write"]
+AccessDirection = Literal["read", "write"]
 ProbeRequest = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg
 
 CATEGORIES: tuple[Category, ...] = ("h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention")
@@ -31,12 +31,12 @@ FEW = (1, 2, 3)  # numbers of PEs of a cube that access one slice, before all of
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ProbeCase:
     """Named traffic: requests that are all injected at time 0. `family` groups contention cases into one chart."""
 
     name: str
     category: Category
-    direction: Direction
+    direction: AccessDirection
     requests: tuple[ProbeRequest, ...]
     family: str = ""
 
@@ -46,7 +46,7 @@ class Case:
         return len(self.requests) == 1
 
 
-def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
+def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[ProbeCase, ...]:
     """Every case this machine has, in the order they are shown; each request is of `nbytes`, or of one burst in the
     cases of single channels.
     """
@@ -64,7 +64,7 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[Case, ...]:
     )
 
 
-def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
+def resized(graph: TopologyGraph, case: ProbeCase, nbytes: int) -> ProbeCase | None:
     """A case with another size; None if its memory is too small."""
     if (case.category == "pe-sram" or not graph.spec.cube.has_hbm) and nbytes > graph.spec.cube_of(0, 0).sram_bytes:
         return None
@@ -77,18 +77,18 @@ def resized(graph: TopologyGraph, case: Case, nbytes: int) -> Case | None:
 # ---- host
 
 
-def _host_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+def _host_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     cubes = hop_cubes(graph)
     for hops, cube in enumerate(cubes, 1):
-        yield Case(f"h2d-{hops}hop", "h2d", "write", (_host(graph, cube, 0, nbytes, "write"),))
+        yield ProbeCase(f"h2d-{hops}hop", "h2d", "write", (_host(graph, cube, 0, nbytes, "write"),))
     for hops, cube in enumerate(cubes, 1):
-        yield Case(f"d2h-{hops}hop", "d2h", "read", (_host(graph, cube, 0, nbytes, "read"),))
+        yield ProbeCase(f"d2h-{hops}hop", "d2h", "read", (_host(graph, cube, 0, nbytes, "read"),))
 
 
 # ---- one PE
 
 
-def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     targets: list[tuple[str, Category, int]] = [("pe-local-hbm", "pe-dma", _slice(graph, 0, 0, 0))]
     layout = graph.spec.cube.pe_layout
     near, far = same_half_pe(layout), far_half_pe(layout)
@@ -107,10 +107,10 @@ def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
         targets.append(("pe-cross-sip-hbm", "pe-cross-sip-hbm", _slice(graph, 1, 0, 0)))
     for direction in _DIRECTIONS:
         for name, category, address in targets:
-            yield Case(_named(name, direction), category, direction, (_dma(0, 0, address, nbytes, direction),))
+            yield ProbeCase(_named(name, direction), category, direction, (_dma(0, 0, address, nbytes, direction),))
         for name, cube in _first_of_types(graph).items():
             request = _dma(cube, 0, _slice(graph, 0, cube, 0), nbytes, direction)
-            yield Case(_named(f"pe-local-hbm-{name}", direction), "pe-dma", direction, (request,))
+            yield ProbeCase(_named(f"pe-local-hbm-{name}", direction), "pe-dma", direction, (request,))
 
 
 def _first_of_types(graph: TopologyGraph) -> dict[str, int]:
@@ -131,7 +131,7 @@ def _farthest_cube(graph: TopologyGraph) -> int:
 # ---- many PEs
 
 
-def _contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+def _contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     n_pes, n_cubes = graph.spec.cube.n_pes, graph.spec.sip.n_cubes
     cube = [(0, pe) for pe in range(n_pes)]
     sip = [(c, pe) for c in range(n_cubes) for pe in range(n_pes)]
@@ -155,10 +155,10 @@ def _contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
                 _dma(c, pe, address, nbytes, direction)
                 for (c, pe), address in zip(issuers, addresses[: len(issuers)], strict=True)
             )
-            yield Case(_named(name, direction), "contention", direction, requests, family)
+            yield ProbeCase(_named(name, direction), "contention", direction, requests, family)
 
 
-def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     """The host and every slice of a cube at once, and of every cube that the first IO chiplet has a PHY for."""
     spec = graph.spec
     pes = range(spec.cube.n_pes)
@@ -172,10 +172,10 @@ def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
     for direction in _DIRECTIONS:
         for family, cubes in groups:
             requests = tuple(_host(graph, cube, pe, nbytes, direction) for cube in cubes for pe in pes)
-            yield Case(_named(f"contention-{family}", direction), "contention", direction, requests, family)
+            yield ProbeCase(_named(f"contention-{family}", direction), "contention", direction, requests, family)
 
 
-def sram_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+def sram_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     """Without HBM: the host and the first PE, and the SRAM of cubes; all PEs of a cube and its SRAM."""
     spec = graph.spec
     size = min(nbytes, spec.least_of_cubes(lambda cube: cube.sram_bytes) // spec.cube.n_pes)
@@ -185,10 +185,10 @@ def sram_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
 
     for hops, cube in enumerate(hop_cubes(graph), 1):
         write = MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=0, dst_pa=sram(0, cube), nbytes=size)
-        yield Case(f"h2d-{hops}hop", "h2d", "write", (write,))
+        yield ProbeCase(f"h2d-{hops}hop", "h2d", "write", (write,))
     for hops, cube in enumerate(hop_cubes(graph), 1):
         read = MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=0, src_pa=sram(0, cube), nbytes=size)
-        yield Case(f"d2h-{hops}hop", "d2h", "read", (read,))
+        yield ProbeCase(f"d2h-{hops}hop", "d2h", "read", (read,))
     targets: list[tuple[str, Category, int]] = [("pe-sram", "pe-sram", sram(0, 0))]
     if spec.sip.n_cubes > 1:
         targets.append(("pe-cross-cube-sram", "pe-dma", sram(0, 1)))
@@ -196,13 +196,13 @@ def sram_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
         targets.append(("pe-cross-sip-sram", "pe-dma", sram(1, 0)))
     for direction in _DIRECTIONS:
         for name, category, address in targets:
-            yield Case(_named(name, direction), category, direction, (_dma(0, 0, address, size, direction),))
+            yield ProbeCase(_named(name, direction), category, direction, (_dma(0, 0, address, size, direction),))
         requests = tuple(_dma(0, pe, sram(0, 0, pe * size), size, direction) for pe in range(spec.cube.n_pes))
         if len(requests) > 1:
-            yield Case(_named("contention-all-to-sram", direction), "contention", direction, requests, "to-sram")
+            yield ProbeCase(_named("contention-all-to-sram", direction), "contention", direction, requests, "to-sram")
 
 
-def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     """Where PEs share HBM stacks: the first PE, and the host, and each stack that the first cube uses; all PEs of that
     cube and one stack. Requests stay within what lies on one stack.
     """
@@ -210,30 +210,30 @@ def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
     assert stacks is not None
     names, step = stacks.group_of(0), stacks.interleave_bytes
     size = min(nbytes, step)
-    ways: tuple[tuple[Direction, Category], ...] = (("write", "h2d"), ("read", "d2h"))
+    ways: tuple[tuple[AccessDirection, Category], ...] = (("write", "h2d"), ("read", "d2h"))
     for direction, category in ways:
         for at, name in enumerate(names):
             request = _host(graph, 0, 0, size, direction, at * step)
-            yield Case(f"{category}-stack-{name}", category, direction, (request,))
+            yield ProbeCase(f"{category}-stack-{name}", category, direction, (request,))
     slice_bytes, round_bytes = graph.spec.cube.hbm_slice_bytes, step * len(names)
     for direction in _DIRECTIONS:
         for at, name in enumerate(names):
             request = _dma(0, 0, _slice(graph, 0, 0, 0, at * step), size, direction)
-            yield Case(_named(f"pe-stack-{name}", direction), "pe-dma", direction, (request,))
+            yield ProbeCase(_named(f"pe-stack-{name}", direction), "pe-dma", direction, (request,))
         if nbytes <= graph.spec.cube_of(0, 0).sram_bytes:
             sram = PhysAddr.cube_sram_addr(0, 0, 0, graph.spec.address_layout).encode()
-            yield Case(_named("pe-sram", direction), "pe-sram", direction, (_dma(0, 0, sram, nbytes, direction),))
+            yield ProbeCase(_named("pe-sram", direction), "pe-sram", direction, (_dma(0, 0, sram, nbytes, direction),))
         if graph.spec.n_sips > 1:
             request = _dma(0, 0, _slice(graph, 1, 0, 0), size, direction)
-            yield Case(_named("pe-cross-sip-hbm", direction), "pe-cross-sip-hbm", direction, (request,))
+            yield ProbeCase(_named("pe-cross-sip-hbm", direction), "pe-cross-sip-hbm", direction, (request,))
         firsts = [-pe * slice_bytes % round_bytes for pe in range(graph.spec.cube.n_pes)]  # on the first stack
         requests = tuple(_dma(0, pe, _slice(graph, 0, 0, pe, at), size, direction) for pe, at in enumerate(firsts))
         if len(requests) > 1:
             name = _named(f"contention-all-to-stack-{names[0]}", direction)
-            yield Case(name, "contention", direction, requests, "to-stack")
+            yield ProbeCase(name, "contention", direction, requests, "to-stack")
 
 
-def far_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
+def far_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     """Far memory, if there is any: the host, the first PE, a PE of another SIP, and all PEs of a cube."""
     spec = graph.spec
     if spec.system.far_memory is None:
@@ -244,19 +244,21 @@ def far_cases(graph: TopologyGraph, nbytes: int) -> Iterator[Case]:
 
     size = min(nbytes, spec.system.far_bytes_per_sip // spec.cube.n_pes)
     write = MemoryWriteMsg(dst_sip=0, dst_cube=0, dst_pe=0, dst_pa=far(), nbytes=size)
-    yield Case("h2d-far", "h2d", "write", (write,))
-    yield Case("d2h-far", "d2h", "read", (MemoryReadMsg(src_sip=0, src_cube=0, src_pe=0, src_pa=far(), nbytes=size),))
+    yield ProbeCase("h2d-far", "h2d", "write", (write,))
+    yield ProbeCase(
+        "d2h-far", "d2h", "read", (MemoryReadMsg(src_sip=0, src_cube=0, src_pe=0, src_pa=far(), nbytes=size),)
+    )
     for direction in _DIRECTIONS:
-        yield Case(_named("pe-far", direction), "pe-dma", direction, (_dma(0, 0, far(), size, direction),))
+        yield ProbeCase(_named("pe-far", direction), "pe-dma", direction, (_dma(0, 0, far(), size, direction),))
         if spec.n_sips > 1:
             request = _dma(0, 0, far(sip=1), size, direction)
-            yield Case(_named("pe-cross-sip-far", direction), "pe-dma", direction, (request,))
+            yield ProbeCase(_named("pe-cross-sip-far", direction), "pe-dma", direction, (request,))
         requests = tuple(_dma(0, pe, far(pe * size), size, direction) for pe in range(spec.cube.n_pes))
         if len(requests) > 1:
-            yield Case(_named("contention-all-to-far", direction), "contention", direction, requests, "to-far")
+            yield ProbeCase(_named("contention-all-to-far", direction), "contention", direction, requests, "to-far")
 
 
-def _channel_cases(graph: TopologyGraph) -> Iterator[Case]:
+def _channel_cases(graph: TopologyGraph) -> Iterator[ProbeCase]:
     """Every PE of a cube and one burst of the slice of PE 0: all on one channel, and spread over the channels."""
     cube = graph.spec.cube_of(0, 0)
     burst, channels = cube.hbm_burst_bytes, cube.hbm_channels_per_pe
@@ -266,7 +268,7 @@ def _channel_cases(graph: TopologyGraph) -> Iterator[Case]:
         for family, stride in zip(CHANNEL_FAMILIES, (channels * burst, (channels + 1) * burst), strict=True):
             places = [_slice(graph, 0, 0, 0, pe * stride) for pe in range(cube.n_pes)]
             requests = tuple(_dma(0, pe, place, burst, direction) for pe, place in enumerate(places))
-            yield Case(_named(f"contention-{family}", direction), "contention", direction, requests, family)
+            yield ProbeCase(_named(f"contention-{family}", direction), "contention", direction, requests, family)
 
 
 def _places_in_slice(graph: TopologyGraph, n: int, nbytes: int) -> list[int]:
@@ -279,10 +281,10 @@ def _places_in_slice(graph: TopologyGraph, n: int, nbytes: int) -> list[int]:
 
 # ---- requests and addresses
 
-_DIRECTIONS: tuple[Direction, ...] = ("read", "write")
+_DIRECTIONS: tuple[AccessDirection, ...] = ("read", "write")
 
 
-def _named(name: str, direction: Direction) -> str:
+def _named(name: str, direction: AccessDirection) -> str:
     return name if direction == "read" else f"{name}-write"
 
 
@@ -293,13 +295,15 @@ def _slice(graph: TopologyGraph, sip: int, cube: int, pe: int, offset: int = 0) 
     ).encode()
 
 
-def _host(graph: TopologyGraph, cube: int, pe: int, nbytes: int, direction: Direction, offset: int = 0) -> ProbeRequest:
+def _host(
+    graph: TopologyGraph, cube: int, pe: int, nbytes: int, direction: AccessDirection, offset: int = 0
+) -> ProbeRequest:
     address = _slice(graph, 0, cube, pe, offset)
     if direction == "write":
         return MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=pe, dst_pa=address, nbytes=nbytes)
     return MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=pe, src_pa=address, nbytes=nbytes)
 
 
-def _dma(cube: int, pe: int, address: int, nbytes: int, direction: Direction) -> PeDmaMsg:
+def _dma(cube: int, pe: int, address: int, nbytes: int, direction: AccessDirection) -> PeDmaMsg:
     is_write = direction == "write"
     return PeDmaMsg(src_sip=0, src_cube=cube, src_pe=pe, dst_pa=address, nbytes=nbytes, is_write=is_write)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernbench.probes.cases import Direction
+from kernbench.probes.cases import AccessDirection
 from kernbench.probes.measure import CaseResult, SweepPoint
 from kernbench.topology.graph import TopologyGraph
 
-DIRECTION_SUFFIXES: tuple[tuple[Direction, str], ...] = (("read", ""), ("write", "-write"))
+DIRECTION_SUFFIXES: tuple[tuple[AccessDirection, str], ...] = (("read", ""), ("write", "-write"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Findings:
     def of(self, category: str) -> list[CaseResult]:
         return [result for result in self.results if result.category == category]
 
-    def family(self, family: str, direction: Direction) -> list[CaseResult]:
+    def family(self, family: str, direction: AccessDirection) -> list[CaseResult]:
         found = [result for result in self.results if result.case.family == family and result.direction == direction]
         return sorted(found, key=lambda result: result.issuers)
 

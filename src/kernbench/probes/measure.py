@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernbench.probes.breakdown import Breakdown, break_down
-from kernbench.probes.cases import Case, Category, Direction, resized
+from kernbench.probes.cases import AccessDirection, Category, ProbeCase, resized
 from kernbench.probes.fair_share import aggregate_peak_gbs
 from kernbench.probes.formula import Prediction, access_gbs, is_plain, links_of, predict
 from kernbench.sim_engine.engine import GraphEngine
@@ -29,7 +29,7 @@ class Outcome:
 class CaseResult:
     """A measured case. `prediction`, `breakdown` and `path` are those of the issuer that finished last."""
 
-    case: Case
+    case: ProbeCase
     nbytes: int  # of one issuer
     outcomes: tuple[Outcome, ...]
     path: tuple[str, ...]
@@ -48,7 +48,7 @@ class CaseResult:
         return self.case.category
 
     @property
-    def direction(self) -> Direction:
+    def direction(self) -> AccessDirection:
         return self.case.direction
 
     @property
@@ -74,7 +74,7 @@ class CaseResult:
 class SweepPoint:
     """An uncontended case at another size."""
 
-    case: Case
+    case: ProbeCase
     nbytes: int
     total_ns: float
     formula_ns: float
@@ -93,17 +93,17 @@ class SweepPoint:
         return self.effective_gbs / self.bottleneck_gbs
 
 
-def measure(graph: TopologyGraph, case: Case) -> CaseResult:
+def measure(graph: TopologyGraph, case: ProbeCase) -> CaseResult:
     """Run a case on a fresh engine."""
     return measure_on(GraphEngine(graph), case)
 
 
-def measure_on(engine: GraphEngine, case: Case) -> CaseResult:
+def measure_on(engine: GraphEngine, case: ProbeCase) -> CaseResult:
     """Run a case on an idle engine."""
     return _measured(engine.graph, case, _run(engine, case))
 
 
-def measure_sizes(graph: TopologyGraph, case: Case, sizes: Sequence[int]) -> tuple[CaseResult, list[SweepPoint]]:
+def measure_sizes(graph: TopologyGraph, case: ProbeCase, sizes: Sequence[int]) -> tuple[CaseResult, list[SweepPoint]]:
     """Run an uncontended case on a new engine, then at each of `sizes` that its memory can hold."""
     engine = GraphEngine(graph)
     result = _measured(graph, case, _run(engine, case))
@@ -119,7 +119,7 @@ def measure_sizes(graph: TopologyGraph, case: Case, sizes: Sequence[int]) -> tup
     return result, points
 
 
-def _run(engine: GraphEngine, case: Case) -> tuple[Outcome, ...]:
+def _run(engine: GraphEngine, case: ProbeCase) -> tuple[Outcome, ...]:
     """Submit all requests of a case at once and wait for them; returns the outcomes in order of the requests."""
     handles = [engine.submit(request) for request in case.requests]
     engine.wait_all()
@@ -127,7 +127,7 @@ def _run(engine: GraphEngine, case: Case) -> tuple[Outcome, ...]:
     return tuple(Outcome(tuple(trace["path"]), float(trace["total_ns"])) for trace in traces)
 
 
-def _measured(graph: TopologyGraph, case: Case, outcomes: tuple[Outcome, ...]) -> CaseResult:
+def _measured(graph: TopologyGraph, case: ProbeCase, outcomes: tuple[Outcome, ...]) -> CaseResult:
     nbytes, is_write = case.requests[0].nbytes, case.direction == "write"
     last = max(outcomes, key=lambda outcome: outcome.total_ns)
     uncontended = predict(graph, last.path, nbytes, is_write)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.common.units import KIB, MIB, format_bytes
-from kernbench.probes.cases import HOST_FAMILIES, Case, cases_of
+from kernbench.probes.cases import HOST_FAMILIES, ProbeCase, cases_of
 from kernbench.probes.checks import run_checks
 from kernbench.probes.findings import Check, Findings
 from kernbench.probes.measure import CaseResult, SweepPoint, measure, measure_sizes
@@ -24,7 +24,7 @@ MAX_BYTES = 64 * MIB
 SWEEP_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB)
 ALL = "all"
 
-Progress = Callable[[int, int, str], None]  # steps done, total steps, next step
+ProbeProgress = Callable[[int, int, str], None]  # steps done, total steps, next step
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def run_probe(
     sweep: bool = True,
     *,
     detail: bool = False,
-    progress: Progress | None = None,
+    progress: ProbeProgress | None = None,
 ) -> ProbeReport:
     """Measure a case, several, or all; raises UsageError for a case that the machine does not have or a wrong size."""
     _check_size(nbytes)
@@ -83,7 +83,7 @@ def run_probe(
 class _StepReporter:
     """Counts the steps of a probe and reports each to `progress`."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
+    def __init__(self, progress: ProbeProgress | None, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
 
     def __call__(self, what: str) -> None:
@@ -97,7 +97,7 @@ def _check_size(nbytes: int) -> None:
         raise UsageError(f"a transfer of {nbytes!r} bytes", hint=f"give 1 byte to {format_bytes(MAX_BYTES)}")
 
 
-def _chosen(graph: TopologyGraph, case: str, nbytes: int) -> list[Case]:
+def _chosen(graph: TopologyGraph, case: str, nbytes: int) -> list[ProbeCase]:
     there = cases_of(graph, nbytes)
     if case == ALL:
         return list(there)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from kernbench.probes.cases import Case
+from kernbench.probes.cases import ProbeCase
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology.graph import TopologyGraph
 
@@ -51,7 +51,7 @@ class TracedRoute:
     legs: tuple[TracedLeg, ...]
 
 
-def trace_route(graph: TopologyGraph, case: Case) -> TracedRoute:
+def trace_route(graph: TopologyGraph, case: ProbeCase) -> TracedRoute:
     """Run a case again with hop tracing."""
     engine = GraphEngine(graph, trace_hops=True)
     handles = [engine.submit(request) for request in case.requests]

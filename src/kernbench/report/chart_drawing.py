@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.common.units import GIB, KIB, MIB
-from kernbench.report.charts import BarPanel, Bars, Chart, DiagramPanel, Line, LinePanel, Panel, Unit
+from kernbench.report.charts import AxisUnit, BarPanel, Bars, Chart, DiagramPanel, Line, LinePanel, Panel
 from kernbench.report.figures import drawing, save_figure
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _ticks_of_x(axes: Axes, panel: LinePanel) -> None:
 class _Text:
     """Formats a tick; matplotlib calls it with the value and its position."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: AxisUnit) -> None:
         self._unit = unit
 
     def __call__(self, value: float, _: float = 0.0) -> str:
@@ -267,7 +267,7 @@ class _Text:
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _formatter(unit: Unit) -> _Text:
+def _formatter(unit: AxisUnit) -> _Text:
     return _Text(unit)
 
 

@@ -14,8 +14,8 @@ from typing import Literal
 from kernbench.report.references import Reference
 
 # measured: a line with markers; theory: dashed, no markers; point: markers only; limit: a thin dotted line
-Role = Literal["measured", "theory", "point", "limit"]
-Unit = Literal["number", "short", "bytes", "percent"]  # short: 2k, 5M
+SeriesRole = Literal["measured", "theory", "point", "limit"]
+AxisUnit = Literal["number", "short", "bytes", "percent"]  # short: 2k, 5M
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Line:
 
     label: str
     points: tuple[tuple[float, float], ...]
-    role: Role = "measured"
+    role: SeriesRole = "measured"
     names: Mapping[int, str] | None = None
     like: str = ""
 
@@ -42,8 +42,8 @@ class LinePanel:
     lines: tuple[Line, ...]
     title: str = ""
     log: Literal["", "x", "y", "xy"] = ""
-    x_unit: Unit = "number"
-    y_unit: Unit = "number"
+    x_unit: AxisUnit = "number"
+    y_unit: AxisUnit = "number"
     from_zero: bool = False
     every_x: bool = False
     is_square: bool = False
@@ -69,12 +69,12 @@ class BarPanel:
     marks: tuple[Bars, ...] = ()
     x_label: str = ""
     log: bool = False
-    y_unit: Unit = "number"
+    y_unit: AxisUnit = "number"
     with_values: bool = False  # write the height of each bar or stack on top of it
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class DiagramBox:
     """A box of a diagram, in units of one box with its margin; y grows downwards."""
 
     label: str
@@ -98,7 +98,7 @@ class DiagramPanel:
     """Boxes and arrows."""
 
     title: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[DiagramBox, ...]
     arrows: tuple[Arrow, ...]
 
 

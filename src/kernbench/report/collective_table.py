@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernbench.common.units import format_bytes
 
-Row = Mapping[str, object]
+CollectiveRow = Mapping[str, object]
 
 COMMON = (("size", "(B)", 12), ("count", "(elements)", 12), ("type", "", 8), ("redop", "", 6), ("root", "", 6))
 FIGURES = (("time", "(us)", 8), ("algbw", "(GB/s)", 7), ("busbw", "(GB/s)", 7), ("#wrong", "", 6))
@@ -31,7 +31,7 @@ def table_head() -> str:
     return "\n".join("#" + line[1:].rstrip() for line in (groups, names, units))
 
 
-def table_row(row: Row) -> str:
+def table_row(row: CollectiveRow) -> str:
     """One row of `kernbench ccl --json`, as text."""
     figures = [_figures(row, form) for form in FORMS]
     launched = [time_us(_number(each, "time_with_launch_us")) if each else "N/A" for each in figures]
@@ -49,17 +49,17 @@ def table_row(row: Row) -> str:
     )
 
 
-def _figures(row: Row, form: str) -> Row | None:
+def _figures(row: CollectiveRow, form: str) -> CollectiveRow | None:
     found = row[form]
     assert found is None or isinstance(found, Mapping)
     return found
 
 
-def _number(row: Row, name: str) -> float:
+def _number(row: CollectiveRow, name: str) -> float:
     return float(str(row[name]))
 
 
-def _cells(figures: Row | None) -> tuple[str, ...]:
+def _cells(figures: CollectiveRow | None) -> tuple[str, ...]:
     """Time, two bandwidths and wrong elements; N/A where a collective has no such form, or nothing was checked."""
     if figures is None:
         return ("N/A",) * len(FIGURES)
@@ -68,7 +68,7 @@ def _cells(figures: Row | None) -> tuple[str, ...]:
     return time_us(_number(figures, "time_us")), *gbs, wrong
 
 
-def csv_lines(rows: Sequence[Row]) -> Iterator[str]:
+def csv_lines(rows: Sequence[CollectiveRow]) -> Iterator[str]:
     """The rows as CSV, after a line of names: figures of both forms have the form's name in front."""
     own = ("collective", "algorithm", "size_bytes", "count", "dtype", "op", "root")
     measured = ("time_us", "time_with_launch_us", "algbw_gbs", "busbw_gbs", "wrong")
@@ -85,7 +85,7 @@ def time_us(us: float) -> str:
     return f"{us:.{digits}f}"
 
 
-def summary_line(rows: Sequence[Row]) -> str:
+def summary_line(rows: Sequence[CollectiveRow]) -> str:
     """The last lines of nccl-tests."""
     figures = [each for row in rows for form in FORMS if (each := _figures(row, form)) is not None]
     bandwidths = [_number(each, "busbw_gbs") for each in figures]
@@ -95,7 +95,7 @@ def summary_line(rows: Sequence[Row]) -> str:
     return f"# Out of bounds values : {sum(checked)} {verdict}\n# Avg bus bandwidth    : {average:.4g} GB/s"
 
 
-def memory_line(rows: Sequence[Row]) -> str:
+def memory_line(rows: Sequence[CollectiveRow]) -> str:
     """The most memory that a row took on a SIP, as nccl-tests prints it with -M 1."""
     uses = [each["memory"] for row in rows for form in FORMS if (each := _figures(row, form)) is not None]
     names = {"tensors_bytes": "tensors", "rings_bytes": "rings", "kernels_bytes": "kernels"}
@@ -104,7 +104,7 @@ def memory_line(rows: Sequence[Row]) -> str:
     return f"# Memory of a SIP      : {listed} | total {format_bytes(sum(most.values()))}"
 
 
-def listing(algorithms: Sequence[Row], chosen: Mapping[str, str]) -> Iterator[str]:
+def listing(algorithms: Sequence[CollectiveRow], chosen: Mapping[str, str]) -> Iterator[str]:
     """The output of `kernbench ccl --list`: collectives with their algorithms, then all algorithms."""
     yield "# collectives, and the algorithm that each takes (auto: by size, from the table auto: in ccl.yaml)"
     width = max(len(name) for name in chosen)
@@ -115,7 +115,7 @@ def listing(algorithms: Sequence[Row], chosen: Mapping[str, str]) -> Iterator[st
         yield f"{row['algorithm']:<{width}}  {row['summary'] or 'does ' + ', '.join(map(str, _names(row)))}"
 
 
-def _names(row: Row) -> Sequence[object]:
+def _names(row: CollectiveRow) -> Sequence[object]:
     names = row["collectives"]
     assert isinstance(names, list)
     return names

@@ -14,14 +14,14 @@ from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.feasible import Feasibility, feasibility_of
 from kernbench.report.machine_facts import machine_facts_of
 from kernbench.report.memory_times import home_name
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 from kernbench.report.roofline import peak_of
 from kernbench.report.silicon import area_of, cube_dies_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.machine_hash import machine_hash
 from kernbench.topology.spec import MachineSpec
 
-Total = float | Range
+Total = float | FigureRange
 TYPES = "cube_types"
 
 
@@ -41,7 +41,8 @@ class MachineColumn:
             "machine": self.graph.spec.system.name,
             "machine_hash": machine_hash(self.graph.spec),
             "totals": {
-                label: total.as_json() if isinstance(total, Range) else total for label, total in self.totals.items()
+                label: total.as_json() if isinstance(total, FigureRange) else total
+                for label, total in self.totals.items()
             },
             "warnings": list(self.warnings),
             "infeasible": list(self.infeasible),

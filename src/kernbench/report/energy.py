@@ -23,7 +23,7 @@ from math import fsum
 from kernbench.common.frozen import frozen
 from kernbench.common.work_units import BYTES, MACS, VECTOR_OPS
 from kernbench.report.link_classes import DIE_TO_DIE, OFF_PACKAGE
-from kernbench.report.ranges import Range, exactly, range_of, total
+from kernbench.report.ranges import FigureRange, exactly, range_of, total
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.runtime_api.launches import Launch
 from kernbench.topology.coefficients import coefficient_of
@@ -51,10 +51,10 @@ class Energy:
         return fsum(self.joules.values())
 
     @property
-    def work_j(self) -> Range:
+    def work_j(self) -> FigureRange:
         """Without static power."""
         static = self.joules.get(STATIC, 0.0)
-        return Range(self.low_j - static, self.total_j - static, self.high_j - static)
+        return FigureRange(self.low_j - static, self.total_j - static, self.high_j - static)
 
     @property
     def average_w(self) -> float:
@@ -110,10 +110,10 @@ def launches_energy(launches: Iterable[Launch], graph: TopologyGraph, span_ns: f
     return done + static_w_of(graph) * span_ns * 1e-9
 
 
-def launches_work(launches: Iterable[Launch], graph: TopologyGraph) -> Range:
+def launches_work(launches: Iterable[Launch], graph: TopologyGraph) -> FigureRange:
     """Joules of the counted work of finished launches, without static power."""
     each = [_launch_energy(launch, graph, 0.0) for launch in launches]
-    return total(Range(energy.low_j, energy.total_j, energy.high_j) for energy in each)
+    return total(FigureRange(energy.low_j, energy.total_j, energy.high_j) for energy in each)
 
 
 def _launch_energy(launch: Launch, graph: TopologyGraph, static_w: float) -> Energy:
@@ -160,7 +160,7 @@ def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: f
 def _charged(done: Amounts, spec: MachineSpec, span_ns: float, static_w: float) -> Energy:
     joules: dict[str, float] = {}
     missing: list[str] = []
-    ranges: list[Range] = [exactly(static_w * span_ns * 1e-9)]
+    ranges: list[FigureRange] = [exactly(static_w * span_ns * 1e-9)]
     for key, amount in sorted(done.items()):
         coefficient = coefficient_of(spec, key)
         if coefficient is None:

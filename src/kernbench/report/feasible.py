@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from kernbench.common.frozen import frozen
 from kernbench.report.energy import RunEnergy
 from kernbench.report.price import Price, price_of
-from kernbench.report.ranges import ZERO, Range, exactly
+from kernbench.report.ranges import ZERO, FigureRange, exactly
 from kernbench.report.silicon import Die, dies_of, far_w
 from kernbench.report.static_power import static_power
 from kernbench.runtime_api.launches import Launch
@@ -26,9 +26,9 @@ RETICLE_MM2 = 26 * 33  # the exposure field of ASML's TWINSCAN scanners, in thei
 class Feasibility:
     """The figures that limits are compared with, and the reasons why a design is infeasible."""
 
-    sip_w: Range  # of the hottest launch, with static power
-    static_w: Range  # of the whole machine
-    far_w: Range  # of far memory alone
+    sip_w: FigureRange  # of the hottest launch, with static power
+    static_w: FigureRange  # of the whole machine
+    far_w: FigureRange  # of far memory alone
     dies: tuple[Die, ...]
     price: Price
     infeasible: tuple[str, ...]
@@ -78,21 +78,21 @@ def _over_reticle(dies: tuple[Die, ...]) -> Iterator[str]:
             )
 
 
-def _pairs(energy: RunEnergy | None, launches: tuple[Launch, ...]) -> Iterator[tuple[Range, Launch]]:
+def _pairs(energy: RunEnergy | None, launches: tuple[Launch, ...]) -> Iterator[tuple[FigureRange, Launch]]:
     for each, launch in zip(energy.launches if energy is not None else (), launches, strict=False):
         if each.span_ns:
             yield each.work_j * (1e9 / each.span_ns), launch
 
 
-def _sip_w(watts: Range, launch: Launch) -> Range:
+def _sip_w(watts: FigureRange, launch: Launch) -> FigureRange:
     return watts * (1 / max(len(launch.sips), 1))
 
 
-def _value(figure: Range) -> float:
+def _value(figure: FigureRange) -> float:
     return figure.value
 
 
-def _reasons(graph: TopologyGraph, power: Range, dies: tuple[Die, ...], price: Price) -> Iterator[str]:
+def _reasons(graph: TopologyGraph, power: FigureRange, dies: tuple[Die, ...], price: Price) -> Iterator[str]:
     limits = graph.spec.limits
     if limits.sip_w is not None and power.value > limits.sip_w:
         yield _over("a SIP draws", power, limits.sip_w, WATTS, "limits.sip_w")
@@ -107,6 +107,6 @@ def _reasons(graph: TopologyGraph, power: Range, dies: tuple[Die, ...], price: P
         yield _over("the machine costs", price.total_usd, limits.cost_usd, USD, "limits.cost_usd")
 
 
-def _over(what: str, figure: Range, limit: float, unit: str, key: str) -> str:
+def _over(what: str, figure: FigureRange, limit: float, unit: str, key: str) -> str:
     spread = "" if figure == exactly(figure.value) else f" ({figure.low:,.0f} to {figure.high:,.0f})"
     return f"{what} {figure.value:,.0f} {unit}{spread}, more than {limit:,.10g} ({key})"

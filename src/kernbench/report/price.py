@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import pi, sqrt
 
 from kernbench.common.frozen import frozen
-from kernbench.report.ranges import Range, total
+from kernbench.report.ranges import FigureRange, total
 from kernbench.report.silicon import Die, coefficient_range, dies_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
@@ -24,11 +24,11 @@ MM2_PER_CM2 = 100.0
 class Price:
     """Dollars of a machine by part (`cube`, `io_chiplet`, `package`, `memory`, `far_memory`), and yields of dies."""
 
-    usd: Mapping[str, Range]
-    yields: Mapping[str, Range]
+    usd: Mapping[str, FigureRange]
+    yields: Mapping[str, FigureRange]
 
     @property
-    def total_usd(self) -> Range:
+    def total_usd(self) -> FigureRange:
         return total(self.usd.values())
 
     def as_json(self) -> dict[str, object]:
@@ -63,24 +63,24 @@ def yield_of(die_mm2: float, defects_per_cm2: float, alpha: float) -> float:
     return float((1 + die_mm2 / MM2_PER_CM2 * defects_per_cm2 / alpha) ** -alpha)
 
 
-def _yield(spec: MachineSpec, die: Die) -> Range:
+def _yield(spec: MachineSpec, die: Die) -> FigureRange:
     defects, alpha = coefficient_range(spec, "cost.defects_per_cm2"), coefficient_range(spec, "cost.yield_alpha")
     area = die.area_mm2
-    return Range(
+    return FigureRange(
         yield_of(area.high, defects.high, alpha.high),
         yield_of(area.value, defects.value, alpha.value),
         yield_of(area.low, defects.low, alpha.low),
     )
 
 
-def _die_usd(spec: MachineSpec, die: Die) -> Range:
+def _die_usd(spec: MachineSpec, die: Die) -> FigureRange:
     wafer, mm, good, area = (
         coefficient_range(spec, "cost.wafer_usd"),
         spec.cost.wafer_mm,
         _yield(spec, die),
         die.area_mm2,
     )
-    return Range(
+    return FigureRange(
         _usd(wafer.low, area.low, mm, good.high),
         _usd(wafer.value, area.value, mm, good.value),
         _usd(wafer.high, area.high, mm, good.low),

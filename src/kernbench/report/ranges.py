@@ -13,41 +13,41 @@ from kernbench.topology.coefficients import Coefficient
 
 
 @frozen
-class Range:
+class FigureRange:
     """A value and its ends."""
 
     low: float
     value: float
     high: float
 
-    def __mul__(self, factor: float) -> Range:
-        return Range(self.low * factor, self.value * factor, self.high * factor)
+    def __mul__(self, factor: float) -> FigureRange:
+        return FigureRange(self.low * factor, self.value * factor, self.high * factor)
 
-    def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, self.value + other.value, self.high + other.high)
+    def __add__(self, other: FigureRange) -> FigureRange:
+        return FigureRange(self.low + other.low, self.value + other.value, self.high + other.high)
 
-    def times(self, other: Range) -> Range:
+    def times(self, other: FigureRange) -> FigureRange:
         """The product of two figures that are not negative, end by end."""
-        return Range(self.low * other.low, self.value * other.value, self.high * other.high)
+        return FigureRange(self.low * other.low, self.value * other.value, self.high * other.high)
 
     def as_json(self) -> dict[str, float]:
         return {"low": self.low, "value": self.value, "high": self.high}
 
 
-ZERO = Range(0.0, 0.0, 0.0)
+ZERO = FigureRange(0.0, 0.0, 0.0)
 
 
-def exactly(value: float) -> Range:
+def exactly(value: float) -> FigureRange:
     """A figure without a range."""
-    return Range(value, value, value)
+    return FigureRange(value, value, value)
 
 
-def range_of(coefficient: Coefficient) -> Range:
+def range_of(coefficient: Coefficient) -> FigureRange:
     """The range of a coefficient."""
-    return Range(coefficient.low, coefficient.value, coefficient.high)
+    return FigureRange(coefficient.low, coefficient.value, coefficient.high)
 
 
-def total(parts: Iterable[Range]) -> Range:
+def total(parts: Iterable[FigureRange]) -> FigureRange:
     """The sum of ranges, exact in each end."""
     found = list(parts)
-    return Range(fsum(p.low for p in found), fsum(p.value for p in found), fsum(p.high for p in found))
+    return FigureRange(fsum(p.low for p in found), fsum(p.value for p in found), fsum(p.high for p in found))

@@ -14,10 +14,9 @@ from html import escape
 from kernbench.report.fidelity import POLICY
 from kernbench.report.fidelity_facts import FACTS
 from kernbench.report.machine_facts import MachineFacts
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 
-Cell = object
-Row = Mapping[str, Cell]
+TableRow = Mapping[str, object]
 WRAPPED = 60  # characters of a text that is written in several lines
 
 
@@ -39,14 +38,14 @@ class Page:
     title: str
     about: str
     origin: str
-    parameters: Mapping[str, Cell]
+    parameters: Mapping[str, object]
     figures: Sequence[Figure]
-    groups: Mapping[str, Sequence[Row]]
+    groups: Mapping[str, Sequence[TableRow]]
     machine: MachineFacts | None  # None where results are of many machines
     facts: Sequence[str]
     summary: Sequence[str] = ()  # sentences that come first
     meanings: Mapping[str, str] = field(default_factory=dict)  # of columns
-    everything: Mapping[str, Sequence[Row]] = field(default_factory=dict)  # tables that are folded, at the end
+    everything: Mapping[str, Sequence[TableRow]] = field(default_factory=dict)  # tables that are folded, at the end
 
 
 _STYLE = """
@@ -118,7 +117,7 @@ def _meanings(meanings: Mapping[str, str]) -> Iterable[str]:
         yield f"<h3>What the columns mean</h3><dl>{terms}</dl>"
 
 
-def _folded(tables: Mapping[str, Sequence[Row]]) -> Iterable[str]:
+def _folded(tables: Mapping[str, Sequence[TableRow]]) -> Iterable[str]:
     for title, rows in tables.items():
         if rows:
             yield f"<details><summary>{escape(title)}</summary>"
@@ -135,7 +134,7 @@ def _figures(figures: Sequence[Figure]) -> Iterable[str]:
         yield f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
 
 
-def _rows(rows: Sequence[Row]) -> Iterable[str]:
+def _rows(rows: Sequence[TableRow]) -> Iterable[str]:
     """A table of the columns that differ; values common to all rows are listed once above it."""
     names = list(dict.fromkeys(key for row in rows for key in row))
     alike = [name for name in names if len(rows) > 1 and len({repr(row.get(name)) for row in rows}) == 1]
@@ -145,7 +144,7 @@ def _rows(rows: Sequence[Row]) -> Iterable[str]:
     yield from _table([{name: value for name, value in row.items() if name not in alike} for row in rows])
 
 
-def _table(rows: Sequence[Row]) -> Iterable[str]:
+def _table(rows: Sequence[TableRow]) -> Iterable[str]:
     names = [name for name in dict.fromkeys(key for row in rows for key in row) if _has_values(rows, name)]
     heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in names)
     yield f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>'
@@ -154,14 +153,14 @@ def _table(rows: Sequence[Row]) -> Iterable[str]:
     yield "</tbody></table></div>"
 
 
-def _has_values(rows: Sequence[Row], name: str) -> bool:
+def _has_values(rows: Sequence[TableRow], name: str) -> bool:
     return any(row.get(name) is not None for row in rows)
 
 
-def _cell(value: Cell) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "<td></td>"
-    if isinstance(value, Range):
+    if isinstance(value, FigureRange):
         ends = f"{_number(value.low)} to {_number(value.high)}"
         return f'<td class="n" data-v="{value.value!r}">{_number(value.value)}<br><small>{ends}</small></td>'
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -15,7 +15,7 @@ from math import fsum
 
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import Place
-from kernbench.report.ranges import ZERO, Range, exactly, range_of, total
+from kernbench.report.ranges import ZERO, FigureRange, exactly, range_of, total
 from kernbench.report.silicon_amounts import (
     Amount,
     CubeOfType,
@@ -66,17 +66,17 @@ class Die:
 
     name: str
     count: int  # in the whole machine
-    blocks_mm2: Mapping[str, Range]
-    edge_mm: Mapping[str, Range]
+    blocks_mm2: Mapping[str, FigureRange]
+    edge_mm: Mapping[str, FigureRange]
     edge_has_mm: float
     geometry_mm2: float
 
     @property
-    def area_mm2(self) -> Range:
+    def area_mm2(self) -> FigureRange:
         return total(self.blocks_mm2.values())
 
     @property
-    def edge_share(self) -> Range:
+    def edge_share(self) -> FigureRange:
         return total(self.edge_mm.values()) * (1 / self.edge_has_mm)
 
 
@@ -85,7 +85,7 @@ class Area:
     """Area of a machine in mm2: dies as drawn in the geometry, and the blocks of all dies, with ranges."""
 
     dies_mm2: float
-    blocks: Mapping[str, Range]
+    blocks: Mapping[str, FigureRange]
     not_counted: tuple[str, ...]
 
     @property
@@ -93,7 +93,7 @@ class Area:
         return {name: area.value for name, area in self.blocks.items()}
 
     @property
-    def counted(self) -> Range:
+    def counted(self) -> FigureRange:
         return total(self.blocks.values())
 
     @property
@@ -114,7 +114,7 @@ class Area:
 
 def area_of(graph: TopologyGraph) -> Area:
     """The silicon of a machine."""
-    blocks: dict[str, Range] = {}
+    blocks: dict[str, FigureRange] = {}
     dies = dies_of(graph)
     for die in dies:
         for name, area in die.blocks_mm2.items():
@@ -186,14 +186,14 @@ def _io_dies(graph: TopologyGraph) -> tuple[Die, ...]:
     return tuple(found)
 
 
-def static_w(graph: TopologyGraph) -> Range:
+def static_w(graph: TopologyGraph) -> FigureRange:
     """Idle power of all dies of the machine and of its far memory."""
     area = total(die.area_mm2 * die.count for die in dies_of(graph))
     per_mm2 = coefficient_range(graph.spec, "power.static_w_per_mm2")
     return area.times(per_mm2) + far_w(graph.spec)
 
 
-def far_w(spec: MachineSpec) -> Range:
+def far_w(spec: MachineSpec) -> FigureRange:
     """Idle power of all far memory."""
     return coefficient_range(spec, "power.far_w_per_gb") * spec.system.far_gb
 
@@ -201,17 +201,17 @@ def far_w(spec: MachineSpec) -> Range:
 # ------------------------------------------------------------------------------------------------------------- blocks
 
 
-def _blocks(spec: MachineSpec, amounts: Iterable[Amount], counts: Mapping[str, int]) -> dict[str, Range]:
+def _blocks(spec: MachineSpec, amounts: Iterable[Amount], counts: Mapping[str, int]) -> dict[str, FigureRange]:
     """The area of each block of one die: given by its kind, or its amounts times their coefficients."""
     given = spec.area.mm2
     replaced = {REPLACES[kind] for kind in given if kind in REPLACES}
-    found: dict[str, Range] = {}
+    found: dict[str, FigureRange] = {}
     for block, key, amount in amounts:
         if block not in replaced:
             found[block] = found.get(block, ZERO) + coefficient_range(spec, key) * amount
     found |= {kind: exactly(mm2 * counts[kind]) for kind, mm2 in sorted(given.items()) if kind in counts}
     share, counted = coefficient_range(spec, "area.unattributed_share"), total(found.values())
-    found["unattributed"] = Range(
+    found["unattributed"] = FigureRange(
         counted.low * share.low / (1 - share.low),
         counted.value * share.value / (1 - share.value),
         counted.high * share.high / (1 - share.high),
@@ -228,11 +228,11 @@ def _kinds(graph: TopologyGraph, place: Place) -> Counter[str]:
     )
 
 
-def _edges(spec: MachineSpec, gbs: Mapping[str, float]) -> dict[str, Range]:
+def _edges(spec: MachineSpec, gbs: Mapping[str, float]) -> dict[str, FigureRange]:
     return {name: coefficient_range(spec, edge_key(name)) * amount for name, amount in gbs.items()}
 
 
-def coefficient_range(spec: MachineSpec, key: str) -> Range:
+def coefficient_range(spec: MachineSpec, key: str) -> FigureRange:
     """A coefficient of the machine by its key, as a range."""
     found = coefficient_of(spec, key)
     assert found is not None, f"{key} is shipped"

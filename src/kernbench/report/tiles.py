@@ -17,7 +17,7 @@ from kernbench.runtime_api.launches import Launch
 from kernbench.topology.graph import TopologyGraph
 
 MIN_GAIN = 1.25  # report a gain only if the native tile takes at least this many times as long
-Tile = tuple[int, ...]
+TileShape = tuple[int, ...]
 
 
 @frozen
@@ -25,11 +25,11 @@ class TileUse:
     """All composites of a launch with the same op and tile."""
 
     op: str
-    tile: Tile
+    tile: TileShape
     composites: int
     tiles: int
     is_native: bool  # no tile shape was requested
-    auto_tile: Tile | None = None  # set if the native tile takes clearly longer than this one
+    auto_tile: TileShape | None = None  # set if the native tile takes clearly longer than this one
     auto_gain: float = 1.0  # time of the native tile over the time of `auto_tile`
 
     def as_json(self) -> dict[str, object]:
@@ -46,7 +46,7 @@ class TileUse:
 
 def tiles_of(launch: Launch, graph: TopologyGraph) -> tuple[TileUse, ...]:
     """Tiles by op and shape, in order of first use."""
-    found: dict[tuple[str, Tile, bool], TileUse] = {}
+    found: dict[tuple[str, TileShape, bool], TileUse] = {}
     for result in launch.ended:
         for use in result.composites:
             key = use.cmd.op, use.tile, use.cmd.tile_shape is None
@@ -76,7 +76,7 @@ def _with_auto(use: TileUse, launch: Launch, graph: TopologyGraph) -> TileUse:
     return TileUse(use.op, use.tile, use.composites, use.tiles, True, best[1], native_ns / auto_ns)
 
 
-def _modelled(use: CompositeUse, graph: TopologyGraph, pe: PeId) -> tuple[Tile, float, float]:
+def _modelled(use: CompositeUse, graph: TopologyGraph, pe: PeId) -> tuple[TileShape, float, float]:
     """The tile that `auto` would use, and the time of all such composites with the native tile and with that one."""
     limits, rates = limits_of(graph, pe), rates_of(graph, pe)
     if not all(use.tile):

@@ -23,7 +23,7 @@ from kernbench.triton_emu.repeatable import is_repeatable, repeatable
 from kernbench.values.evaluate import evaluate
 
 
-class Devices(Protocol):
+class DeviceSelector(Protocol):
     """The part of a host that chooses the SIP of its tensors."""
 
     def set_device(self, device: int) -> None: ...
@@ -36,7 +36,7 @@ class TuningHost(Protocol):
     @property
     def engine(self) -> GraphEngine: ...
     @property
-    def ahbm(self) -> Devices: ...
+    def ahbm(self) -> DeviceSelector: ...
     @property
     def launch(self) -> Callable[..., Launch]: ...
     @property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+from kernbench.common.array_types import Shape
 from kernbench.common.dtypes import BOOL, DType
 from kernbench.common.errors import TensorError
-from kernbench.policy.placement.dp import DPPolicy
+from kernbench.policy.placement.dp import Box, DPPolicy
 from kernbench.runtime_api import op_kernels as kernels
-from kernbench.runtime_api.layout import Layout, Shape, axis_of, broadcast_shapes
-from kernbench.runtime_api.op_kernels import Box, OpPlan, Share, Site
+from kernbench.runtime_api.layout import Layout, axis_of, broadcast_shapes
+from kernbench.runtime_api.op_kernels import OperandLayout, OpPlan, Share
 from kernbench.runtime_api.op_launcher import ONE_PE, WIDE_BYTES, OpLauncher, site_of
 from kernbench.runtime_api.op_table import REDUCTIONS, ROW_OPS, accumulator_of, sum_type
 from kernbench.runtime_api.tensor import Index, Tensor
@@ -87,11 +88,11 @@ class AxisOps(OpLauncher):
     ) -> None:
         """One launch. Unless it `ends` the reduction, share i is written to row i of out."""
         kept = out.ndim if ends else out.ndim - 1
-        target = Site(out.layout.offset, out.layout.strides[-kept:])
+        target = OperandLayout(out.layout.offset, out.layout.strides[-kept:])
         row = 0 if ends else out.layout.strides[0]
         params = (("count", count), ("starts", begins), ("ends", ends), ("row", row))
         dtype = accumulator_of(name, x.element)
-        site = Site(x.layout.offset, x.layout.strides)
+        site = OperandLayout(x.layout.offset, x.layout.strides)
         block = self._block(x.allocation.sip, 6)
         plan = OpPlan(name, shares, (target, site), 1, dtype, block, params=params, inner=x.shape[kept:])
         self._launch(name, kernels.reduction, plan, [out], [x])
@@ -173,7 +174,7 @@ class AxisOps(OpLauncher):
         left, right = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
         shares = self._shares(out)
         tile = _tile(shares, k, self._tcm(sip) // WIDE_BYTES)
-        sites = tuple(Site(each.layout.offset, each.layout.strides) for each in (out, left, right))
+        sites = tuple(OperandLayout(each.layout.offset, each.layout.strides) for each in (out, left, right))
         params = (("tile", tile),)
         plan = OpPlan(name, shares, sites, 1, out.element, 0, params=params, inner=(k,))
         self._launch(name, kernels.product_of, plan, [out], [a, b])
@@ -246,8 +247,8 @@ def axes_of(dim: object, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(wanted)) if ndim else ()
 
 
-def _row_site(x: TensorBase, outer: Shape) -> Site:
+def _row_site(x: TensorBase, outer: Shape) -> OperandLayout:
     """As `site_of`, for rows: the last axis is x's own."""
     layout = x.layout.expanded((*outer, x.shape[-1]))
     strides = layout.strides if outer else (0, *layout.strides)
-    return Site(layout.offset, strides)
+    return OperandLayout(layout.offset, strides)

@@ -20,7 +20,7 @@ from kernbench.runtime_api.host_numbers import real_numbers
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor, compare
 from kernbench.values.graph import Value
 
-Reference = ArrayLike | Callable[[], ArrayLike]
+ExpectedNumbers = ArrayLike | Callable[[], ArrayLike]
 
 
 @frozen
@@ -29,7 +29,7 @@ class _Statement:
     shape: tuple[int, ...]
     element: DType
     parts: Sequence[tuple[ShardSpec, Value]]
-    reference: Reference
+    reference: ExpectedNumbers
     rtol: float | None
     atol: float | None
     missing: str | None  # the part of it that was never written, if any
@@ -52,7 +52,7 @@ class Checks:
         shape: tuple[int, ...],
         element: DType,
         parts: Sequence[tuple[ShardSpec, Value]],
-        reference: Reference,
+        reference: ExpectedNumbers,
         rtol: float | None,
         atol: float | None,
         missing: str | None = None,

@@ -31,7 +31,7 @@ from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.launch_call import LaunchCall, LaunchOptions
 from kernbench.runtime_api.launcher import Launcher
 from kernbench.runtime_api.launches import Launch
-from kernbench.runtime_api.op_order import Where
+from kernbench.runtime_api.op_order import OccupiedPes
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.script_errors import shorten_uncaught_errors
 from kernbench.runtime_api.tensor import Tensor
@@ -230,7 +230,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
             self.wait(launch)
         return launch
 
-    def _one_place(self, messages: Sequence[KernelLaunchMsg]) -> Where | None:
+    def _one_place(self, messages: Sequence[KernelLaunchMsg]) -> OccupiedPes | None:
         """The SIP, cubes and PEs of a launch in the compute stream, if it is on one SIP."""
         if len(messages) > 1 or messages[0].stream != "compute":
             return None

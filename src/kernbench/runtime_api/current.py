@@ -7,7 +7,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from greenlet import getcurrent, greenlet
 
-Context = TypeVar("Context")
+ContextT = TypeVar("ContextT")
 _of: WeakKeyDictionary[greenlet, list[ReferenceType[object]]] = WeakKeyDictionary()
 
 
@@ -22,7 +22,7 @@ def release_context(context: object) -> None:
         _of[program] = [each for each in made if each() not in (None, context)]
 
 
-def current_context(kind: type[Context]) -> Context | None:
+def current_context(kind: type[ContextT]) -> ContextT | None:
     """The context of the calling program, if there is one and it is of that kind."""
     made = [found for each in _of.get(getcurrent(), []) if (found := each()) is not None]
     return made[-1] if made and isinstance(made[-1], kind) else None

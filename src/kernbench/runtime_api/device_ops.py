@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.array_types import Shape
 from kernbench.common.dtypes import BOOL, F32, I64, DType, dtype_of, promote
 from kernbench.common.errors import TensorError, UsageError
 from kernbench.runtime_api import op_kernels as kernels
 from kernbench.runtime_api.axis_ops import AxisOps
 from kernbench.runtime_api.device import sip_of
-from kernbench.runtime_api.layout import Shape, broadcast_shapes
+from kernbench.runtime_api.layout import broadcast_shapes
 from kernbench.runtime_api.op_kernels import OpPlan
 from kernbench.runtime_api.op_launcher import site_of
 from kernbench.runtime_api.op_table import POINTWISE
@@ -32,7 +33,7 @@ from kernbench.runtime_api.tensor_base import TensorBase
 from kernbench.runtime_api.tensor_views import TensorViews
 from kernbench.triton_emu.registry import Kernel
 
-Operand = Any  # a tensor, or a number
+TensorOrNumber = Any  # a tensor, or a number
 
 
 class DeviceOps(AxisOps):
@@ -40,7 +41,9 @@ class DeviceOps(AxisOps):
 
     # ---- elementwise
 
-    def pointwise(self, name: str, *operands: Operand, out: TensorViews | None = None, **params: object) -> Tensor:
+    def pointwise(
+        self, name: str, *operands: TensorOrNumber, out: TensorViews | None = None, **params: object
+    ) -> Tensor:
         """The result of an expression of the table; with `out`, written there."""
         given = [_number(each, name) for each in operands]
         tensors = [each for each in given if isinstance(each, TensorViews)]
@@ -137,7 +140,7 @@ class DeviceOps(AxisOps):
     def next_seed(self, generator: Generator | None) -> int:
         return (generator or self._torch.random_state.current()).next_seed()
 
-    def _result(self, name: str, operands: Sequence[Operand]) -> DType:
+    def _result(self, name: str, operands: Sequence[TensorOrNumber]) -> DType:
         rule = POINTWISE[name].result
         if rule == "truth":
             return BOOL
@@ -152,7 +155,7 @@ class DeviceOps(AxisOps):
         mixed = self.result_type(operands[1:] if name == "where" else operands)
         return self._torch.get_default_dtype() if rule == "real" and not mixed.is_float else mixed
 
-    def result_type(self, operands: Sequence[Operand]) -> DType:
+    def result_type(self, operands: Sequence[TensorOrNumber]) -> DType:
         """The dtype of a result by PyTorch's rule: tensors with axes decide, others widen only to another kind."""
         levels: dict[int, DType] = {}
         for each in operands:
@@ -187,7 +190,7 @@ class DeviceOps(AxisOps):
         _check_overlap(name, out, tensors)
 
 
-def _number(value: Operand, name: str) -> Operand:
+def _number(value: TensorOrNumber, name: str) -> TensorOrNumber:
     """An operand as kernels take it: tensors, and Python numbers."""
     if isinstance(value, TensorViews) or value is None or isinstance(value, bool | int | float):
         return value
@@ -198,7 +201,7 @@ def _number(value: Operand, name: str) -> Operand:
     )
 
 
-def _is_whole(value: Operand) -> bool:
+def _is_whole(value: TensorOrNumber) -> bool:
     """Whether a tensor of integers can take a number, or the element of a tensor."""
     return not value.element.is_float if isinstance(value, TensorBase) else float(value).is_integer()
 

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kernbench.common.array_types import Shape
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DistributedError, DistributedTypeError
 from kernbench.policy.placement.dp import DPPolicy
@@ -30,7 +31,6 @@ from kernbench.runtime_api.dtensor_placement import (
     Placement,
     Placements,
     Replicate,
-    Shape,
     Shard,
     checked,
     chunk_bounds,

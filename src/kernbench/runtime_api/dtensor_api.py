@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kernbench.common.array_types import Shape
 from kernbench.common.errors import DistributedError
 from kernbench.common.frozen import frozen
 from kernbench.runtime_api.device_mesh import DeviceMesh, make_mesh
@@ -14,7 +15,6 @@ from kernbench.runtime_api.dtensor_placement import (
     Partial,
     Placement,
     Replicate,
-    Shape,
     Shard,
     checked,
     chunk_bounds,

@@ -14,20 +14,13 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 from typing import Any
 
+from kernbench.common.array_types import Shape
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import DistributedError, DistributedTypeError, TensorError
 from kernbench.runtime_api.axis_ops import axes_of
 from kernbench.runtime_api.device_mesh import DeviceMesh
 from kernbench.runtime_api.dtensor import DTensorBase, as_local
-from kernbench.runtime_api.dtensor_placement import (
-    Partial,
-    Placement,
-    Replicate,
-    Shape,
-    Shard,
-    checked,
-    local_shape,
-)
+from kernbench.runtime_api.dtensor_placement import Partial, Placement, Replicate, Shard, checked, local_shape
 from kernbench.runtime_api.layout import axis_of, broadcast_shapes
 from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor import Tensor

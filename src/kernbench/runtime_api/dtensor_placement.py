@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernbench.common.array_types import Shape
 from kernbench.common.errors import DistributedError, DistributedTypeError
 from kernbench.common.frozen import frozen
 from kernbench.runtime_api.device_mesh import DeviceMesh
 
 REDUCE_OPS = ("sum", "avg", "max", "min", "product")
-Shape = tuple[int, ...]
 
 
 class Placement:

@@ -8,13 +8,12 @@ the host program, and is neither wrapped nor truncated.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import F8E4M3, INT_RANGE, DType, dtype_of
 from kernbench.common.errors import DataError
 from kernbench.values.casts import E4M3_MAX, to_f32
-
-Array = NDArray[np.generic]
 
 
 def real_numbers(source: ArrayLike, title: str) -> Array:

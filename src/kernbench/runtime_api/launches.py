@@ -21,7 +21,7 @@ from kernbench.common.errors import LaunchError, StoppedMessagesError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId, memory_kind
 from kernbench.common.ipcq import Unreceived
-from kernbench.common.message_traffic import Path
+from kernbench.common.message_traffic import NodePath
 from kernbench.common.messages import KernelFailure, KernelLaunchMsg, PeResult
 from kernbench.common.work_units import flops_of
 from kernbench.sim_engine.handles import Handle
@@ -189,11 +189,11 @@ class Launch:
         return sum(result.messages.sent_bytes for result in self.ended)
 
     @property
-    def messages(self) -> dict[Path, int]:
+    def messages(self) -> dict[NodePath, int]:
         """Bytes of messages transferred while it ran, by path. Both ends count a message between two of its PEs; it is
         reported once.
         """
-        found: dict[Path, int] = {}
+        found: dict[NodePath, int] = {}
         for result in self.ended:
             for path, nbytes in result.messages.carried:
                 found[path] = max(found.get(path, 0), nbytes)

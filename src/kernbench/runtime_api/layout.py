@@ -12,10 +12,9 @@ from dataclasses import replace
 from math import prod
 from numbers import Integral
 
+from kernbench.common.array_types import Shape
 from kernbench.common.errors import TensorError, TensorIndexError
 from kernbench.common.frozen import frozen
-
-Shape = tuple[int, ...]
 
 
 def dense_strides(shape: Sequence[int]) -> Shape:

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 
+from kernbench.common.array_types import Shape
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.messages import Completion
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.device import AhbmNamespace
 from kernbench.runtime_api.launches import Launch
-from kernbench.runtime_api.layout import Shape
 from kernbench.runtime_api.random_state import RandomState
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_base import TensorBase

@@ -19,6 +19,7 @@ from typing import Any
 from kernbench.common.dtypes import F32, DType, dtype_of
 from kernbench.common.errors import TensorError
 from kernbench.common.frozen import frozen
+from kernbench.policy.placement.dp import Box
 from kernbench.runtime_api.layout import dense_strides
 from kernbench.runtime_api.op_table import POINTWISE, REDUCTIONS, ROW_OPS
 from kernbench.triton_emu.handle import Scalar, TensorHandle
@@ -27,7 +28,6 @@ from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-Box = tuple[tuple[int, int], ...]  # first index and end, for each axis
 Share = tuple[int, int, Box]  # cube, PE, and the part of the output that it computes
 _KERNELS = 512  # plans that are remembered
 TWO_PI = 6.283185307179586
@@ -35,7 +35,7 @@ FIRST, SECOND, THIRD = 0x85EBCA6B, 0xC2B2AE35, 0x9E3779B1  # MurmurHash3's last 
 
 
 @frozen
-class Site:
+class OperandLayout:
     """Where an operand's elements lie in its storage, by axis of the output."""
 
     offset: int
@@ -48,7 +48,7 @@ class OpPlan:
 
     op: str
     shares: tuple[Share, ...]
-    sites: tuple[Site | None, ...]  # of the outputs, then of the inputs; None for a number
+    sites: tuple[OperandLayout | None, ...]  # of the outputs, then of the inputs; None for a number
     outputs: int
     dtype: DType  # in which it is computed
     block: int  # elements of the output at a time
@@ -86,7 +86,7 @@ def blocks_of(box: Box, most: int) -> Iterator[Box]:
             yield (*((at, at + 1) for at in outer), (start, min(start + step, end)), *box[axis + 1 :])
 
 
-def _address(x: TensorPtr, site: Site, box: Box, extra: Box) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _address(x: TensorPtr, site: OperandLayout, box: Box, extra: Box) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Where a block of an operand begins, its shape (1 along axes that are broadcast) and its strides."""
     ranges = (*box, *extra)
     steps = tuple(stride if end - first > 1 else 0 for (first, end), stride in zip(ranges, site.strides, strict=True))
@@ -100,12 +100,12 @@ def _is_dense(x: TensorPtr, shape: Sequence[int], strides: Sequence[int]) -> boo
     return x.grid is None and all(size == 1 or stride == dense for size, stride, dense in steps)
 
 
-def _load(x: TensorPtr, site: Site, box: Box, tl: TLContext, extra: Box = ()) -> TransferHandle:
+def _load(x: TensorPtr, site: OperandLayout, box: Box, tl: TLContext, extra: Box = ()) -> TransferHandle:
     at, shape, strides = _address(x, site, box, extra)
     return tl.load_async(at, shape) if _is_dense(x, shape, strides) else tl.load_async(at, shape, strides=strides)
 
 
-def _store(x: TensorPtr, site: Site, box: Box, value: TensorHandle, tl: TLContext, extra: Box = ()) -> None:
+def _store(x: TensorPtr, site: OperandLayout, box: Box, value: TensorHandle, tl: TLContext, extra: Box = ()) -> None:
     at, _, strides = _address(x, site, box, extra)
     shape = tuple(end - first for first, end in (*box, *extra))
     if value.dtype != x.dtype:
@@ -140,13 +140,13 @@ def _local(args: Sequence[Any], plan: OpPlan) -> tuple[Sequence[Any], OpPlan, Bo
     """Of operands that are placed alike: this PE's parts, and where their elements lie."""
     shape = args[0].local_shape
     parts = [x if site is None else x.local for x, site in zip(args, plan.sites, strict=True)]
-    site = Site(0, dense_strides(shape))
+    site = OperandLayout(0, dense_strides(shape))
     sites = tuple(None if each is None else site for each in plan.sites)
     return parts, _with_sites(plan, sites), tuple((0, size) for size in shape)
 
 
 @lru_cache(maxsize=_KERNELS)
-def _with_sites(plan: OpPlan, sites: tuple[Site | None, ...]) -> OpPlan:
+def _with_sites(plan: OpPlan, sites: tuple[OperandLayout | None, ...]) -> OpPlan:
     return OpPlan(plan.op, plan.shares, sites, plan.outputs, plan.dtype, plan.block, True, plan.params, plan.inner)
 
 
@@ -254,11 +254,11 @@ def reduction(out: TensorPtr, x: TensorPtr, *, plan: OpPlan, tl: TLContext) -> N
     assert site is not None
     row = dict(plan.params)["row"]  # 0, or each share has a row of the output
     for number, box in plan.shares_of(tl):
-        _reduce_share(out, Site(site.offset + number * row, site.strides), x, box, plan, tl)
+        _reduce_share(out, OperandLayout(site.offset + number * row, site.strides), x, box, plan, tl)
     tl.wait()
 
 
-def _reduce_share(out: TensorPtr, out_site: Site, x: TensorPtr, box: Box, plan: OpPlan, tl: TLContext) -> None:
+def _reduce_share(out: TensorPtr, out_site: OperandLayout, x: TensorPtr, box: Box, plan: OpPlan, tl: TLContext) -> None:
     site = plan.sites[1]
     assert site is not None
     op, kept, params = REDUCTIONS[plan.op], len(box) - len(plan.inner), dict(plan.params)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kernbench.common.array_types import Shape
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import CapacityError, TensorError, UsageError
-from kernbench.policy.placement.dp import DPPolicy
+from kernbench.policy.placement.dp import Box, DPPolicy
 from kernbench.runtime_api import op_kernels as kernels
 from kernbench.runtime_api.host_line import host_call
-from kernbench.runtime_api.layout import Shape
 from kernbench.runtime_api.op_host import OpHost
-from kernbench.runtime_api.op_kernels import Box, OpPlan, Share, Site
+from kernbench.runtime_api.op_kernels import OperandLayout, OpPlan, Share
 from kernbench.runtime_api.op_order import OpOrder
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_base import TensorBase
@@ -153,8 +153,8 @@ class OpLauncher:
         return max(1, self._tcm(sip) // (WIDE_BYTES * copies))
 
 
-def site_of(x: TensorBase, shape: Shape) -> Site:
+def site_of(x: TensorBase, shape: Shape) -> OperandLayout:
     """Where the elements of x lie for an output of this shape."""
     if not shape:
-        return Site(x.layout.offset, (1,))
-    return Site(x.layout.offset, x.layout.expanded(shape).strides)
+        return OperandLayout(x.layout.offset, (1,))
+    return OperandLayout(x.layout.offset, x.layout.expanded(shape).strides)

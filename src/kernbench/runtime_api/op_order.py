@@ -26,7 +26,7 @@ class OpWaiter(Protocol):
         """Running launches of this program, operations among them, that use one of these tensors."""
 
 
-Where = tuple[int, tuple[int, ...], tuple[int, ...]]  # SIP, cubes, PEs
+OccupiedPes = tuple[int, tuple[int, ...], tuple[int, ...]]  # SIP, cubes, PEs
 
 
 @dataclass(eq=False, slots=True)
@@ -36,7 +36,7 @@ class _Running:
     launch: Launch
     written: frozenset[int]  # numbers of storages
     touched: frozenset[int]
-    where: Where
+    where: OccupiedPes
     is_local: bool
 
 
@@ -48,7 +48,7 @@ class OpOrder:
         self._running: list[_Running] = []
 
     def before(
-        self, outputs: Sequence[TensorBase], tensors: Sequence[TensorBase], where: Where, *, is_local: bool
+        self, outputs: Sequence[TensorBase], tensors: Sequence[TensorBase], where: OccupiedPes, *, is_local: bool
     ) -> None:
         """Return when an operation on these tensors may be launched."""
         written, touched = _numbers(outputs), _numbers(tensors)
@@ -63,7 +63,7 @@ class OpOrder:
             if each.where != where or not (one_pe or (is_local and each.is_local)):
                 self._torch.wait(each.launch)
 
-    def before_launch(self, tensors: Sequence[TensorBase], where: Where | None) -> bool:
+    def before_launch(self, tensors: Sequence[TensorBase], where: OccupiedPes | None) -> bool:
         """Return when a user's kernel on these tensors may be launched, and whether that had to be waited for; `where`
         it runs, if that is one SIP.
         """
@@ -80,7 +80,7 @@ class OpOrder:
         launch: Launch,
         outputs: Sequence[TensorBase],
         tensors: Sequence[TensorBase],
-        where: Where,
+        where: OccupiedPes,
         *,
         is_local: bool,
     ) -> None:

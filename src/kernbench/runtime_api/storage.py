@@ -12,13 +12,14 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+from kernbench.common.array_types import Shape
 from kernbench.common.commands import TILED, TensorLayout
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import TensorError
 from kernbench.common.messages import TensorShard
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.deploy import Allocation
-from kernbench.runtime_api.layout import Layout, Shape
+from kernbench.runtime_api.layout import Layout
 
 COPY_HINT = "use x.contiguous(), which copies it on the device"
 

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernbench.common.array_types import Array, Mask, Shape
 from kernbench.common.errors import DataError, TensorError, TensorIndexError, TensorTypeError, UsageError
 from kernbench.common.units import format_bytes
 from kernbench.policy.placement.dp import ShardSpec
 from kernbench.runtime_api.device import is_host
 from kernbench.runtime_api.host_numbers import as_elements
-from kernbench.runtime_api.layout import Shape
 from kernbench.runtime_api.not_modelled import TENSOR_NAMES, refuse_name
-from kernbench.runtime_api.tensor_base import Array, Host
+from kernbench.runtime_api.tensor_base import Host
 from kernbench.runtime_api.tensor_rows import TensorCasts
-from kernbench.runtime_api.unwritten import Mask
 
 if TYPE_CHECKING:
     from types import EllipsisType

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from kernbench.common.array_types import Array, Mask, Shape
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import TensorIndexError
@@ -16,12 +14,8 @@ from kernbench.common.messages import TensorArg, TensorShard
 from kernbench.policy.placement.dp import DPPolicy, ShardSpec
 from kernbench.runtime_api.deploy import Allocation
 from kernbench.runtime_api.device import Device
-from kernbench.runtime_api.layout import Layout, Shape
+from kernbench.runtime_api.layout import Layout
 from kernbench.runtime_api.storage import Storage, ViewParts
-from kernbench.runtime_api.unwritten import Mask
-
-Array: TypeAlias = NDArray[np.generic]
-
 
 T = TypeVar("T", bound="TensorBase")
 

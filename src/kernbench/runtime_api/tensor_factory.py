@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernbench.common.array_types import Shape
 from kernbench.common.commands import TILED, Space
 from kernbench.common.dtypes import BOOL, F16, I64, DType, dtype_of
 from kernbench.common.errors import UsageError
@@ -21,12 +22,11 @@ from kernbench.runtime_api.device import AhbmNamespace, sip_of
 from kernbench.runtime_api.device_ops import DeviceOps
 from kernbench.runtime_api.host_numbers import as_elements, real_numbers
 from kernbench.runtime_api.host_queue import HostQueue
-from kernbench.runtime_api.layout import Shape
 from kernbench.runtime_api.not_modelled import check_no_grad
 from kernbench.runtime_api.random_state import Generator, RandomState
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.runtime_api.tensor_store import Contents, TensorStore
-from kernbench.runtime_api.tensor_views import Sizes
+from kernbench.runtime_api.tensor_views import SizeArguments
 from kernbench.values.graph import Value
 
 ONE_PE = DPPolicy(num_cubes=1, num_pes=1)
@@ -60,7 +60,7 @@ class TensorFactory:
 
     # ---- of one number
 
-    def empty(self, *size: Sizes, dtype: Dtype = None, **where: Any) -> Tensor:
+    def empty(self, *size: SizeArguments, dtype: Dtype = None, **where: Any) -> Tensor:
         """A tensor without contents.
 
         `space` is the memory of each PE that holds a part: "hbm", its slice; "tcm", its TCM, of which kernels then have
@@ -71,7 +71,7 @@ class TensorFactory:
         """
         return self._create(_shape(size), self._dtype(dtype), None, **where)
 
-    def zeros(self, *size: Sizes, dtype: Dtype = None, preset: bool = False, **where: Any) -> Tensor:
+    def zeros(self, *size: SizeArguments, dtype: Dtype = None, preset: bool = False, **where: Any) -> Tensor:
         """A tensor of zeros, written by the host. With `preset`, memory holds them before the program begins: nothing
         is written and no time passes.
         """
@@ -81,11 +81,11 @@ class TensorFactory:
         self._store.preset(tensor, lambda part: self.engine.values.full(part.local_shape, 0, tensor.element))
         return tensor
 
-    def ones(self, *size: Sizes, dtype: Dtype = None, **where: Any) -> Tensor:
+    def ones(self, *size: SizeArguments, dtype: Dtype = None, **where: Any) -> Tensor:
         """A tensor of ones, written by the host."""
         return self.full(_shape(size), 1, dtype=dtype, **where)
 
-    def full(self, size: Sizes, fill_value: float, *, dtype: Dtype = None, **where: Any) -> Tensor:
+    def full(self, size: SizeArguments, fill_value: float, *, dtype: Dtype = None, **where: Any) -> Tensor:
         """A tensor of one number, written by the host."""
         element, values = self._dtype(dtype), self.engine.values
 
@@ -176,11 +176,15 @@ class TensorFactory:
 
     # ---- of random numbers, by a kernel
 
-    def rand(self, *size: Sizes, dtype: Dtype = None, generator: Generator | None = None, **where: Any) -> Tensor:
+    def rand(
+        self, *size: SizeArguments, dtype: Dtype = None, generator: Generator | None = None, **where: Any
+    ) -> Tensor:
         """Numbers uniformly distributed over [0, 1)."""
         return self.empty(*size, dtype=dtype, **where).uniform_(generator=generator)
 
-    def randn(self, *size: Sizes, dtype: Dtype = None, generator: Generator | None = None, **where: Any) -> Tensor:
+    def randn(
+        self, *size: SizeArguments, dtype: Dtype = None, generator: Generator | None = None, **where: Any
+    ) -> Tensor:
         """Normally distributed numbers: mean 0, standard deviation 1."""
         return self.empty(*size, dtype=dtype, **where).normal_(generator=generator)
 
@@ -256,7 +260,7 @@ def _array(data: Any) -> Any:
     return np.asarray(data)
 
 
-def _shape(size: tuple[Sizes, ...]) -> Shape:
+def _shape(size: tuple[SizeArguments, ...]) -> Shape:
     """`(4, 8)` and `((4, 8),)` alike."""
     sizes = size[0] if len(size) == 1 and isinstance(size[0], Sequence) else size
     return tuple(int(n) if isinstance(n, np.integer) else n for n in sizes)  # type: ignore[misc]  # placement checks

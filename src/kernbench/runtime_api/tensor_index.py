@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.array_types import Shape
 from kernbench.common.dtypes import BOOL
 from kernbench.common.errors import TensorIndexError
-from kernbench.runtime_api.layout import Shape
 from kernbench.runtime_api.op_host import OpHost
 from kernbench.runtime_api.tensor_views import TensorViews
 

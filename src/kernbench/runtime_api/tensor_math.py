@@ -16,7 +16,7 @@ from kernbench.common.errors import UsageError
 from kernbench.runtime_api.device import is_device
 from kernbench.runtime_api.random_state import Generator
 from kernbench.runtime_api.tensor_base import T, TensorBase
-from kernbench.runtime_api.tensor_views import Sizes, TensorViews, sizes_of
+from kernbench.runtime_api.tensor_views import SizeArguments, TensorViews, sizes_of
 
 Other = Any  # a tensor or a number
 
@@ -226,16 +226,16 @@ class TensorMath(TensorViews):
         self._ops.randoms(self, "uniform", self._ops.next_seed(generator), a, b)
         return self
 
-    def new_zeros(self, *size: Sizes, dtype: object = None) -> Self:
+    def new_zeros(self, *size: SizeArguments, dtype: object = None) -> Self:
         return self._ops.new(self, sizes_of(size), 0, dtype)
 
-    def new_ones(self, *size: Sizes, dtype: object = None) -> Self:
+    def new_ones(self, *size: SizeArguments, dtype: object = None) -> Self:
         return self._ops.new(self, sizes_of(size), 1, dtype)
 
     def new_full(self, size: Sequence[int], fill_value: float, dtype: object = None) -> Self:
         return self._ops.new(self, tuple(size), fill_value, dtype)
 
-    def new_empty(self, *size: Sizes, dtype: object = None) -> Self:
+    def new_empty(self, *size: SizeArguments, dtype: object = None) -> Self:
         return self._ops.new(self, sizes_of(size), None, dtype)
 
     def to(

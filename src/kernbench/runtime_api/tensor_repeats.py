@@ -13,14 +13,14 @@ from kernbench.common.errors import TensorError
 from kernbench.runtime_api.layout import axis_of
 from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor_math import TensorMath
-from kernbench.runtime_api.tensor_views import Sizes, TensorViews, are_whole, sizes_of
+from kernbench.runtime_api.tensor_views import SizeArguments, TensorViews, are_whole, sizes_of
 
 
 @takes_numpy_names
 class TensorRepeats(TensorMath):
     """Copies with elements in other places."""
 
-    def repeat(self, *repeats: Sizes) -> Self:
+    def repeat(self, *repeats: SizeArguments) -> Self:
         """A copy with so many repetitions along each axis; numbers before those of its axes make new ones."""
         times = sizes_of(repeats)
         if len(times) < self.ndim or not are_whole(times) or any(each < 0 for each in times):
@@ -38,7 +38,7 @@ class TensorRepeats(TensorMath):
             "repeat",
         )
 
-    def tile(self, *dims: Sizes) -> Self:
+    def tile(self, *dims: SizeArguments) -> Self:
         """As `repeat`; axes that have no number are taken once."""
         times = sizes_of(dims)
         return self.repeat(*[1] * (self.ndim - len(times)), *times)

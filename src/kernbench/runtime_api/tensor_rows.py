@@ -12,7 +12,7 @@ from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor_base import T
 from kernbench.runtime_api.tensor_math import TensorMath, named
 from kernbench.runtime_api.tensor_repeats import TensorRepeats
-from kernbench.runtime_api.tensor_views import Sizes, TensorViews, sizes_of
+from kernbench.runtime_api.tensor_views import SizeArguments, TensorViews, sizes_of
 
 
 class MinMax(NamedTuple):
@@ -104,7 +104,7 @@ class TensorRows(TensorRepeats):
         """The sums so far along an axis."""
         return self._ops.rows("cumsum", self, dim)[0]
 
-    def flip(self, *dims: Sizes) -> Self:
+    def flip(self, *dims: SizeArguments) -> Self:
         """A copy with axes backwards."""
         out: Self = self
         for dim in sizes_of(dims):

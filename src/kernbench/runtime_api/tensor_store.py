@@ -14,6 +14,7 @@ from weakref import finalize
 
 import numpy as np
 
+from kernbench.common.array_types import Mask
 from kernbench.common.commands import ROW_MAJOR, TILED, Space, TensorLayout
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError, UsageError
@@ -36,7 +37,7 @@ from kernbench.runtime_api.layout import Layout
 from kernbench.runtime_api.storage import Storage
 from kernbench.runtime_api.tensor import Array, Tensor
 from kernbench.runtime_api.tensor_base import DeviceOperations, TensorBase
-from kernbench.runtime_api.unwritten import Mask, unwritten_in
+from kernbench.runtime_api.unwritten import unwritten_in
 from kernbench.sim_engine.engine import Handle
 from kernbench.values.evaluate import evaluate
 from kernbench.values.graph import Value

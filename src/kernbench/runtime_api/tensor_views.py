@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Literal, Self, overload
 
+from kernbench.common.array_types import Shape
 from kernbench.common.errors import NotModelledError, TensorError, TensorIndexError
-from kernbench.runtime_api.layout import Layout, Shape, axis_of, broadcast_shapes, resolve_shape
+from kernbench.runtime_api.layout import Layout, axis_of, broadcast_shapes, resolve_shape
 from kernbench.runtime_api.numpy_names import takes_numpy_names
 from kernbench.runtime_api.tensor_base import TensorBase
 
-Sizes = int | Sequence[int]
+SizeArguments = int | Sequence[int]
 
 
-def sizes_of(size: Sequence[Sizes]) -> tuple[int, ...]:
+def sizes_of(size: Sequence[SizeArguments]) -> tuple[int, ...]:
     """`(4, 8)` and `((4, 8),)` alike."""
     sizes = size[0] if len(size) == 1 and isinstance(size[0], Sequence) else size
     return tuple(sizes)  # type: ignore[arg-type]  # checked where they are used
@@ -89,7 +90,7 @@ class TensorViews(TensorBase):
 
     # ---- views
 
-    def view(self, *shape: Sizes) -> Self:
+    def view(self, *shape: SizeArguments) -> Self:
         """The same elements in another shape; one size may be -1. Raises TensorError where that needs a copy."""
         if len(shape) == 1 and isinstance(shape[0], str):
             raise NotModelledError(
@@ -108,7 +109,7 @@ class TensorViews(TensorBase):
     def view_as(self, other: TensorBase) -> Self:
         return self.view(other.shape)
 
-    def reshape(self, *shape: Sizes) -> Self:
+    def reshape(self, *shape: SizeArguments) -> Self:
         """As `view`, and a copy by a kernel where strides cannot express it."""
         sizes = resolve_shape(sizes_of(shape), self.numel())
         layout = self.layout.viewed(sizes)
@@ -189,7 +190,7 @@ class TensorViews(TensorBase):
     def mT(self) -> Self:  # noqa: N802  # PyTorch's name
         return self.transpose(-2, -1)
 
-    def permute(self, *dims: Sizes) -> Self:
+    def permute(self, *dims: SizeArguments) -> Self:
         """With its axes in another order."""
         return self.over(self.layout.permuted(sizes_of(dims)))
 
@@ -199,14 +200,14 @@ class TensorViews(TensorBase):
         axes.insert(axis_of(destination, self.ndim), axes.pop(axis_of(source, self.ndim)))
         return self.permute(*axes)
 
-    def expand(self, *sizes: Sizes) -> Self:
+    def expand(self, *sizes: SizeArguments) -> Self:
         """Repeated along axes of size 1, without a copy; -1 keeps a size."""
         return self.over(self.layout.expanded(sizes_of(sizes)))
 
     def expand_as(self, other: TensorBase) -> Self:
         return self.expand(other.shape)
 
-    def broadcast_to(self, *shape: Sizes) -> Self:
+    def broadcast_to(self, *shape: SizeArguments) -> Self:
         sizes = sizes_of(shape)
         if broadcast_shapes(self.shape, sizes) != tuple(sizes):
             raise TensorError(f"{self.title} cannot be broadcast to {list(sizes)}", hint="only sizes of 1 are repeated")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kernbench.common.array_types import Mask
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
 from kernbench.policy.placement.dp import ShardSpec
-
-Mask = NDArray[np.bool_]  # of a shard's elements, in the order in which they lie
 
 
 @frozen

@@ -19,10 +19,10 @@ from kernbench.topology.machine_hash import machine_hash
 from kernbench.topology.spec_fabric import FabricSpec
 
 MEMORIES = frozenset({"hbm_ctrl", "sram", "pe_tcm", "far_memory"})
-Key = tuple[bool, int, int]  # whether it comes from a memory, source die, destination die
+LayerKey = tuple[bool, int, int]  # whether it comes from a memory, source die, destination die
 
 
-_tables: dict[str, dict[Key, int]] = {}  # by fingerprint of the machine without its buffers: the latest few
+_tables: dict[str, dict[LayerKey, int]] = {}  # by fingerprint of the machine without its buffers: the latest few
 _MOST_TABLES = 4
 
 
@@ -44,9 +44,9 @@ def layers_of_machine(
     return max(of_key.values(), default=0) + 1, layer_rule
 
 
-def _table(graph: TopologyGraph, router: PathRouter, stops: frozenset[str], network: Network) -> dict[Key, int]:
+def _table(graph: TopologyGraph, router: PathRouter, stops: frozenset[str], network: Network) -> dict[LayerKey, int]:
     """The layer of every pair of dies and direction."""
-    legs: dict[Key, dict[tuple[Channel, ...], None]] = {}
+    legs: dict[LayerKey, dict[tuple[Channel, ...], None]] = {}
     for leg in _legs(graph, router, stops):
         links = network.along(leg)[1]
         channels = tuple(
@@ -55,7 +55,7 @@ def _table(graph: TopologyGraph, router: PathRouter, stops: frozenset[str], netw
         if len(channels) > 2:  # no shorter one makes a buffer depend on another
             legs.setdefault(_key(graph, leg), {})[channels] = None
     layers: list[Dependencies] = []
-    of_key: dict[Key, int] = {}
+    of_key: dict[LayerKey, int] = {}
     for key in sorted(legs, key=lambda key: (key[2] < 0 and not key[0], key)):  # paths out of the SIP come last
         layer = next((at for at, known in enumerate(layers) if not known.cycle_with(legs[key])), len(layers))
         if layer == len(layers):
@@ -65,7 +65,7 @@ def _table(graph: TopologyGraph, router: PathRouter, stops: frozenset[str], netw
     return of_key
 
 
-def _key(graph: TopologyGraph, leg: tuple[str, ...]) -> Key:
+def _key(graph: TopologyGraph, leg: tuple[str, ...]) -> LayerKey:
     first, last = graph.node(leg[0]), graph.node(leg[-1])
     return first.kind in MEMORIES, _die_of(graph, first), _die_of(graph, last)
 

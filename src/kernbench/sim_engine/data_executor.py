@@ -16,6 +16,7 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import I64, DType
 from kernbench.common.errors import DataError
 from kernbench.common.frozen import frozen
@@ -25,7 +26,7 @@ from kernbench.values.backends import backend_named
 from kernbench.values.estimate import seconds_for, work_of
 from kernbench.values.evaluate import evaluate, thread_count
 from kernbench.values.graph import CONSTANT, Value
-from kernbench.values.op import Array, BackendName
+from kernbench.values.op import BackendName
 from kernbench.values.plain import expected
 
 LONG_S = 10.0  # a pass over this is announced

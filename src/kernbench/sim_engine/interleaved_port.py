@@ -18,7 +18,7 @@ from kernbench.components.memory_port import (
     Notice,
     OnArrival,
     OnLeft,
-    Part,
+    PartialRead,
 )
 from kernbench.sim_engine.interleaving import Interleaving
 from kernbench.sim_engine.write_listeners import WriteListeners
@@ -55,7 +55,7 @@ class InterleavedPort:
         for port, part in self._parts(access):
             port.read(part)
 
-    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+    def read_together(self, parts: Sequence[PartialRead], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
         return False
 
     def write(self, access: MemoryAccess) -> None:

@@ -6,19 +6,18 @@ from collections.abc import Container, Sequence
 from typing import Protocol
 
 from kernbench.common.ids import SipId
+from kernbench.common.message_traffic import NodePath
 from kernbench.policy.address.channel_map import channel_path, channel_requests
 from kernbench.policy.address.stack_map import stack_requests
 from kernbench.policy.routing.router import PathRouter
 from kernbench.topology.graph import TopologyGraph
-
-Path = tuple[str, ...]
 
 
 class Interleaving(Protocol):
     """Which bytes of a memory are reached by which of `paths`."""
 
     @property
-    def paths(self) -> Sequence[Path]: ...
+    def paths(self) -> Sequence[NodePath]: ...
 
     def requests(self, address: int, nbytes: int) -> Sequence[tuple[int, int, int]]:
         """What an access becomes: for each path that it uses its index, the first address there, and the bytes."""
@@ -31,7 +30,7 @@ class Interleaving(Protocol):
 
 
 def interleaving(
-    graph: TopologyGraph, router: PathRouter, with_channels: Container[str], path: Path
+    graph: TopologyGraph, router: PathRouter, with_channels: Container[str], path: NodePath
 ) -> Interleaving | None:
     """How the memory at the end of a path is interleaved; None where there is one path to all of it."""
     if path[-1] not in with_channels or graph.node(path[-1]).kind != "hbm_ctrl":
@@ -47,7 +46,7 @@ class ChannelInterleaving:
 
     __slots__ = ("_burst_bytes", "paths")
 
-    def __init__(self, graph: TopologyGraph, path: Path) -> None:
+    def __init__(self, graph: TopologyGraph, path: NodePath) -> None:
         cube = graph.cube_at(path[-1])
         self._burst_bytes = cube.hbm_burst_bytes
         self.paths = [channel_path(path, channel) for channel in range(cube.hbm_channels_per_pe)]
@@ -67,7 +66,7 @@ class StackInterleaving:
 
     __slots__ = ("_interleave_bytes", "paths")
 
-    def __init__(self, graph: TopologyGraph, router: PathRouter, path: Path) -> None:
+    def __init__(self, graph: TopologyGraph, router: PathRouter, path: NodePath) -> None:
         stacks = graph.spec.sip.hbm_stacks
         assert stacks is not None
         first, sip = path[-1].rpartition(".")[2], graph.node(path[-1]).place.sip
@@ -76,7 +75,7 @@ class StackInterleaving:
         self.paths = [tuple(self._path(router, path, SipId(sip).hbm_stack(name))) for name in stacks.group_of(home)]
 
     @staticmethod
-    def _path(router: PathRouter, path: Path, stack: str) -> list[str]:
+    def _path(router: PathRouter, path: NodePath, stack: str) -> list[str]:
         if path[0].endswith(".pe_dma"):
             return router.find_path(path[0].rpartition(".")[0], stack)
         return router.find_memory_path(path[0], stack)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kernbench.components.base import ActiveComponent, Component, Context, MemoryComponent, Packet
 from kernbench.components.builtin.sip_port import SipPortComponent
-from kernbench.components.memory_port import Initiator, MemoryAccess, MemoryPort, Notice, OnArrival, Part
+from kernbench.components.memory_port import Initiator, MemoryAccess, MemoryPort, Notice, OnArrival, PartialRead
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.interleaved_port import InterleavedPort, refuse_multicast
@@ -154,7 +154,7 @@ class DirectPort:
         else:
             self._machine.at(transfer.done_ns + self._back.control_ns, done, transfer)
 
-    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+    def read_together(self, parts: Sequence[PartialRead], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
         fabric = self._fabric
         if self._control_bytes or not fabric.admit_reads(len(parts)):
             return False
@@ -272,7 +272,7 @@ class PacketPort:
         request = access.tag.request
         self._send(Packet(request, self.path, wanted_bytes=access.nbytes, address=access.address), access)
 
-    def read_together(self, parts: Sequence[Part], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
+    def read_together(self, parts: Sequence[PartialRead], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
         return False
 
     def write(self, access: MemoryAccess) -> None:

@@ -22,7 +22,7 @@ from kernbench.common.work_units import BYTES
 from kernbench.components.recording import NO_REF, STAGE_BITS, Causes, FieldValue, OneOp, OpDescriber, Release
 from kernbench.sim_engine.op_columns import OpColumns
 from kernbench.sim_engine.op_copies import RecordedRows, RowsCopy, copied_rows
-from kernbench.sim_engine.op_rows import CompositeRows, FoldedRows, Rows
+from kernbench.sim_engine.op_rows import CompositeRows, FoldedRows, RowSlice
 
 _RELEASES = tuple(release.name.lower() for release in Release)
 _CAUSE = 4  # numbers per entry of `Causes`
@@ -201,14 +201,14 @@ class OpLog(OpColumns):
             for record in self._row(row):
                 yield record, stream
 
-    def rows_since(self, first: int) -> Rows:
+    def rows_since(self, first: int) -> RowSlice:
         """The rows with records of numbers `first` and up, as far as they are here and not in order yet; a row is never
         cut.
         """
         row = self._ordered + bisect_right(self._firsts[self._ordered :], first - 1)
         folded = self._folded[bisect_right(self._folded, first - 1, key=lambda rows: rows.first) :]
         start = self._starts[row] if row < len(self._starts) else len(self._times) // 2
-        return Rows(
+        return RowSlice(
             self._describers[row:],
             self._subjects[row:],
             self._firsts[row:],

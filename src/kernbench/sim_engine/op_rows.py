@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from kernbench.components.recording import Causes, OpDescriber
 
-TileRow = tuple[object, Sequence[float], Causes, int]  # subject, times, causes, token
+CompositeRow = tuple[object, Sequence[float], Causes, int]  # subject, times, causes, token
 # A row as an op log stores it: describer, subject, times, dependency ids, token, causes, number of the first record.
 LogRow = tuple[OpDescriber, object, Sequence[float], tuple[int, ...], int, Causes, int]
 
@@ -22,7 +22,7 @@ class CompositeRows(Protocol):
     def records(self) -> int:
         """How many there are."""
 
-    def __iter__(self) -> Iterator[TileRow]: ...
+    def __iter__(self) -> Iterator[CompositeRow]: ...
 
     def work(self) -> dict[tuple[str, str], tuple[int, float, int]]:
         """By part of the PE and unit: number of ops, busy time, amount of work."""
@@ -44,7 +44,7 @@ class FoldedRows(NamedTuple):
             number += len(times) // 2
 
 
-class Rows(NamedTuple):
+class RowSlice(NamedTuple):
     """Some rows of a log, a row for each call that recorded. `times` has start and end of every record."""
 
     describers: list[OpDescriber]

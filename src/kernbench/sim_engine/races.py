@@ -20,10 +20,10 @@ from itertools import count
 
 from kernbench.common.commands import Segment
 from kernbench.common.race import Epoch, Race, RaceSide, RacingAccess
-from kernbench.sim_engine.shadow_memory import Cell, ShadowMemory, Touch, Touches
+from kernbench.sim_engine.shadow_memory import ShadowCell, ShadowMemory, Touch, Touches
 from kernbench.sim_engine.vector_clock import VectorClock
 
-Site = tuple[str, int, str, str | None]
+AccessSite = tuple[str, int, str, str | None]
 
 
 class Task:
@@ -83,7 +83,7 @@ class RaceDetector:
         self.compared = 0
         self._memory = ShadowMemory()
         self._timelines = count(1)
-        self._found: dict[tuple[Site, Site], _Found] = {}
+        self._found: dict[tuple[AccessSite, AccessSite], _Found] = {}
 
     def new_timeline(self) -> int:
         return next(self._timelines)
@@ -134,7 +134,7 @@ class RaceDetector:
                 cell.clear()  # who races with what happened before a write races with the write too
             cell.writes[_key(touch)] = touch
         if clean:
-            fresh = Cell()
+            fresh = ShadowCell()
             fresh.writes[_key(touch)] = touch
             self._memory.put(start, end, fresh)
 

@@ -1,7 +1,7 @@
 """Shadow memory: the accesses to each byte of memory that can still take part in a race.
 
 Memory is cut into disjoint ranges, sorted by address; the bytes of one range have been touched by the same accesses,
-which its `Cell` holds. Untouched bytes take no room. The happens-before order is not decided here.
+which its `ShadowCell` holds. Untouched bytes take no room. The happens-before order is not decided here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Touch(NamedTuple):
 Touches = dict[tuple[int, str, int], Touch]  # by timeline, file and line: of one line, the last of a timeline
 
 
-class Cell:
+class ShadowCell:
     """The accesses to a range, and what was released there."""
 
     __slots__ = ("atomics", "reads", "sync", "writes")
@@ -50,8 +50,8 @@ class Cell:
         for touches in self.all():
             touches.clear()
 
-    def copy(self) -> Cell:
-        twin = Cell()
+    def copy(self) -> ShadowCell:
+        twin = ShadowCell()
         twin.writes, twin.reads, twin.atomics = dict(self.writes), dict(self.reads), dict(self.atomics)
         twin.sync = self.sync
         return twin
@@ -62,7 +62,7 @@ class ShadowRange(NamedTuple):
 
     start: int
     end: int
-    cell: Cell
+    cell: ShadowCell
 
 
 class ShadowMemory:
@@ -89,16 +89,16 @@ class ShadowMemory:
             if old.start < start:
                 around.append(ShadowRange(old.start, start, old.cell.copy()))
             if old.start > at:
-                inside.append(ShadowRange(at, old.start, Cell()))
+                inside.append(ShadowRange(at, old.start, ShadowCell()))
             inside.append(ShadowRange(max(old.start, start), min(old.end, end), old.cell))
             at = old.end
         if at < end:
-            inside.append(ShadowRange(at, end, Cell()))
+            inside.append(ShadowRange(at, end, ShadowCell()))
         behind = [ShadowRange(end, found[-1].end, found[-1].cell.copy())] if found and found[-1].end > end else []
         self._replace(first, past, [*around, *inside, *behind])
         return inside
 
-    def put(self, start: int, end: int, cell: Cell) -> None:
+    def put(self, start: int, end: int, cell: ShadowCell) -> None:
         """Make [start, end) one range, whatever was there."""
         self.over(start, end)  # cuts at both ends
         self._replace(*self._touched(start, end), [ShadowRange(start, end, cell)])

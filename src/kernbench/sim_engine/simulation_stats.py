@@ -23,7 +23,7 @@ NOT_REPEATABLE = "the kernel is not @repeatable"
 
 
 @dataclass
-class Phase:
+class ComputerTime:
     """How long a part of a run has taken on the computer that simulates."""
 
     wall_s: float = 0.0
@@ -89,7 +89,7 @@ class SimulationStats:
     no_workers: str = "no launch took long enough"
     is_compiled: bool = False  # whether a compiled loop has moved flits
     not_compiled: str = ""
-    phases: dict[str, Phase] = field(default_factory=dict)
+    phases: dict[str, ComputerTime] = field(default_factory=dict)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -98,7 +98,7 @@ class SimulationStats:
         try:
             yield
         finally:
-            phase = self.phases.setdefault(name, Phase())
+            phase = self.phases.setdefault(name, ComputerTime())
             phase.wall_s += time.perf_counter() - wall_s
             phase.cpu_s += _cpu_s() - cpu_s
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from kernbench.components.memory_port import Landed, Listener
 
-Row = tuple[int, int, int, Listener]  # first byte, number in the order of adding, end, whom to call
+ListenedRange = tuple[int, int, int, Listener]  # first byte, number in the order of adding, end, whom to call
 _NUMBER = itemgetter(1)
 
 
@@ -20,7 +20,7 @@ class WriteListeners:
     """The listeners of one engine's machine, by memory."""
 
     def __init__(self) -> None:
-        self._by_node: dict[str, list[Row]] = {}  # sorted
+        self._by_node: dict[str, list[ListenedRange]] = {}  # sorted
         self._longest: dict[str, int] = {}  # by memory: no range there is longer
         self._count = 0
 

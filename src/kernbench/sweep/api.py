@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kernbench.common.errors import UsageError
-from kernbench.sweep.driver import Progress
+from kernbench.sweep.driver import SweepProgress
 from kernbench.sweep.objectives import Objective, read_objectives
-from kernbench.sweep.points import Value, checked_axes, plain_value
-from kernbench.sweep.request import Mode, SweepRequest, run_sweep
+from kernbench.sweep.points import JsonValue, checked_axes, plain_value
+from kernbench.sweep.request import AxesMode, SweepRequest, run_sweep
 from kernbench.sweep.rows import SweepRow
 from kernbench.sweep.search import BATCH, TRIALS, Method, Search
 from kernbench.sweep.target import Function, target_of
@@ -24,7 +24,7 @@ def sweep(
     over: Mapping[str, Iterable[object]] | None = None,
     *,
     points: Sequence[Mapping[str, object]] | None = None,
-    mode: Mode = "grid",
+    mode: AxesMode = "grid",
     params: Mapping[str, object] | None = None,
     topology: Source | TopologyGraph = None,
     overrides: Overrides | None = None,
@@ -44,7 +44,7 @@ def sweep(
     retry_failed: bool = False,
     resume_anyway: bool = False,
     point_timeout_s: float | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SweepProgress], None] | None = None,
 ) -> list[SweepRow]:
     """Run `fn(torch, **params)` once for each point and return a row for each, in order of the points.
 
@@ -114,7 +114,7 @@ def _check_kinds(**given: object) -> None:
         )
 
 
-def _setting(point: Mapping[str, object]) -> dict[str, Value]:
+def _setting(point: Mapping[str, object]) -> dict[str, JsonValue]:
     if not isinstance(point, Mapping):
         raise UsageError(f"{point!r} is no point", hint="give mappings: {'m': 128, 'machine:system.sips.count': 2}")
     return {str(name): plain_value(value, f"point value '{name}'") for name, value in point.items()}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from kernbench.common.errors import TopologyError, UsageError
 from kernbench.sweep.description import SweepRequest
-from kernbench.sweep.points import MACHINE, Point, Value, grid, grid_point, listed, uncoupled, zipped
+from kernbench.sweep.points import MACHINE, JsonValue, Point, grid, grid_point, listed, uncoupled, zipped
 from kernbench.sweep.search import random_points
 from kernbench.sweep.sensitivity import check_sensitivity, one_at_a_time
 from kernbench.topology.load import load_spec
@@ -19,7 +19,7 @@ from kernbench.topology.machine_hash import machine_hash
 MOST_LOADED_EARLY = 200  # machines; a load takes some 10 ms
 
 
-def points_of(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point]:
+def points_of(request: SweepRequest, machine: Mapping[str, JsonValue]) -> list[Point]:
     """All points of a request without an adaptive search; raises UsageError when conditions leave none."""
     points = _combined(request, machine)
     kept = [point for point in points if all(condition.holds(point, machine) for condition in request.where)]
@@ -29,7 +29,7 @@ def points_of(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point
     return kept if request.scenario is None else request.scenario.points(kept)
 
 
-def _combined(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point]:
+def _combined(request: SweepRequest, machine: Mapping[str, JsonValue]) -> list[Point]:
     if request.points is not None:
         return listed(request.points, request.params)
     if request.sensitivity:
@@ -40,7 +40,7 @@ def _combined(request: SweepRequest, machine: Mapping[str, Value]) -> list[Point
     return (zipped if request.mode == "zip" else grid)(request.axes, request.params)
 
 
-def _is_alike(point: Point, base: Point, machine: Mapping[str, Value]) -> bool:
+def _is_alike(point: Point, base: Point, machine: Mapping[str, JsonValue]) -> bool:
     """Whether a point of --sensitivity sets what is so already."""
     if point.params != base.params:
         return False
@@ -70,16 +70,16 @@ def check_further(request: SweepRequest) -> None:
         raise UsageError("Optuna proposes points by itself", hint="use --where with a grid or with --search random")
 
 
-def settings_of(request: SweepRequest) -> list[dict[str, Value]]:
+def settings_of(request: SweepRequest) -> list[dict[str, JsonValue]]:
     """What points set, each axis at least once, by single keys."""
     if request.points is not None:
         return [dict(point) for point in request.points]
     return [uncoupled(name, values[0]) for name, values in request.axes.items()]
 
 
-def machine_keys_of(request: SweepRequest) -> dict[str, Value]:
+def machine_keys_of(request: SweepRequest) -> dict[str, JsonValue]:
     """The keys of the machine that points set, with an example of a value."""
-    found: dict[str, Value] = {}
+    found: dict[str, JsonValue] = {}
     for setting in settings_of(request):
         for name, value in setting.items():
             if name.startswith(MACHINE):
@@ -87,7 +87,7 @@ def machine_keys_of(request: SweepRequest) -> dict[str, Value]:
     return found
 
 
-def refuse_early(points: Sequence[Point], machine: Mapping[str, Value]) -> list[str]:
+def refuse_early(points: Sequence[Point], machine: Mapping[str, JsonValue]) -> list[str]:
     """A note on machines that cannot be loaded; raises TopologyError when there is no other."""
     machines = {point.machine_key: point for point in points}
     wrong: dict[str, TopologyError] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kernbench.common.errors import UsageError
-from kernbench.sweep.points import MACHINE, Point, Value
+from kernbench.sweep.points import MACHINE, JsonValue, Point
 
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -36,12 +36,12 @@ class Condition:
     sign: str
     right: tuple[str, ...]
 
-    def holds(self, point: Point, machine: Mapping[str, Value]) -> bool:
+    def holds(self, point: Point, machine: Mapping[str, JsonValue]) -> bool:
         """Whether a point satisfies it; raises UsageError for a name that has no number there."""
         sides = (prod(self._number(term, point, machine) for term in side) for side in (self.left, self.right))
         return COMPARE[self.sign](*sides)
 
-    def _number(self, term: str, point: Point, machine: Mapping[str, Value]) -> float:
+    def _number(self, term: str, point: Point, machine: Mapping[str, JsonValue]) -> float:
         value = _value(term, point, machine)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UsageError(
@@ -62,7 +62,7 @@ def read_condition(text: str) -> Condition:
     return Condition(text, sides[0], sign[0], sides[1])
 
 
-def _value(term: str, point: Point, machine: Mapping[str, Value]) -> Value:
+def _value(term: str, point: Point, machine: Mapping[str, JsonValue]) -> JsonValue:
     try:
         return float(term)
     except ValueError:
@@ -72,7 +72,7 @@ def _value(term: str, point: Point, machine: Mapping[str, Value]) -> Value:
     key = term.removeprefix(MACHINE)
     if key in point.machine:
         return point.machine[key]
-    found: Value = dict(machine)
+    found: JsonValue = dict(machine)
     for part in key.split("."):
         found = found.get(part) if isinstance(found, dict) else None
     return found

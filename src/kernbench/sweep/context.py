@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from kernbench.ccl.config import load_ccl_config
 from kernbench.common.version import __version__
-from kernbench.sweep.points import Value, plain_value
+from kernbench.sweep.points import JsonValue, plain_value
 from kernbench.sweep.provenance import modules_digest, source_here
 from kernbench.sweep.target import Target
 from kernbench.topology.graph import TopologyGraph
@@ -38,7 +38,7 @@ class SweepContext:
 
     target: Target
     title: str
-    machine: Mapping[str, Value]
+    machine: Mapping[str, JsonValue]
     device: str = "all"
     verify_data: bool = False
     cost: Target | None = None
@@ -70,7 +70,7 @@ def digest_of(identity: Mapping[str, str]) -> str:
     return sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def machine_tree(topology: Source | TopologyGraph, overrides: Overrides | None) -> dict[str, Value]:
+def machine_tree(topology: Source | TopologyGraph, overrides: Overrides | None) -> dict[str, JsonValue]:
     """The whole description that a sweep starts from; raises TopologyError with every fault."""
     source = topology.spec if isinstance(topology, TopologyGraph) else topology
     load_spec(source, overrides)  # faults are found here, with their lines

@@ -25,11 +25,14 @@ ENDS = ("mj_per_token_low", "mj_per_token_high", "tokens_per_s_per_usd_low", "to
 WORDS = (PLAN, LIMIT)  # that are no numbers
 COLUMNS = (*DERIVED, *ENDS, *WORDS)
 
-Table = Sequence[Mapping[str, object]]
+ResultTable = Sequence[Mapping[str, object]]
 
 
 def derived(
-    table: Table, returned: Mapping[str, float], phase: object, cost_usd: Sequence[float | None] = (None, None, None)
+    table: ResultTable,
+    returned: Mapping[str, float],
+    phase: object,
+    cost_usd: Sequence[float | None] = (None, None, None),
 ) -> dict[str, float | str]:
     """The figures that a bench's table gives; a number that the bench returned under such a name is taken as it is.
     `cost_usd` has the low end, the value and the high end of the price.
@@ -62,7 +65,7 @@ def derived(
     return {name: found[name] for name in COLUMNS if name in found}
 
 
-def _cell(table: Table, key: str, name: str, column: str) -> float | None:
+def _cell(table: ResultTable, key: str, name: str, column: str) -> float | None:
     return next((_number(row.get(column)) for row in table if row.get(key) == name), None)
 
 

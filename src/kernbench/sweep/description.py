@@ -9,15 +9,15 @@ from typing import Literal
 
 from kernbench.sweep.conditions import Condition
 from kernbench.sweep.objectives import Objective
-from kernbench.sweep.points import Axes, Value
+from kernbench.sweep.points import Axes, JsonValue
 from kernbench.sweep.scenario import Scenario
 from kernbench.sweep.search import Search
 from kernbench.sweep.target import Target
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
 
-Mode = Literal["grid", "zip"]
-MODES: tuple[Mode, ...] = ("grid", "zip")
+AxesMode = Literal["grid", "zip"]
+MODES: tuple[AxesMode, ...] = ("grid", "zip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class SweepRequest:
     target: Target
     title: str
     axes: Axes = field(default_factory=dict)
-    points: Sequence[Mapping[str, Value]] | None = None
-    mode: Mode = "grid"
-    params: Mapping[str, Value] = field(default_factory=dict)
+    points: Sequence[Mapping[str, JsonValue]] | None = None
+    mode: AxesMode = "grid"
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
     topology: Source | TopologyGraph = None
     overrides: Overrides | None = None
     device: str = "all"

@@ -72,7 +72,7 @@ class NothingKept:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SweepProgress:
     """The progress of a sweep after a point was run. `failed` counts points of this call."""
 
     done: int
@@ -94,7 +94,7 @@ def drive(
     plan: SweepPlan,
     pool: Pool,
     store: RowStore,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SweepProgress], None] | None = None,
     made_with: str | None = None,
     check: Callable[[SweepRow], None] | None = None,
 ) -> Driven:
@@ -123,6 +123,6 @@ def drive(
             ran, failed, run_s = ran + 1, failed + row.has_failed, run_s + outcome.run_s
             if progress is not None:
                 left = max(plan.total - len(rows), 0)
-                progress(Progress(len(rows), plan.total, failed, (time.monotonic() - began) / ran * left))
+                progress(SweepProgress(len(rows), plan.total, failed, (time.monotonic() - began) / ran * left))
         plan.report([rows[numbers[point.key]] for point in batch])
     return Driven([rows[number] for number in sorted(rows)], ran, run_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 
 ENDS_OF: Mapping[str, tuple[str, str]] = {  # column -> the columns of its ends
     "energy_j": ("energy_low_j", "energy_high_j"),
@@ -21,4 +21,4 @@ def with_ends(flat: Mapping[str, object], column: str) -> object:
     value = flat.get(column)
     low, high = (flat.get(name) for name in ENDS_OF.get(column, ("", "")))
     numbers = [each for each in (low, value, high) if isinstance(each, int | float) and not isinstance(each, bool)]
-    return Range(*map(float, numbers)) if len(numbers) == 3 else value
+    return FigureRange(*map(float, numbers)) if len(numbers) == 3 else value

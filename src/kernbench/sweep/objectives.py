@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, WORDS
-from kernbench.sweep.points import Point, Value
+from kernbench.sweep.points import JsonValue, Point
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
 FROM_BENCH = ("returned:", TABLE)  # prefixes of columns that a bench returns
@@ -85,7 +85,7 @@ def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) ->
             )
 
 
-def _is_number(value: Value) -> bool:
+def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

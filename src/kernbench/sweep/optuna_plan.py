@@ -16,7 +16,7 @@ from typing import Any
 
 from kernbench.common.errors import UsageError
 from kernbench.sweep.objectives import Objective
-from kernbench.sweep.points import Axes, Point, Value, point_of
+from kernbench.sweep.points import Axes, JsonValue, Point, point_of
 from kernbench.sweep.rows import SweepRow
 from kernbench.sweep.search import Search
 
@@ -29,7 +29,7 @@ class OptunaPlan:
     def __init__(
         self,
         axes: Axes,
-        params: Mapping[str, Value],
+        params: Mapping[str, JsonValue],
         search: Search,
         objectives: Sequence[Objective],
         storage: str | None,
@@ -87,7 +87,7 @@ class OptunaPlan:
         return self._point(chosen)
 
     def _point(self, chosen: Mapping[str, Any]) -> Point:
-        settings: dict[str, Value] = {}
+        settings: dict[str, JsonValue] = {}
         for name, values in self._axes.items():
             if _is_ordered(values):
                 numbers = sorted(value for value in values if isinstance(value, int | float))
@@ -132,7 +132,7 @@ class OptunaPlan:
             ) from error
 
 
-def _is_ordered(values: Sequence[Value]) -> bool:
+def _is_ordered(values: Sequence[JsonValue]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernbench.report.figures import drawing, save_figure
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 from kernbench.sweep.ends import with_ends
 from kernbench.sweep.objectives import Objective
-from kernbench.sweep.points import Value
+from kernbench.sweep.points import JsonValue
 from kernbench.sweep.rows import SweepRow, short_axis, varying
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _over_axis(axes: Axes, rows: Sequence[SweepRow], objective: Objective) -> No
     names = varying(rows) or ["point"]
     axis, others = names[0], names[1:]
     flats = [row.flat(objective.column) for row in rows]
-    series: dict[str, list[tuple[Value, float, float, float]]] = {}
+    series: dict[str, list[tuple[JsonValue, float, float, float]]] = {}
     for flat in flats:
         label = ", ".join(f"{short_axis(name)}={flat.get(name)}" for name in others)
         ((low,), (high,)) = _spread(flat, objective) or ((0.0,), (0.0,))
@@ -162,17 +162,17 @@ def _plain(value: float, _position: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
-def _number(flat: Mapping[str, Value], objective: Objective) -> float:
+def _number(flat: Mapping[str, JsonValue], objective: Objective) -> float:
     value = flat[objective.column]
     assert isinstance(value, int | float)
     return float(value)
 
 
-def _spread(flat: Mapping[str, Value], objective: Objective) -> tuple[tuple[float], tuple[float]] | None:
+def _spread(flat: Mapping[str, JsonValue], objective: Objective) -> tuple[tuple[float], tuple[float]] | None:
     """How far the ends of a figure's range are below and above it; None without a range."""
     found = with_ends(flat, objective.column)
-    return ((found.value - found.low,), (found.high - found.value,)) if isinstance(found, Range) else None
+    return ((found.value - found.low,), (found.high - found.value,)) if isinstance(found, FigureRange) else None
 
 
-def _place(value: Value, at: Mapping[str, int]) -> float:
+def _place(value: JsonValue, at: Mapping[str, int]) -> float:
     return float(at[str(value)]) if at else float(value)  # type: ignore[arg-type]  # numbers, when it has no places

@@ -26,16 +26,16 @@ MACHINE = "machine:"  # begins the name of an axis over the machine
 COUPLED = "&"
 MAX_POINTS = 1_000_000
 
-Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
-Axes = Mapping[str, Sequence[Value]]
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+Axes = Mapping[str, Sequence[JsonValue]]
 
 
 @dataclass(frozen=True)
 class Point:
     """All parameters of one run, and its changes to the machine, in order."""
 
-    params: Mapping[str, Value]
-    machine: Mapping[str, Value]
+    params: Mapping[str, JsonValue]
+    machine: Mapping[str, JsonValue]
 
     @cached_property
     def key(self) -> str:
@@ -51,7 +51,7 @@ def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def point_of(settings: Mapping[str, Value], params: Mapping[str, Value]) -> Point:
+def point_of(settings: Mapping[str, JsonValue], params: Mapping[str, JsonValue]) -> Point:
     """The point that sets these axes, with `params` for the parameters that it does not set."""
     single = {key: value for name, given in settings.items() for key, value in uncoupled(name, given).items()}
     own = {name: value for name, value in single.items() if not name.startswith(MACHINE)}
@@ -59,7 +59,7 @@ def point_of(settings: Mapping[str, Value], params: Mapping[str, Value]) -> Poin
     return Point({**params, **own}, machine)
 
 
-def uncoupled(name: str, value: Value) -> dict[str, Value]:
+def uncoupled(name: str, value: JsonValue) -> dict[str, JsonValue]:
     """What an axis sets: its key, or each of its keys to its own part of the value, or all to the same."""
     keys = keys_of(name)
     if len(keys) == 1:
@@ -96,9 +96,9 @@ def check_parts(name: str, counts: Sequence[int], where: str) -> None:
         )
 
 
-def checked_axes(over: Mapping[str, Iterable[object]]) -> dict[str, list[Value]]:
+def checked_axes(over: Mapping[str, Iterable[object]]) -> dict[str, list[JsonValue]]:
     """Axes with values that JSON can hold; raises UsageError for one without values, or with others."""
-    axes: dict[str, list[Value]] = {}
+    axes: dict[str, list[JsonValue]] = {}
     for name, values in over.items():
         if not isinstance(name, str) or not name.removeprefix(MACHINE).strip():
             raise UsageError(f"{name!r} is no axis", hint="use a parameter's name, or machine:KEY for the machine's")
@@ -111,7 +111,7 @@ def checked_axes(over: Mapping[str, Iterable[object]]) -> dict[str, list[Value]]
     return axes
 
 
-def plain_value(value: object, where: str) -> Value:
+def plain_value(value: object, where: str) -> JsonValue:
     """A value as JSON has it; numpy's numbers become Python's. Raises UsageError for any other thing."""
     item = getattr(value, "item", None)
     if item is not None and getattr(value, "shape", None) == ():
@@ -129,23 +129,23 @@ def grid_size(axes: Axes) -> int:
     return prod(len(values) for values in axes.values())
 
 
-def grid_point(axes: Axes, number: int, params: Mapping[str, Value]) -> Point:
+def grid_point(axes: Axes, number: int, params: Mapping[str, JsonValue]) -> Point:
     """One point of the grid by its number, without making the others."""
-    chosen: dict[str, Value] = {}
+    chosen: dict[str, JsonValue] = {}
     for name, values in reversed(list(axes.items())):
         number, at = divmod(number, len(values))
         chosen[name] = values[at]
     return point_of({name: chosen[name] for name in axes}, params)
 
 
-def grid(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
+def grid(axes: Axes, params: Mapping[str, JsonValue]) -> list[Point]:
     """Every combination; raises UsageError if there are more than MAX_POINTS."""
     _check_size(grid_size(axes))
     names = list(axes)
     return _once(point_of(dict(zip(names, values, strict=True)), params) for values in product(*axes.values()))
 
 
-def zipped(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
+def zipped(axes: Axes, params: Mapping[str, JsonValue]) -> list[Point]:
     """The axes pairwise; raises UsageError if their lengths differ."""
     if len({len(values) for values in axes.values()}) > 1:
         lengths = ", ".join(f"{name} has {len(values)}" for name, values in axes.items())
@@ -154,7 +154,7 @@ def zipped(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
     return _once(point_of(dict(zip(names, values, strict=True)), params) for values in zip(*axes.values(), strict=True))
 
 
-def listed(settings: Sequence[Mapping[str, Value]], params: Mapping[str, Value]) -> list[Point]:
+def listed(settings: Sequence[Mapping[str, JsonValue]], params: Mapping[str, JsonValue]) -> list[Point]:
     """Points as they are written."""
     _check_size(len(settings))
     return _once(point_of(setting, params) for setting in settings)

@@ -15,9 +15,9 @@ from kernbench.sweep.chosen_points import check_further, examples_of, machine_ke
 from kernbench.sweep.context import WORKER, SweepContext, digest_of, machine_tree
 from kernbench.sweep.derived import COLUMNS
 from kernbench.sweep.description import MODES
-from kernbench.sweep.description import Mode as Mode
+from kernbench.sweep.description import AxesMode as AxesMode
 from kernbench.sweep.description import SweepRequest as SweepRequest
-from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, Progress, RowStore, SweepPlan, drive
+from kernbench.sweep.driver import Driven, FixedPlan, NothingKept, RowStore, SweepPlan, SweepProgress, drive
 from kernbench.sweep.folder import SweepFolder
 from kernbench.sweep.importance import importance_of
 from kernbench.sweep.objectives import (
@@ -29,7 +29,7 @@ from kernbench.sweep.objectives import (
     ranked,
 )
 from kernbench.sweep.plot import draw_sweep, plot_files, prepare
-from kernbench.sweep.points import MACHINE, Point, Value, check_keys, zipped
+from kernbench.sweep.points import MACHINE, JsonValue, Point, check_keys, zipped
 from kernbench.sweep.pool import Pool, SerialPool
 from kernbench.sweep.results import PARQUET, results_as_json, write_results
 from kernbench.sweep.rows import TABLE, SweepRow
@@ -78,7 +78,7 @@ class SweepReport:
         return {**data, "ran": self.ran, "notes": self.notes, "files": [str(file) for file in self.files], "rows": rows}
 
 
-def run_sweep(request: SweepRequest, progress: Callable[[Progress], None] | None = None) -> SweepReport:
+def run_sweep(request: SweepRequest, progress: Callable[[SweepProgress], None] | None = None) -> SweepReport:
     """Run what is missing of a sweep; raises UsageError or TopologyError for what is wrong with the whole of it."""
     if current_process().name == WORKER:
         raise UsageError(
@@ -116,7 +116,7 @@ def _drive(
     identity: Mapping[str, str],
     objectives: tuple[Objective, ...],
     store: RowStore,
-    progress: Callable[[Progress], None] | None,
+    progress: Callable[[SweepProgress], None] | None,
 ) -> Driven:
     if request.out is not None and request.plot:
         progress = _prepare_at_first(progress)
@@ -141,11 +141,11 @@ def _first_row_check(request: SweepRequest, objectives: tuple[Objective, ...]) -
     return lambda row: check_objectives(asked, [row])
 
 
-def _prepare_at_first(progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+def _prepare_at_first(progress: Callable[[SweepProgress], None] | None) -> Callable[[SweepProgress], None]:
     """`progress`, which also gets the drawing ready once points are under way."""
     prepared: list[bool] = []
 
-    def show(now: Progress) -> None:
+    def show(now: SweepProgress) -> None:
         if not prepared:
             prepared.append(True)
             prepare()
@@ -252,7 +252,7 @@ def _check(request: SweepRequest, context: SweepContext) -> None:
         _check_key(context.machine, key, value)
 
 
-def _check_key(machine: Mapping[str, Value], key: str, value: Value) -> None:
+def _check_key(machine: Mapping[str, JsonValue], key: str, value: JsonValue) -> None:
     """Raise TopologyError when the machine has no such key. A value that does not fit is the point's own error."""
     try:
         load_spec(machine, {key: value})

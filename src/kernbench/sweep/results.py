@@ -16,7 +16,7 @@ from typing import Any
 
 from kernbench.sweep.folder import SCHEMA, write_atomically
 from kernbench.sweep.objectives import Objective
-from kernbench.sweep.points import Value
+from kernbench.sweep.points import JsonValue
 from kernbench.sweep.rows import SweepRow, columns_of, table_columns, table_rows
 
 JSON, CSV, PARQUET = "results.json", "results.csv", "results.parquet"
@@ -65,14 +65,14 @@ def _write_table(
     csv_file: Path,
     parquet_file: Path,
     columns: Sequence[str],
-    flats: Sequence[Mapping[str, Value]],
+    flats: Sequence[Mapping[str, JsonValue]],
     results: Mapping[str, object],
 ) -> list[Path]:
     write_atomically(csv_file, table_as_csv(columns, flats))
     return [csv_file, *_write_parquet(parquet_file, columns, flats, results)]
 
 
-def table_as_csv(columns: Sequence[str], flats: Sequence[Mapping[str, Value]]) -> bytes:
+def table_as_csv(columns: Sequence[str], flats: Sequence[Mapping[str, JsonValue]]) -> bytes:
     """A line of names, then a line for each row."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -82,7 +82,7 @@ def table_as_csv(columns: Sequence[str], flats: Sequence[Mapping[str, Value]]) -
     return out.getvalue().encode()
 
 
-def _cell(value: Value) -> Value:
+def _cell(value: JsonValue) -> JsonValue:
     """A line of a table is a line of the file."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -92,7 +92,7 @@ def _cell(value: Value) -> Value:
 
 
 def _write_parquet(
-    path: Path, columns: Sequence[str], flats: Sequence[Mapping[str, Value]], results: Mapping[str, object]
+    path: Path, columns: Sequence[str], flats: Sequence[Mapping[str, JsonValue]], results: Mapping[str, object]
 ) -> list[Path]:
     try:
         import pyarrow
@@ -107,7 +107,7 @@ def _write_parquet(
     return [path]
 
 
-def _arrow(pyarrow: Any, values: list[Value]) -> Any:
+def _arrow(pyarrow: Any, values: list[JsonValue]) -> Any:
     """A column of one type: numbers of both kinds are floats, anything mixed is text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:

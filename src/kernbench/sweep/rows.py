@@ -15,7 +15,7 @@ from typing import Any
 
 from kernbench.report.roofline import limit_of
 from kernbench.sweep.derived import COLUMNS, LIMIT, derived
-from kernbench.sweep.points import MACHINE, Point, Value
+from kernbench.sweep.points import MACHINE, JsonValue, Point
 
 TABLE = "table:"  # of the columns that a bench's own table has
 
@@ -25,8 +25,8 @@ class SweepRow:
     """A point and its figures, which are None if the point failed before; `error` has the reason."""
 
     point: int  # its number in the sweep
-    params: Mapping[str, Value]
-    machine: Mapping[str, Value]  # what it changes
+    params: Mapping[str, JsonValue]
+    machine: Mapping[str, JsonValue]  # what it changes
     machine_hash: str | None = None  # of the whole machine
     ok: bool = False
     total_ns: float | None = None
@@ -58,7 +58,7 @@ class SweepRow:
     warnings: str | None = None  # what is unusual about the design, such as a die larger than a reticle
     made_with: str | None = None  # digest of the sweep's identity when it was made: see `sweep.json`
     error: str | None = None
-    table: tuple[Mapping[str, Value], ...] = ()  # rows that the bench returned
+    table: tuple[Mapping[str, JsonValue], ...] = ()  # rows that the bench returned
 
     @property
     def is_feasible(self) -> bool:
@@ -83,10 +83,10 @@ class SweepRow:
         plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
         return {"point": self.point, "key": self.key, **plain}
 
-    def value(self, column: str) -> Value:
+    def value(self, column: str) -> JsonValue:
         """What `flat` has under that name, or the bench's table as `table:COLUMN[NAME]`; None where neither has."""
         if column in FIXED or column == "point":
-            found: Value = getattr(self, column)
+            found: JsonValue = getattr(self, column)
             return found
         if column in COLUMNS:
             return self.derived().get(column)
@@ -94,27 +94,27 @@ class SweepRow:
             return self._cell(*column.removeprefix(TABLE).removesuffix("]").partition("[")[::2])
         return self.flat().get(column)
 
-    def _cell(self, column: str, name: str) -> Value:
+    def _cell(self, column: str, name: str) -> JsonValue:
         """Of the table's row whose first value is `name`."""
         found = [row for row in self.table if column in row and next(iter(row.values())) == name]
         return found[0][column] if found else None
 
-    def flat(self, *cells: str) -> dict[str, Value]:
+    def flat(self, *cells: str) -> dict[str, JsonValue]:
         """By the names of columns; of the table only those `cells`."""
         data = {name: getattr(self, name) for name in FIXED}
         returned = {f"returned:{name}": value for name, value in self.returned.items()}
         own = {name: self.value(name) for name in cells if name.startswith(TABLE)}
         return {**self.settings(), **data, **self.derived(), **returned, **own, "error": self.error}
 
-    def derived(self) -> dict[str, Value]:
+    def derived(self) -> dict[str, JsonValue]:
         """Figures of a layer and its price, of a bench that gives them, and what limits the run (`derived.py`)."""
         usd = self.cost_low_usd, self.cost_usd, self.cost_high_usd
-        found: dict[str, Value] = dict(derived(self.table, self.returned, self.params.get("phase"), usd))
+        found: dict[str, JsonValue] = dict(derived(self.table, self.returned, self.params.get("phase"), usd))
         if self.bound is None or self.roofline_share is None:
             return found
         return found | {LIMIT: limit_of(self.bound, self.roofline_share)}
 
-    def settings(self) -> dict[str, Value]:
+    def settings(self) -> dict[str, JsonValue]:
         """The number of the point and what is set for it, by the names of columns."""
         params = {param_column(name): value for name, value in self.params.items()}
         machine = {MACHINE + key: value for key, value in self.machine.items()}
@@ -179,14 +179,14 @@ def columns_of(rows: Iterable[SweepRow]) -> list[str]:
     return ["point", *params, *machine, *FIXED, *figures, *returned, "error"]
 
 
-def table_rows(rows: Iterable[SweepRow]) -> list[dict[str, Value]]:
+def table_rows(rows: Iterable[SweepRow]) -> list[dict[str, JsonValue]]:
     """The rows of all tables that benches returned, each with the number and the settings of its point."""
     return [
         {**row.settings(), **{TABLE + name: value for name, value in own.items()}} for row in rows for own in row.table
     ]
 
 
-def table_columns(flats: Sequence[Mapping[str, Value]]) -> list[str]:
+def table_columns(flats: Sequence[Mapping[str, JsonValue]]) -> list[str]:
     """Of those: the number of the point, parameters, machine values, then the tables' own, in order of appearance."""
     names = list(dict.fromkeys(name for flat in flats for name in flat))
     return sorted(names, key=lambda name: (name != "point") + name.startswith(MACHINE) + 2 * name.startswith(TABLE))

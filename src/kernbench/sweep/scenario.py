@@ -16,7 +16,7 @@ from math import fsum
 from kernbench.common.errors import UsageError
 from kernbench.sweep.driver import SweepPlan
 from kernbench.sweep.objectives import Objective, pareto_front, ranked
-from kernbench.sweep.points import MACHINE, Point, Value
+from kernbench.sweep.points import MACHINE, JsonValue, Point
 from kernbench.sweep.rows import SweepRow
 
 BEST = 10
@@ -33,7 +33,7 @@ class Workload:
     """Parameters of the bench, and the share of all tokens that is of this kind, before shares are scaled to 1."""
 
     name: str
-    params: Mapping[str, Value]
+    params: Mapping[str, JsonValue]
     weight: float = 1.0
 
 
@@ -230,6 +230,6 @@ def _failure(row: SweepRow) -> str:
     return f"failed: {(row.error or 'its data is wrong').partition(chr(10))[0]}"
 
 
-def _float(value: Value) -> float:
+def _float(value: JsonValue) -> float:
     assert isinstance(value, int | float)
     return float(value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernbench.common.errors import UsageError
-from kernbench.sweep.points import Axes, Point, Value, grid_point, grid_size
+from kernbench.sweep.points import Axes, JsonValue, Point, grid_point, grid_size
 
 Method = Literal["random", "optuna"]
 METHODS: tuple[Method, ...] = ("random", "optuna")
@@ -44,7 +44,7 @@ class Search:
             raise UsageError(f"a {self.method} search has no storage", hint="--storage is for --search optuna")
 
 
-def random_points(axes: Axes, params: Mapping[str, Value], search: Search) -> list[Point]:
+def random_points(axes: Axes, params: Mapping[str, JsonValue], search: Search) -> list[Point]:
     """Points of the grid, none twice; all of it in some order when there are more trials than points."""
     size = grid_size(axes)
     draw = random.Random(search.seed)

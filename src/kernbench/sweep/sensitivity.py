@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kernbench.common.errors import UsageError
 from kernbench.report.figures import drawing, save_figure
 from kernbench.sweep.objectives import Objective
-from kernbench.sweep.points import Axes, Point, Value, point_of
+from kernbench.sweep.points import Axes, JsonValue, Point, point_of
 from kernbench.sweep.rows import SweepRow, short_axis
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Effect:
 
     objective: str
     axis: str
-    value: Value
+    value: JsonValue
     point: int
     base: float
     at: float
@@ -57,7 +57,7 @@ class Effect:
         }
 
 
-def one_at_a_time(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
+def one_at_a_time(axes: Axes, params: Mapping[str, JsonValue]) -> list[Point]:
     """The point as it is, then every value of every axis alone; a point that is written twice is one point."""
     points = [point_of({}, params)]
     points += [point_of({name: value}, params) for name, values in axes.items() for value in values]
@@ -65,7 +65,7 @@ def one_at_a_time(axes: Axes, params: Mapping[str, Value]) -> list[Point]:
 
 
 def effects_of(
-    axes: Axes, params: Mapping[str, Value], rows: Sequence[SweepRow], objectives: Sequence[Objective]
+    axes: Axes, params: Mapping[str, JsonValue], rows: Sequence[SweepRow], objectives: Sequence[Objective]
 ) -> list[Effect]:
     """The effect of each value on each objective; the widest axis of an objective first. Points without a number, as
     those that failed, are left out.
@@ -91,7 +91,10 @@ def effects_of(
 
 
 def without_effects(
-    params: Mapping[str, Value], rows: Sequence[SweepRow], objectives: Sequence[Objective], effects: Sequence[Effect]
+    params: Mapping[str, JsonValue],
+    rows: Sequence[SweepRow],
+    objectives: Sequence[Objective],
+    effects: Sequence[Effect],
 ) -> list[str]:
     """A note on each objective without effects: the reason."""
     key = point_of({}, params).key

@@ -26,7 +26,7 @@ from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.sweep.capacity import reason_of
 from kernbench.sweep.context import SweepContext
 from kernbench.sweep.cost import default_cost
-from kernbench.sweep.points import Point, Value
+from kernbench.sweep.points import JsonValue, Point
 from kernbench.sweep.rows import SweepRow, failed_row
 from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
@@ -249,7 +249,7 @@ def _numbers(returned: object) -> dict[str, float]:
     return found
 
 
-def _table(returned: object) -> tuple[dict[str, Value], ...]:
+def _table(returned: object) -> tuple[dict[str, JsonValue], ...]:
     """The rows that a bench returned; of several devices, the first one's. What is no number is text. Answers in words
     are those of a run.
     """
@@ -258,7 +258,7 @@ def _table(returned: object) -> tuple[dict[str, Value], ...]:
     return tuple({str(name): _cell(value) for name, value in row.items()} for row in returned if ANSWER not in row)
 
 
-def _cell(value: object) -> Value:
+def _cell(value: object) -> JsonValue:
     plain = _scalar(value)
     if plain is None or isinstance(plain, bool | int | str):
         return plain

@@ -10,7 +10,7 @@ from kernbench.common.ids import CubeId, Place, SipId
 from kernbench.common.units import GIB
 from kernbench.topology.build_cube import hbm_part, manhattan_mm
 from kernbench.topology.graph import Edge, EdgeKind, Node
-from kernbench.topology.mesh import Mesh, Slot, snap_mm
+from kernbench.topology.mesh import Mesh, MeshPosition, snap_mm
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_stacks import StackPlace
 
@@ -41,7 +41,7 @@ def position(place: StackPlace, mesh: Mesh, distance_mm: float) -> tuple[float, 
     return x, y
 
 
-def routers_at(place: StackPlace, mesh: Mesh, count: int) -> list[Slot]:
+def routers_at(place: StackPlace, mesh: Mesh, count: int) -> list[MeshPosition]:
     """The routers of the outermost row or column on a stack's side that are nearest to it, in order."""
     rows, columns = len(mesh.ys), len(mesh.xs)
     outer = {

@@ -26,7 +26,7 @@ SIDES: tuple[Side, ...] = ("N", "S", "E", "W")
 _MM_GRID = 1 << 20
 _LEFT: tuple[Corner, ...] = ("NW", "SW")
 
-Slot = tuple[int, int]  # row, column
+MeshPosition = tuple[int, int]  # row, column
 
 
 def snap_mm(mm: float) -> float:
@@ -42,23 +42,23 @@ class Mesh:
     h_mm: float
     xs: tuple[float, ...]
     ys: tuple[float, ...]
-    hole: tuple[Slot, ...]
-    pes: tuple[Slot, ...]  # the router of each PE, its pe_dma, pe_cpu and hbm_ctrl
-    m_cpu: Slot
-    sram: Slot
-    conns: Mapping[Side, tuple[Slot, ...]]  # the router of each UCIe connection
+    hole: tuple[MeshPosition, ...]
+    pes: tuple[MeshPosition, ...]  # the router of each PE, its pe_dma, pe_cpu and hbm_ctrl
+    m_cpu: MeshPosition
+    sram: MeshPosition
+    conns: Mapping[Side, tuple[MeshPosition, ...]]  # the router of each UCIe connection
 
     @cached_property
-    def routers(self) -> tuple[Slot, ...]:
+    def routers(self) -> tuple[MeshPosition, ...]:
         """Every slot that has a router, row by row."""
         hole = frozenset(self.hole)
         slots = ((row, col) for row in range(len(self.ys)) for col in range(len(self.xs)))
         return tuple(slot for slot in slots if slot not in hole)
 
-    def position(self, slot: Slot) -> tuple[float, float]:
+    def position(self, slot: MeshPosition) -> tuple[float, float]:
         return self.xs[slot[1]], self.ys[slot[0]]
 
-    def links(self) -> Iterator[tuple[Slot, Slot, float]]:
+    def links(self) -> Iterator[tuple[MeshPosition, MeshPosition, float]]:
         """Neighbouring routers and the mm between them, each pair once."""
         there = frozenset(self.routers)
         for row, col in self.routers:
@@ -171,20 +171,22 @@ def pe_slots(geometry: GeometrySpec, layout: PeLayout, per_half: int) -> list[tu
     return found
 
 
-def _hole(per_half: int, n_cols: int) -> tuple[Slot, ...]:
+def _hole(per_half: int, n_cols: int) -> tuple[MeshPosition, ...]:
     if n_cols < 3:
         return ()  # a hole would separate the top rows from the bottom rows
     middle = (n_cols // 2,) if n_cols % 2 else (n_cols // 2 - 1, n_cols // 2)
     return tuple((row, col) for row in (per_half, per_half + 1) for col in middle)
 
 
-def _nearest(xs: Sequence[float], ys: Sequence[float], hole: tuple[Slot, ...], at: tuple[float, float]) -> Slot:
+def _nearest(
+    xs: Sequence[float], ys: Sequence[float], hole: tuple[MeshPosition, ...], at: tuple[float, float]
+) -> MeshPosition:
     """The router nearest to a point; of equals, the first row by row."""
     slots = [(r, c) for r in range(len(ys)) for c in range(len(xs)) if (r, c) not in hole]
     return min(slots, key=lambda slot: (math.hypot(xs[slot[1]] - at[0], ys[slot[0]] - at[1]), slot))
 
 
-def _conn_slots(side: Side, n: int, xs: Sequence[float], per_half: int) -> tuple[Slot, ...]:
+def _conn_slots(side: Side, n: int, xs: Sequence[float], per_half: int) -> tuple[MeshPosition, ...]:
     n_rows, n_cols = 2 * per_half + 2, len(xs)
     if side in ("E", "W"):
         col = 0 if side == "W" else n_cols - 1
@@ -205,9 +207,9 @@ def _from_both_ends(n: int, first: list[int], second: list[int]) -> list[int]:
     return low + [second[i * len(second) // behind] for i in range(behind)]
 
 
-def attachments(mesh: Mesh) -> dict[Slot, list[str]]:
+def attachments(mesh: Mesh) -> dict[MeshPosition, list[str]]:
     """What is attached to each router, by the names used in the dumped mesh."""
-    found: dict[Slot, list[str]] = {slot: [] for slot in mesh.routers}
+    found: dict[MeshPosition, list[str]] = {slot: [] for slot in mesh.routers}
     for pe, slot in enumerate(mesh.pes):
         found[slot] += [f"pe{pe}.dma", f"pe{pe}.cpu", f"pe{pe}.hbm"]
     found[mesh.m_cpu].append("m_cpu")

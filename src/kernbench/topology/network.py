@@ -17,9 +17,9 @@ from kernbench.common.ids import Place
 from kernbench.topology.graph import Edge, EdgeKind, Node, TopologyGraph
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_fabric import BuffersSpec
-from kernbench.topology.spec_network import Direction, NetworkDescription, NetworkSpec, NocSpec
+from kernbench.topology.spec_network import NetworkDescription, NetworkSpec, NocSpec, RingDirection
 
-Tile = tuple[int, int]
+TilePosition = tuple[int, int]
 
 
 class OneWayLink(NamedTuple):
@@ -60,8 +60,8 @@ class NetworkTopology(TopologyGraph):
     wires: tuple[OneWayLink, ...]
     network: NetworkSpec
     buffers: BuffersSpec | None
-    _paths: dict[tuple[str, Tile, Tile], tuple[str, ...]]
-    _requests: dict[tuple[str, Tile, Tile], list[tuple[tuple[str, ...], int]]]
+    _paths: dict[tuple[str, TilePosition, TilePosition], tuple[str, ...]]
+    _requests: dict[tuple[str, TilePosition, TilePosition], list[tuple[tuple[str, ...], int]]]
 
     @property
     def spec(self) -> MachineSpec:
@@ -70,7 +70,7 @@ class NetworkTopology(TopologyGraph):
         hint = "`kernbench validate` runs recorded traffic on it; kernels need a machine with `system:` and `cube:`"
         raise TopologyError([Fault(what, "", "network", hint)])
 
-    def path(self, noc: str, src: Tile, dst: Tile) -> tuple[str, ...]:
+    def path(self, noc: str, src: TilePosition, dst: TilePosition) -> tuple[str, ...]:
         """The way of data from one tile to another."""
         found = self._paths.get((noc, src, dst))
         if found is None:
@@ -79,7 +79,7 @@ class NetworkTopology(TopologyGraph):
             self._paths[noc, src, dst] = found
         return found
 
-    def requests(self, noc: str, src: Tile, dst: Tile) -> list[tuple[tuple[str, ...], int]]:
+    def requests(self, noc: str, src: TilePosition, dst: TilePosition) -> list[tuple[tuple[str, ...], int]]:
         """What a request from one tile to another is: paths and bytes of transfers, one after the other."""
         found = self._requests.get((noc, src, dst))
         if found is None:
@@ -121,7 +121,7 @@ class NetworkTopology(TopologyGraph):
             f"the machine has no network on chip '{name}'", hint=f"use {', '.join(n.name for n in self.network.nocs)}"
         )
 
-    def _tiles(self, name: str, src: Tile, dst: Tile) -> list[Tile]:
+    def _tiles(self, name: str, src: TilePosition, dst: TilePosition) -> list[TilePosition]:
         """Dimension order."""
         noc, grid = self._noc(name), self.network.grid
         tiles, (x, y) = [src], src
@@ -135,28 +135,28 @@ class NetworkTopology(TopologyGraph):
         return tiles
 
 
-def node_name(noc: str, kind: str, tile: Tile) -> str:
+def node_name(noc: str, kind: str, tile: TilePosition) -> str:
     return f"{noc}.{kind}.{tile[0]}.{tile[1]}"
 
 
-def _tile_of(node: str) -> Tile:
+def _tile_of(node: str) -> TilePosition:
     x, y = node.split(".")[-2:]
     return int(x), int(y)
 
 
-def _step(direction: Direction, wraps: bool, here: int, there: int, size: int) -> int:
+def _step(direction: RingDirection, wraps: bool, here: int, there: int, size: int) -> int:
     if direction != "both":
         return 1 if direction == "forward" else -1
     ahead = (there - here) % size if wraps else there - here
     return 1 if (2 * ahead <= size if wraps else ahead > 0) else -1
 
 
-def _wraps(direction: Direction, step: int) -> bool:
+def _wraps(direction: RingDirection, step: int) -> bool:
     """Whether a step leads from one end of a row or column to the other."""
     return step < 0 if direction == "forward" else step > 0 if direction == "backward" else abs(step) > 1
 
 
-def _tile_value(network: NetworkSpec, tile: Tile, name: str) -> float:
+def _tile_value(network: NetworkSpec, tile: TilePosition, name: str) -> float:
     """What is given for tiles of this kind, or for all."""
     for kind in network.tiles:
         if tile in kind.at:
@@ -164,7 +164,7 @@ def _tile_value(network: NetworkSpec, tile: Tile, name: str) -> float:
     return network.links.injection.bw_gbs if name == "injection_gbs" else network.requests.service_ns
 
 
-def _wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[OneWayLink]:
+def _wires(network: NetworkSpec, noc: NocSpec, tile: TilePosition) -> Iterator[OneWayLink]:
     links, router = network.links, node_name(noc.name, "router", tile)
     injection_gbs = _tile_value(network, tile, "injection_gbs")
     ejection_gbs = next((kind.ejection_gbs for kind in network.tiles if tile in kind.at), None)
@@ -177,7 +177,7 @@ def _wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[OneWayLin
         yield OneWayLink(router, there, links.router.bw_gbs, links.router.propagation_ns)
 
 
-def _request_wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[OneWayLink]:
+def _request_wires(network: NetworkSpec, noc: NocSpec, tile: TilePosition) -> Iterator[OneWayLink]:
     here = node_name(noc.name, "ask", tile)
     yield OneWayLink(here, node_name(noc.name, "serve", tile), None, 0.0)
     yield OneWayLink(node_name(noc.name, "out", tile), node_name(noc.name, "serve", tile), None, 0.0)
@@ -185,7 +185,7 @@ def _request_wires(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[O
         yield OneWayLink(here, node_name(noc.name, "ask", neighbour), None, network.requests.hop_ns)
 
 
-def _neighbours(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[Tile]:
+def _neighbours(network: NetworkSpec, noc: NocSpec, tile: TilePosition) -> Iterator[TilePosition]:
     """Where links lead, in the directions that there are."""
     (x, y), grid = tile, network.grid
     for to in _along(noc.x, noc.wrap == "torus", x, grid.w):
@@ -194,7 +194,7 @@ def _neighbours(network: NetworkSpec, noc: NocSpec, tile: Tile) -> Iterator[Tile
         yield x, to
 
 
-def _along(direction: Direction, wraps: bool, at: int, size: int) -> list[int]:
+def _along(direction: RingDirection, wraps: bool, at: int, size: int) -> list[int]:
     steps = {"forward": (1,), "backward": (-1,), "both": (1, -1)}[direction]
     found = [(at + step) % size for step in steps if wraps or 0 <= at + step < size]
     return [to for to in dict.fromkeys(found) if to != at]

@@ -11,9 +11,9 @@ from kernbench.topology.record import Record
 from kernbench.topology.spec_base import Gbs, Name
 from kernbench.topology.spec_fabric import FabricSpec
 
-Direction = Literal["forward", "backward", "both"]
+RingDirection = Literal["forward", "backward", "both"]
 Ns = Annotated[float, number(0.0, 1e6)]
-DirectionKey = Annotated[Direction, choice("forward", "backward", "both")]
+DirectionKey = Annotated[RingDirection, choice("forward", "backward", "both")]
 NocName = Annotated[str, text(r"[A-Za-z]\w{0,30}", "a name of letters, digits and '_'")]
 Coordinate = Annotated[int, whole(0, 255)]
 

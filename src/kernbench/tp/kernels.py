@@ -21,7 +21,7 @@ from kernbench.triton_emu.pending_handle import CompletionHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 FAR_BELOW = -1e30  # a masked score: its exponential is 0
-Steps = list[dict[str, object]]
+EpilogueSteps = list[dict[str, object]]
 
 
 class ProductBlock(NamedTuple):
@@ -51,7 +51,7 @@ def linear(
     """out = activation(x @ w + bias); `in_tcm`: rows of x are loaded once per block, otherwise streamed per product."""
 
     def start(rows: TensorHandle, block: ProductBlock) -> CompletionHandle:
-        steps: Steps = []
+        steps: EpilogueSteps = []
         if bias is not None:
             steps.append({"op": "bias", "bias": tl.load(bias.across + block.column * bias.itemsize, (block.columns,))})
         if activation is not None:
@@ -83,7 +83,7 @@ def gated_linear(
 
 
 def _product(
-    rows: TensorHandle, w: TensorPtr, block: ProductBlock, dtype: str, steps: Steps, tl: TLContext
+    rows: TensorHandle, w: TensorPtr, block: ProductBlock, dtype: str, steps: EpilogueSteps, tl: TLContext
 ) -> CompletionHandle:
     """Start rows @ (the block's columns of w): each shard of w is a contiguous matrix, and shards are consecutive."""
     k = w.shape[0]

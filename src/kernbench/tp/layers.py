@@ -31,7 +31,7 @@ from kernbench.tp.mappings import (
     scatter_to_tensor_model_parallel_region,
 )
 from kernbench.tp.parallel_state import model_parallel
-from kernbench.tp.parameters import Init, Part, make_parameter
+from kernbench.tp.parameters import Init, WeightIndex, make_parameter
 from kernbench.tp.placement import Grid, check_activation, check_device
 
 ALL = slice(None)
@@ -62,7 +62,9 @@ class ParallelLayer:
                 hint="call initialize_model_parallel with the size of the mesh's dimension, and give mesh['tp']",
             )
 
-    def _columns(self, init: Init, shape: tuple[int, int], part: Part, local: tuple[int, int], name: str) -> Tensor:
+    def _columns(
+        self, init: Init, shape: tuple[int, int], part: WeightIndex, local: tuple[int, int], name: str
+    ) -> Tensor:
         """A rank's part, of shape `local`, of a weight."""
         dp = self.grid.for_weight(*local, self.dtype).columns
         return make_parameter(self.torch, init, shape, part, self.dtype, dp, f"{self.name}.{name}")

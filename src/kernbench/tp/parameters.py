@@ -13,14 +13,14 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kernbench.common.array_types import Shape
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
 
-Shape: TypeAlias = tuple[int, ...]
 Init: TypeAlias = Literal["zeros", "ones", "pattern"] | ArrayLike | Callable[[Shape], ArrayLike]
-Part: TypeAlias = tuple[slice | NDArray[np.int64], ...]  # what to index the full weight with
+WeightIndex: TypeAlias = tuple[slice | NDArray[np.int64], ...]  # what to index the full weight with
 NAMES = ("zeros", "ones", "pattern")
 
 
@@ -49,7 +49,7 @@ def full_weight(init: Init, shape: Shape, what: str) -> NDArray[np.generic]:
 
 
 def make_parameter(
-    torch: RuntimeContext, init: Init, shape: Shape, part: Part, dtype: str, dp: DPPolicy, name: str
+    torch: RuntimeContext, init: Init, shape: Shape, part: WeightIndex, dtype: str, dp: DPPolicy, name: str
 ) -> Tensor:
     """A rank's part of a weight of a full `shape`, on its device."""
     if isinstance(init, str) and init in ("zeros", "ones"):

@@ -21,7 +21,7 @@ from kernbench.triton.warm_kernel import WarmKernel
 _MISSING = object()
 
 
-class Activation:
+class TritonPatches:
     """Triton's driver, launches, benchmarks and autotuning, and PyTorch's device queries, are those of a machine.
     `launch` takes a kernel, its arguments, grid and options; `noted` are the notes that the user has had.
     """

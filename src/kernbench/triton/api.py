@@ -17,7 +17,7 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.layers import Overrides, Source
 from kernbench.triton.benchmarks import TuningTable
-from kernbench.triton.placement import Placement
+from kernbench.triton.placement import StoragePlacement
 from kernbench.triton.simulation import Schedule, Simulation, TritonLaunch
 from kernbench.triton.table import launches_as_json, launches_as_text
 
@@ -71,7 +71,7 @@ def simulate(
     overrides: Overrides | None = None,
     *,
     schedule: Schedule = "static",
-    placement: Placement = "auto",
+    placement: StoragePlacement = "auto",
     cycles_per_op: int = 0,
     check_races: bool = False,
     save: str | None = None,

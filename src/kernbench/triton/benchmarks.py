@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from kernbench.common.errors import KernBenchError, LaunchError, TimeLimitError
 from kernbench.common.units import format_ns
 from kernbench.triton.internals import autotuner
-from kernbench.triton.sizes import Sizes
+from kernbench.triton.sizes import BenchmarkSizes
 
 SLOWER = "slower than the best so far"
 OUTLOOK_FROM = 1 / 8  # of the best time so far that a trial has taken before its pace is judged
@@ -58,7 +58,7 @@ class CannotWinError(KernBenchError):
         self.ns = ns
 
 
-class Clock(Protocol):
+class SimulatedClock(Protocol):
     """What has a simulated time."""
 
     @property
@@ -71,7 +71,7 @@ class Outlook:
     the pace gets certain. Loads run ahead of work, so that the share of loads is more than that of work.
     """
 
-    def __init__(self, program: Clock, loads: int, most_ns: float, is_likely_to_lose: bool) -> None:
+    def __init__(self, program: SimulatedClock, loads: int, most_ns: float, is_likely_to_lose: bool) -> None:
         self._program, self._loads, self._most_ns = program, loads, most_ns
         part, self._margin = (LIKELY_FROM, LIKELY_MARGIN) if is_likely_to_lose else (OUTLOOK_FROM, MARGIN)
         self._from_ns = part * most_ns
@@ -138,7 +138,7 @@ def _in_words(config: dict[str, object]) -> str:
 class Benchmarks:
     """Times functions by the launches they make. `sizes` are those of every `perf_report` that are run."""
 
-    def __init__(self, simulation: Launches, sizes: Sizes) -> None:
+    def __init__(self, simulation: Launches, sizes: BenchmarkSizes) -> None:
         self._simulation = simulation
         self._sizes = sizes
         self.tables: list[TuningTable] = []
@@ -239,7 +239,7 @@ class Benchmarks:
 class Report:
     """A function over sizes and providers. `run` prints a table of what it returns."""
 
-    def __init__(self, fn: Callable[..., Any], benchmarks: Any, sizes: Sizes) -> None:
+    def __init__(self, fn: Callable[..., Any], benchmarks: Any, sizes: BenchmarkSizes) -> None:
         self.fn = fn
         self.benchmarks = benchmarks if isinstance(benchmarks, list) else [benchmarks]
         self._sizes = sizes

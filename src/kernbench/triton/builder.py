@@ -17,7 +17,7 @@ import torch
 from greenlet import getcurrent
 
 from kernbench.triton.handles import DeviceHandle, shape_of, without_room
-from kernbench.triton.internals import Builder, Handle, core, native, np_dtype_of
+from kernbench.triton.internals import Builder, TritonHandle, core, native, np_dtype_of
 from kernbench.triton.origins import BLOCKS, CARRIERS, attributes_of, carrying, with_origin
 from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
@@ -73,7 +73,7 @@ def _combined(combine: Callable[[Any, Any], Any], x: Any, y: Any, dtype: Any) ->
     """Two arrays combined in their type."""
     if not is_small(dtype):
         return combine(x, y)
-    return rounded(combine(*(widened(Handle(each, dtype)).data for each in (x, y))), dtype)
+    return rounded(combine(*(widened(TritonHandle(each, dtype)).data for each in (x, y))), dtype)
 
 
 def _added_in_turn(ptrs: Any, values: Any, dtype: Any) -> Any:
@@ -114,7 +114,7 @@ def _block_of(desc: Any, indices: Any) -> tuple[Any, Any]:
     offsets, mask = known
     first = sum(index * stride for index, stride in zip(at, strides, strict=True)) * itemsize
     ptrs = offsets + np.uint64(desc.base.data.item() + first)
-    return Handle(ptrs, desc.base.dtype.scalar, attributes_of(desc.base)), mask
+    return TritonHandle(ptrs, desc.base.dtype.scalar, attributes_of(desc.base)), mask
 
 
 def current() -> Any:
@@ -181,7 +181,7 @@ def _wrapped(method: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     is_comparison = method.startswith(("create_icmp", "create_fcmp"))
 
     def call(self: Any, *args: Any) -> Any:
-        handles = [arg for arg in args if isinstance(arg, Handle)]
+        handles = [arg for arg in args if isinstance(arg, TritonHandle)]
         inputs = tuple([handle for handle in handles if isinstance(handle, DeviceHandle)])
         program = current()
         if not inputs or program is None:
@@ -218,10 +218,10 @@ class SimulatedBuilder(FloatBuilder):
         self.options = replace(plain, debug=is_debug, sanitize_overflow=is_debug)
 
     def create_get_program_id(self, axis: int) -> Any:
-        return Handle(np.array([current().program_id[axis]], dtype=np.int32), core.int32)
+        return TritonHandle(np.array([current().program_id[axis]], dtype=np.int32), core.int32)
 
     def create_get_num_programs(self, axis: int) -> Any:
-        return Handle(np.array([current().grid[axis]], dtype=np.int32), core.int32)
+        return TritonHandle(np.array([current().grid[axis]], dtype=np.int32), core.int32)
 
     # ---- memory
 
@@ -269,12 +269,12 @@ class SimulatedBuilder(FloatBuilder):
     def create_atomic_poll(self, ptr: Any, expected: Any, timeout_ns: Any, sem: Any, scope: Any) -> Any:
         program = current()
         # without one, Triton gives a value of its compiler
-        until = program.now_ns + float(timeout_ns.data.item()) if isinstance(timeout_ns, Handle) else None
+        until = program.now_ns + float(timeout_ns.data.item()) if isinstance(timeout_ns, TritonHandle) else None
         while True:
             found = program.load(ptr, None, None)
             matched = found.data == expected.data
             if matched.all() or (until is not None and program.now_ns >= until):
-                return Handle(matched, core.int1)
+                return TritonHandle(matched, core.int1)
 
     # ---- matrix products
 
@@ -317,17 +317,17 @@ class SimulatedBuilder(FloatBuilder):
         """The addresses of rows of a descriptor by their numbers, and which of them are inside."""
         ptrs, masks = [], []
         for row in x_offsets.data:
-            found, inside = desc.materialize_pointers([Handle(np.asarray(row), core.int32), y_offset])
+            found, inside = desc.materialize_pointers([TritonHandle(np.asarray(row), core.int32), y_offset])
             ptrs.append(found.data.reshape(-1))
-            masks.append((inside.data if isinstance(inside, Handle) else inside).reshape(-1))  # by release
+            masks.append((inside.data if isinstance(inside, TritonHandle) else inside).reshape(-1))  # by release
         dtype = desc.base.dtype.scalar
-        return Handle(np.stack(ptrs), dtype, attributes_of(desc.base)), Handle(np.stack(masks), core.int1)
+        return TritonHandle(np.stack(ptrs), dtype, attributes_of(desc.base)), TritonHandle(np.stack(masks), core.int1)
 
     def create_descriptor_load(self, desc: Any, indices: Any, *rest: Any) -> Any:
         ptrs, mask = _block_of(desc, indices)
         dtype = ptrs.get_element_ty()
         is_nan = "NAN" in str(desc.padding).upper()
-        other = Handle(np.full_like(ptrs.data, float("nan"), dtype=np_dtype_of(dtype)), dtype) if is_nan else None
+        other = TritonHandle(np.full_like(ptrs.data, float("nan"), dtype=np_dtype_of(dtype)), dtype) if is_nan else None
         return current().load(ptrs, mask, other)
 
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Any, indices: Any) -> Any:

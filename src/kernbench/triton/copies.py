@@ -15,7 +15,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.triton.kernel_call import KernelCall
 from kernbench.triton.look_ahead import ProgramsAhead
-from kernbench.triton.placement import Placement, policy_of
+from kernbench.triton.placement import StoragePlacement, policy_of
 from kernbench.triton.program_storages import WantedMemory
 
 
@@ -44,7 +44,7 @@ class Copies:
         self,
         call: KernelCall,
         wanted: Mapping[int, WantedMemory],
-        placement: Placement,
+        placement: StoragePlacement,
         ahead: ProgramsAhead,
         context: RuntimeContext,
         note: Callable[[str], object],
@@ -73,7 +73,7 @@ class Copies:
         return [self._held[start] for start in wanted]
 
 
-def _stays(held: Copy, nbytes: int, call: KernelCall, placement: Placement) -> bool:
+def _stays(held: Copy, nbytes: int, call: KernelCall, placement: StoragePlacement) -> bool:
     """Whether a storage keeps its place: a launch may ask for another one."""
     if held.alive.expired() or held.end - held.start != nbytes:
         return False

@@ -14,12 +14,12 @@ import numpy as np
 from greenlet import getcurrent
 from numpy.typing import NDArray
 
-from kernbench.triton.internals import Handle
+from kernbench.triton.internals import TritonHandle
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import PendingHandle
 
-Array: TypeAlias = NDArray[Any]
-Compute: TypeAlias = Callable[[], Array]
+AnyArray: TypeAlias = NDArray[Any]
+Compute: TypeAlias = Callable[[], AnyArray]
 
 
 class Numbers:
@@ -28,11 +28,11 @@ class Numbers:
     __slots__ = ("_compute", "_inputs", "array")
 
     def __init__(self, compute: Compute, inputs: tuple[Numbers, ...]) -> None:
-        self.array: Array | None = None
+        self.array: AnyArray | None = None
         self._compute: Compute | None = compute
         self._inputs = inputs
 
-    def evaluate(self) -> Array:
+    def evaluate(self) -> AnyArray:
         """Compute the numbers, which commands have delivered by now; inputs first, however deep they are nested."""
         left = [self]
         while left:
@@ -51,7 +51,7 @@ class Numbers:
         return self.array
 
 
-class DeviceHandle(Handle):  # type: ignore[misc]  # Triton has no types
+class DeviceHandle(TritonHandle):  # type: ignore[misc]  # Triton has no types
     """A value on the device. `data` is its numbers."""
 
     recorded_at = -1  # its place among the results of a recording
@@ -85,7 +85,7 @@ class DeviceHandle(Handle):  # type: ignore[misc]  # Triton has no types
         return cls(shape, dtype, buffer, Numbers(compute, tuple([each.numbers for each in inputs])), after)
 
     @property
-    def data(self) -> Array:
+    def data(self) -> AnyArray:
         """The numbers; lets time pass until they are there."""
         if self.numbers.array is None:
             program = getattr(getcurrent(), "triton_program", None)
@@ -94,7 +94,7 @@ class DeviceHandle(Handle):  # type: ignore[misc]  # Triton has no types
         return self.numbers.evaluate()
 
     @data.setter
-    def data(self, array: Array) -> None:
+    def data(self, array: AnyArray) -> None:
         self.numbers.array = array
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
-from kernbench.triton.internals import LAUNCH_OPTIONS, Handle, TensorDescriptor, core, interpreter, knobs
+from kernbench.triton.internals import LAUNCH_OPTIONS, TensorDescriptor, TritonHandle, core, interpreter, knobs
 from kernbench.triton.origins import mark
 from kernbench.triton.recording import Ids
 
@@ -189,9 +189,9 @@ def _key_of(value: Any) -> object:
 def _converted(value: Any) -> Any:
     """An argument as a compiled kernel has it: a float is an f32, a bool an int1."""
     if isinstance(value, bool):
-        return core.tensor(Handle(np.array([value]), core.int1), core.int1)
+        return core.tensor(TritonHandle(np.array([value]), core.int1), core.int1)
     if isinstance(value, float):
-        return core.tensor(Handle(np.array([value], np.float32), core.float32), core.float32)
+        return core.tensor(TritonHandle(np.array([value], np.float32), core.float32), core.float32)
     if type(value) is tuple:
         return core.tuple([_converted(each) for each in value])
     return interpreter._implicit_cvt(value)

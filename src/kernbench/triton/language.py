@@ -16,7 +16,7 @@ import numpy as np
 from kernbench.triton import libdevice
 from kernbench.triton.builder import SimulatedBuilder, current, outside_of_programs
 from kernbench.triton.handles import DeviceHandle, without_room
-from kernbench.triton.internals import Handle, TritonSemantic, core, interpreter, language, np_dtype_of, standard
+from kernbench.triton.internals import TritonHandle, TritonSemantic, core, interpreter, language, np_dtype_of, standard
 from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse, refused_functions
 from kernbench.triton.rewriting import PipelinedRange, rewritten
@@ -162,12 +162,12 @@ def _collective(name: str, tensors: tuple[Any, ...], compute: Callable[[tuple[An
 def _zeros_like(tensor: Any) -> Any:
     handle = tensor.handle
     shape = handle.shape if isinstance(handle, DeviceHandle) else np.shape(handle.data)
-    return core.tensor(Handle(np.zeros(shape, np_dtype_of(handle.dtype)), handle.dtype), tensor.type)
+    return core.tensor(TritonHandle(np.zeros(shape, np_dtype_of(handle.dtype)), handle.dtype), tensor.type)
 
 
 def _plain_tensor(tensor: Any) -> Any:
     handle = tensor.handle
-    return core.tensor(Handle(handle.data, handle.dtype), tensor.type)
+    return core.tensor(TritonHandle(handle.data, handle.dtype), tensor.type)
 
 
 def _reduced(tensors: tuple[Any, ...], axis: int | None, combine_fn: Any, keep_dims: bool) -> tuple[Any, ...]:
@@ -234,7 +234,7 @@ def _combined(combine_fn: Any, left: list[Any], right: list[Any], tensors: tuple
 
     def tensor(array: Any, like: Any) -> Any:
         kind = core.block_type(like.dtype, list(array.shape))
-        return core.tensor(Handle(np.ascontiguousarray(array), like.dtype.scalar), kind)
+        return core.tensor(TritonHandle(np.ascontiguousarray(array), like.dtype.scalar), kind)
 
     args = [tensor(a, t) for a, t in zip(left, tensors, strict=True)]
     args += [tensor(a, t) for a, t in zip(right, tensors, strict=True)]

@@ -23,7 +23,7 @@ _SHARED = 2.0  # so often is each byte of a slab used that other PEs must read i
 MARGIN = 0.1  # of the best time so far by which the least time must exceed it: pages are not used perfectly evenly
 
 
-Size = tuple[int, bool]  # bytes of a storage, and whether it lies in pages over all memories
+StorageSize = tuple[int, bool]  # bytes of a storage, and whether it lies in pages over all memories
 
 
 class LeastTimes:
@@ -35,7 +35,7 @@ class LeastTimes:
         self._ns_per_byte: dict[int, float] = {}  # of the busiest link, by the PEs that read
 
     def of(
-        self, seen: Sequence[LookAhead], programs: int, waves: int, sizes: Mapping[int, Size]
+        self, seen: Sequence[LookAhead], programs: int, waves: int, sizes: Mapping[int, StorageSize]
     ) -> tuple[float, float]:
         """The least and the likely time of a launch of so many programs in so many waves; `sizes` are its storages, by
         position. 0 where programs were not run ahead to their end.

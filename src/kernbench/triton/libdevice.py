@@ -14,7 +14,7 @@ import torch
 
 from kernbench.triton.builder import current
 from kernbench.triton.handles import DeviceHandle, shape_of, without_room
-from kernbench.triton.internals import Handle, core, interpreter
+from kernbench.triton.internals import TritonHandle, core, interpreter
 from kernbench.triton.recording import recordable
 from kernbench.triton.refusals import refuse
 
@@ -173,7 +173,7 @@ def _applied(name: str, function: Callable[..., Any], tensors: list[Any]) -> Any
     if not inputs or program is None:
         if program is not None:
             program.index_ops += 1
-        return core.tensor(Handle(compute(), scalar), kind)
+        return core.tensor(TritonHandle(compute(), scalar), kind)
     shape = np.broadcast_shapes(*(shape_of(handle) for handle in handles))
     return core.tensor(program.math(name, compute, inputs, shape, scalar, scalar), kind)
 

@@ -18,7 +18,7 @@ from greenlet import getcurrent
 from kernbench.triton.addresses import covered
 from kernbench.triton.dtypes import kb_dtype
 from kernbench.triton.handles import Compute, DeviceHandle, shape_of
-from kernbench.triton.internals import Handle, core, interpreter, native, np_dtype_of
+from kernbench.triton.internals import TritonHandle, core, interpreter, native, np_dtype_of
 from kernbench.triton.recording import (
     CallStep,
     Ids,
@@ -26,7 +26,7 @@ from kernbench.triton.recording import (
     LoopStep,
     Nested,
     Recording,
-    Slot,
+    ResultSlot,
     VaryingHandle,
     places_of,
 )
@@ -35,7 +35,7 @@ _MOST_OPS = 20_000  # of a program that is run ahead
 _FEWEST = 4  # programs of a grid that are worth a recording
 _TRIES = 16  # recordings before it is judged whether they are worth while
 
-Span = tuple[int, int]  # first byte and end
+ByteRange = tuple[int, int]  # first byte and end
 # The newest releases make block pointers of tensors and have no handle for them.
 _OPAQUE = tuple(
     getattr(interpreter, name) for name in ("BlockPointerHandle", "TensorDescHandle") if hasattr(interpreter, name)
@@ -53,11 +53,11 @@ class LookAhead:
 
     has_effects = False
 
-    def __init__(self, grid: Ids, program_id: Ids, spans: Sequence[Span]) -> None:
+    def __init__(self, grid: Ids, program_id: Ids, spans: Sequence[ByteRange]) -> None:
         self.grid, self._program_id = grid, program_id
         self._spans = list(spans)
-        self.touched: dict[int, Span] = {}  # by storage
-        self.written: dict[int, Span] = {}
+        self.touched: dict[int, ByteRange] = {}  # by storage
+        self.written: dict[int, ByteRange] = {}
         self.reads_its_stores = False
         self.bytes: dict[int, int] = {}
         self.reads: dict[int, int] = {}  # bytes that loads bring, by storage
@@ -123,7 +123,7 @@ class LookAhead:
         recording = self.recording
         if recording is None:
             return got
-        varies = self._uses_id or any(isinstance(each, (Slot, Nested)) for each in templates)
+        varies = self._uses_id or any(isinstance(each, (ResultSlot, Nested)) for each in templates)
         if not varies and not self._uses_device:
             self._constant_ops += self.index_ops - before
             return got
@@ -139,16 +139,16 @@ class LookAhead:
         """An argument as a recording has it."""
         if isinstance(arg, core.tensor):
             found = self._template(arg.handle)
-            return Slot(found.at, arg.type) if isinstance(found, Slot) else arg
+            return ResultSlot(found.at, arg.type) if isinstance(found, ResultSlot) else arg
         if isinstance(arg, (DeviceHandle, VaryingHandle, *_OPAQUE)):
             at = getattr(arg, "recorded_at", -1)
             if at < 0 and not isinstance(arg, _OPAQUE):
                 self.give_up()
-            return Slot(at) if at >= 0 else arg
+            return ResultSlot(at) if at >= 0 else arg
         if type(arg) in (tuple, list):
             parts = [self._template(each) for each in arg]
-            return Nested(type(arg), parts) if any(isinstance(each, (Slot, Nested)) for each in parts) else arg
-        if isinstance(arg, core.tuple) and any(isinstance(self._template(each), (Slot, Nested)) for each in arg):
+            return Nested(type(arg), parts) if any(isinstance(each, (ResultSlot, Nested)) for each in parts) else arg
+        if isinstance(arg, core.tuple) and any(isinstance(self._template(each), (ResultSlot, Nested)) for each in arg):
             self.give_up()
         return arg
 
@@ -162,7 +162,7 @@ class LookAhead:
         if isinstance(got, core.tensor):
             got.handle, at = self._kept(recording, got.handle)
             return got, at
-        if isinstance(got, Handle) and not isinstance(got, (DeviceHandle, VaryingHandle)):
+        if isinstance(got, TritonHandle) and not isinstance(got, (DeviceHandle, VaryingHandle)):
             got = VaryingHandle(got.data, got.dtype, got.attr, self._looked)
         elif not isinstance(got, (DeviceHandle, VaryingHandle, *_OPAQUE)):
             self.give_up()
@@ -318,7 +318,9 @@ class LookAhead:
 class ProgramsAhead:
     """What is known of the programs of a launch before they run. `run` is the kernel with its arguments."""
 
-    def __init__(self, run: Callable[[], object], grid: Ids, samples: Sequence[Ids], spans: Sequence[Span]) -> None:
+    def __init__(
+        self, run: Callable[[], object], grid: Ids, samples: Sequence[Ids], spans: Sequence[ByteRange]
+    ) -> None:
         self._run, self._grid, self._spans = run, grid, spans
         self._sample_ids = samples
         self._samples: list[LookAhead] = []

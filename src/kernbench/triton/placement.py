@@ -16,16 +16,16 @@ from typing import Literal
 import numpy as np
 
 from kernbench.policy.placement.dp import DPPolicy, parts_of
-from kernbench.triton.look_ahead import LookAhead, Span
+from kernbench.triton.look_ahead import ByteRange, LookAhead
 
-Placement = Literal["auto", "slabs", "interleave", "replicate"]
+StoragePlacement = Literal["auto", "slabs", "interleave", "replicate"]
 PLACEMENTS = ("auto", "slabs", "interleave", "replicate")
 _DENSE = 0.5  # of the bytes from the first to the last that a program touches are used
 _SHARED = 2.0  # so often is each byte of a shared operand used
 
 
 def policy_of(
-    placement: Placement,
+    placement: StoragePlacement,
     at: int,
     nbytes: int,
     seen: Sequence[LookAhead],
@@ -61,7 +61,7 @@ def _is_shared(at: int, nbytes: int, seen: Sequence[LookAhead], programs: int) -
     )
 
 
-def _first_byte(touched: Sequence[Span | None], program: int, programs: int, start: int, nbytes: int) -> int:
+def _first_byte(touched: Sequence[ByteRange | None], program: int, programs: int, start: int, nbytes: int) -> int:
     """Where the bytes of a program begin: at equal distances if the programs that were seen are, else in proportion."""
     first, second, last = (*touched, None, None, None)[:3]
     if first is not None and second is not None and programs > 1:

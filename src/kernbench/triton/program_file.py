@@ -11,9 +11,9 @@ from traceback import walk_tb
 
 from kernbench.common.errors import KernBenchError, UsageError
 from kernbench.runtime_api.context import RuntimeContext
-from kernbench.triton.placement import Placement
+from kernbench.triton.placement import StoragePlacement
 from kernbench.triton.simulation import Schedule, Simulation
-from kernbench.triton.sizes import Sizes
+from kernbench.triton.sizes import BenchmarkSizes
 
 
 class ProgramFile:
@@ -25,7 +25,7 @@ class ProgramFile:
         args: Sequence[str] = (),
         *,
         schedule: Schedule = "static",
-        placement: Placement = "auto",
+        placement: StoragePlacement = "auto",
         benchmarks: str | None = None,
     ) -> None:
         path = Path(file)
@@ -34,7 +34,7 @@ class ProgramFile:
         self.file, self.args = str(path.resolve()), list(args)
         self.simulation: Simulation | None = None
         self._schedule, self._placement = schedule, placement
-        self._benchmarks, self._sizes = benchmarks, Sizes.parse(benchmarks)
+        self._benchmarks, self._sizes = benchmarks, BenchmarkSizes.parse(benchmarks)
 
     @property
     def started(self) -> dict[str, object]:

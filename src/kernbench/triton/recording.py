@@ -18,16 +18,16 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from greenlet import getcurrent
 
-from kernbench.triton.internals import Handle, core
+from kernbench.triton.internals import TritonHandle, core
 from kernbench.triton_emu.call_site import is_own_code
 
 Ids = tuple[int, int, int]
-Place = tuple[str, int, str]  # file, line, module
+StackFrame = tuple[str, int, str]  # file, line, module
 LoopEvent = Literal["loop", "begin", "end", "over"]
-Places = tuple[Place, ...]  # the innermost first
+CallStack = tuple[StackFrame, ...]  # the innermost first
 
 
-class Slot:
+class ResultSlot:
     """The place of a result among those of a recording; `kind` is the type of the tensor that has it, if any."""
 
     __slots__ = ("at", "kind")
@@ -49,7 +49,9 @@ class Nested:
         self.make, self.parts = make, parts
 
     def filled(self, results: Sequence[Any]) -> Any:
-        return self.make([each.filled(results) if isinstance(each, (Slot, Nested)) else each for each in self.parts])
+        return self.make(
+            [each.filled(results) if isinstance(each, (ResultSlot, Nested)) else each for each in self.parts]
+        )
 
 
 class RecordedStep:
@@ -57,7 +59,7 @@ class RecordedStep:
 
     __slots__ = ("dropped", "places")
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: CallStack) -> None:
         self.places = places
         self.dropped: list[int] = []
 
@@ -67,10 +69,10 @@ class CallStep(RecordedStep):
 
     __slots__ = ("args", "fills", "fn", "is_index", "needs", "ops", "results")
 
-    def __init__(self, fn: Callable[..., Any], args: list[Any], ops: int, is_index: bool, places: Places) -> None:
+    def __init__(self, fn: Callable[..., Any], args: list[Any], ops: int, is_index: bool, places: CallStack) -> None:
         super().__init__(places)
         self.fn, self.ops, self.is_index = fn, ops, is_index
-        self.fills = tuple([(at, arg) for at, arg in enumerate(args) if isinstance(arg, (Slot, Nested))])
+        self.fills = tuple([(at, arg) for at, arg in enumerate(args) if isinstance(arg, (ResultSlot, Nested))])
         self.needs = tuple([slot for _, arg in self.fills for slot in _slots_in(arg)])
         self.args = args
         self.results: Any = None  # places of what it returns
@@ -89,7 +91,7 @@ class CallStep(RecordedStep):
 
 
 def _slots_in(template: Any) -> Iterator[int]:
-    if isinstance(template, Slot):
+    if isinstance(template, ResultSlot):
         yield template.at
     elif isinstance(template, Nested):
         for each in template.parts:
@@ -128,7 +130,7 @@ class LoopStep(RecordedStep):
 
     __slots__ = ("num_stages", "what")
 
-    def __init__(self, what: LoopEvent, num_stages: int | None, places: Places) -> None:
+    def __init__(self, what: LoopEvent, num_stages: int | None, places: CallStack) -> None:
         super().__init__(places)
         self.what, self.num_stages = what, num_stages
 
@@ -208,7 +210,7 @@ class _Identity:
 # ---- lines of the user
 
 
-def places_of(frame: FrameType | None, end: FrameType) -> Places:
+def places_of(frame: FrameType | None, end: FrameType) -> CallStack:
     """The user's lines that led to a frame, up to the frame that called the kernel."""
     found = []
     while frame is not None and frame is not end:
@@ -219,7 +221,7 @@ def places_of(frame: FrameType | None, end: FrameType) -> Places:
 
 
 @lru_cache(maxsize=4096)
-def _at(places: Places) -> Callable[..., Any]:
+def _at(places: CallStack) -> Callable[..., Any]:
     """A function that calls another from the user's lines, as the recorded program did: reports name them."""
     call = None
     for file, line, module in places:
@@ -235,7 +237,7 @@ def _directly(f: Callable[..., Any], *args: Any) -> Any:
 # ---- while a program is recorded
 
 
-class VaryingHandle(Handle):  # type: ignore[misc]  # Triton has no types
+class VaryingHandle(TritonHandle):  # type: ignore[misc]  # Triton has no types
     """Index data that follows from the program id. Who looks at its numbers outside of a call is noted."""
 
     def __init__(self, numbers: Any, dtype: Any, attr: dict[str, Any], looked: Callable[[int, Any], None]) -> None:

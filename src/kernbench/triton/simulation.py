@@ -24,21 +24,21 @@ from kernbench.policy.placement.dp import parts_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.triton.activation import Activation
+from kernbench.triton.activation import TritonPatches
 from kernbench.triton.addresses import LaunchStorage, Storages
 from kernbench.triton.benchmarks import WAVES, Benchmarks, CannotWinError, Outlook
 from kernbench.triton.copies import Copies, Copy, unchanged
 from kernbench.triton.kernel_call import ON_ONE_PE, WITHOUT_MEANING, KernelCall
 from kernbench.triton.language import Patches
-from kernbench.triton.least_time import LIKELY_MARGIN, MARGIN, LeastTimes, Size
+from kernbench.triton.least_time import LIKELY_MARGIN, MARGIN, LeastTimes, StorageSize
 from kernbench.triton.look_ahead import ProgramsAhead
-from kernbench.triton.placement import PLACEMENTS, Placement
+from kernbench.triton.placement import PLACEMENTS, StoragePlacement
 from kernbench.triton.program import PeProgram
 from kernbench.triton.program_storages import ProgramStorages
 from kernbench.triton.recording import Ids
 from kernbench.triton.refusals import TritonKernelError
 from kernbench.triton.rewriting import rewritten
-from kernbench.triton.sizes import ALL_SIZES, Sizes
+from kernbench.triton.sizes import ALL_SIZES, BenchmarkSizes
 
 Schedule = Literal["static", "dynamic"]
 SCHEDULES = ("static", "dynamic")
@@ -93,9 +93,9 @@ class Simulation:
         context: RuntimeContext,
         *,
         schedule: Schedule = "static",
-        placement: Placement = "auto",
+        placement: StoragePlacement = "auto",
         cycles_per_op: int = 0,
-        sizes: Sizes = ALL_SIZES,
+        sizes: BenchmarkSizes = ALL_SIZES,
         note: Callable[[str], object] | None = None,
     ) -> None:
         _check_choice("schedule", schedule, SCHEDULES)
@@ -117,7 +117,7 @@ class Simulation:
         self._note = note or (lambda text: print(text, file=sys.stderr))
         self.benchmarks = Benchmarks(self, sizes)
         spec = context.spec
-        self._activation = Activation(
+        self._activation = TritonPatches(
             spec, self.benchmarks, self.launch, lambda: self.context.now_ns, self._storages.remember, self._noted
         )
         self.pes = spec.cube.n_pes * spec.sip.n_cubes
@@ -218,7 +218,7 @@ class Simulation:
             raise _Estimate(programs * max((each.steps for each in ahead.samples), default=0))
         if self._is_estimate:
             raise UsageError("the work of simulating a launch is not known")
-        sizes: dict[int, Size] = {
+        sizes: dict[int, StorageSize] = {
             at: (copy.end - copy.start, copy.policy.cube == "interleave") for at, copy in enumerate(copies)
         }
         least_ns, self._likely_ns = self._least.of(ahead.samples, programs, -(-programs // self.pes), sizes)

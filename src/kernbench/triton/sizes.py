@@ -11,7 +11,7 @@ from kernbench.common.errors import UsageError
 _NAMED = re.compile(r"([A-Za-z_]\w*)=([^,=\s]+(?:,[^,=\s]+)*)")
 
 
-class Sizes(NamedTuple):
+class BenchmarkSizes(NamedTuple):
     """The first so many sizes; those where the argument `name` has one of some values; or, with neither, all."""
 
     first: int | None = None
@@ -19,7 +19,7 @@ class Sizes(NamedTuple):
     values: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, text: str | None) -> Sizes:
+    def parse(cls, text: str | None) -> BenchmarkSizes:
         """As the command line has it. Raises UsageError for any other text."""
         if text is None:
             return cls()
@@ -48,4 +48,4 @@ class Sizes(NamedTuple):
         raise UsageError(f"'{report}' has no {self.name} of {', '.join(self.values)}", hint=f"it has {has}")
 
 
-ALL_SIZES = Sizes()
+ALL_SIZES = BenchmarkSizes()

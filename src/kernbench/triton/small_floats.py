@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernbench.triton.internals import Builder, Handle, core, interpreter, ir, np_dtype_of
+from kernbench.triton.internals import Builder, TritonHandle, core, interpreter, ir, np_dtype_of
 
 SCALED_OPERAND = "_mxfp_value_handle_to_float32"  # of the interpreter; Triton 3.7 has none
 _interpreters: Any = getattr(interpreter, SCALED_OPERAND, None)
@@ -35,7 +35,7 @@ def widened(handle: Any) -> Any:
     if not is_small(handle.dtype):
         return handle
     small = _TYPES[handle.dtype.scalar.name]
-    return Handle(np.ascontiguousarray(handle.data).view(small).astype(np.float32), core.float32)
+    return TritonHandle(np.ascontiguousarray(handle.data).view(small).astype(np.float32), core.float32)
 
 
 def scaled_operand(handle: Any) -> Any:
@@ -60,11 +60,11 @@ class FloatBuilder(Builder):  # type: ignore[misc]  # Triton has no types
     def _computed(self, plain: Callable[..., Any], handles: tuple[Any, ...], dtype: Any) -> Any:
         found = plain(*map(widened, handles)).data
         if found.dtype == np.bool_:  # a comparison
-            return Handle(found, core.int1)
-        return Handle(rounded(found, dtype), dtype.scalar)
+            return TritonHandle(found, core.int1)
+        return TritonHandle(rounded(found, dtype), dtype.scalar)
 
     def get_bf16(self, value: float) -> Any:
-        return Handle(rounded([value], core.bfloat16), core.bfloat16)
+        return TritonHandle(rounded([value], core.bfloat16), core.bfloat16)
 
     def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
         if not is_small(lhs.dtype):
@@ -85,7 +85,7 @@ class FloatBuilder(Builder):  # type: ignore[misc]  # Triton has no types
         if not is_small(z.dtype):
             return Builder.create_fma(self, x, y, z)
         exact = [widened(each).data.astype(np.float64) for each in (x, y, z)]
-        return Handle(rounded(exact[0] * exact[1] + exact[2], z.dtype), z.dtype.scalar)
+        return TritonHandle(rounded(exact[0] * exact[1] + exact[2], z.dtype), z.dtype.scalar)
 
     def create_rsqrt(self, arg: Any) -> Any:
         if not is_small(arg.dtype):
@@ -97,8 +97,8 @@ class FloatBuilder(Builder):  # type: ignore[misc]  # Triton has no types
             return super().cast_impl(src, dst_type)
         wide = widened(src).data
         if is_small(dst_type):
-            return Handle(rounded(wide, dst_type), dst_type.scalar)
-        return Handle(wide.astype(np_dtype_of(dst_type)), dst_type.scalar)
+            return TritonHandle(rounded(wide, dst_type), dst_type.scalar)
+        return TritonHandle(wide.astype(np_dtype_of(dst_type)), dst_type.scalar)
 
     def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
         types = (src.dtype.scalar, dst_type.scalar)

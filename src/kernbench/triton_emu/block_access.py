@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Ints, Mask
 from kernbench.common.commands import DmaRequest, Segment
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import KernBenchError
 from kernbench.policy.placement.shard_grid import ShardGrid
-from kernbench.triton_emu.runs import Ints, LaneRuns, covered_runs, lane_runs, strided_groups
+from kernbench.triton_emu.runs import LaneRuns, covered_runs, lane_runs, strided_groups
 
 Offsets = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Translate = Callable[[int, int], Sequence[Segment]]
 
 

@@ -14,13 +14,13 @@ from typing import Protocol, TypeAlias
 
 from numpy import array2string
 
+from kernbench.common.array_types import Array
 from kernbench.common.commands import TILED, Operand, Segment, Space, TensorLayout
 from kernbench.common.dtypes import BOOL, dtype_of
 from kernbench.triton_emu.call_site import kernel_error
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmBlock
 from kernbench.values.graph import Value
-from kernbench.values.op import Array
 
 Scalar: TypeAlias = bool | int | float
 Index: TypeAlias = int | slice | EllipsisType | None

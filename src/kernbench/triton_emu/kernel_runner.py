@@ -38,8 +38,8 @@ from kernbench.triton_emu.call_site import kernel_line
 MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
 
 Records = tuple[int, ...]
-Done = Callable[[Records], object]  # its result is not used
-Clock = Generator[simpy.Event, object, None]
+RecordsCallback = Callable[[Records], object]  # its result is not used
+KernelProcess = Generator[simpy.Event, object, None]
 
 
 class KernelThread(greenlet):  # type: ignore[misc]  # greenlet has no types
@@ -57,7 +57,7 @@ class PeServices(Protocol):
     def cycle_ns(self) -> float:
         """How long one cycle of PE_CPU takes."""
 
-    def submit(self, cmd: EngineCommand, done: Done, after: int | None) -> None:
+    def submit(self, cmd: EngineCommand, done: RecordsCallback, after: int | None) -> None:
         """Give a command to PE_SCHEDULER; `done` is called when it is finished, with its op-log ids. `after` is the
         op that the kernel waited for last, if it waited for one yet.
         """
@@ -102,7 +102,7 @@ class CommandUnderWay(NamedTuple):
 
     finished: simpy.Event
     cmd: EngineCommand
-    done: Done
+    done: RecordsCallback
 
 
 def _outside() -> KernelError:
@@ -125,7 +125,7 @@ class KernelRunner:
         self._left_running: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
         self._count = 0
         self._last_op: int | None = None  # op-log id of what the kernel waited for last
-        self._done: Done | None = None  # of the command that the kernel is in
+        self._done: RecordsCallback | None = None  # of the command that the kernel is in
         self._thread: KernelThread | None = None
         self.command: Command | None = None  # that the kernel waits in, or that its end waits for
         self.error: BaseException | None = None
@@ -135,7 +135,7 @@ class KernelRunner:
 
     # ---- the kernel's side
 
-    def call(self, cmd: Command, done: Done | None = None) -> Records:
+    def call(self, cmd: Command, done: RecordsCallback | None = None) -> Records:
         """Let time pass until `cmd` is done; returns its op-log ids. Raises the PE's error if it refuses the command,
         and KernelError outside the kernel. `done` commits the effects of an engine's command; it is called even when
         the kernel is aborted meanwhile.
@@ -156,7 +156,7 @@ class KernelRunner:
             self._watch.answered(cmd)
         return reply
 
-    def issue(self, cmd: EngineCommand, done: Done, after: Sequence[int] = ()) -> int:
+    def issue(self, cmd: EngineCommand, done: RecordsCallback, after: Sequence[int] = ()) -> int:
         """Issue a command and return its number at once; `done` is called when it is finished. Raises the PE's error if
         it refuses the command, and KernelError outside the kernel. An error of `done` is raised where the kernel waits
         for the command, see `take_failure`; without a wait, the kernel fails with it at its end. The PE gets the
@@ -194,7 +194,7 @@ class KernelRunner:
         self._under_way[number] = CommandUnderWay(self._env.event(), cmd, done)
         return number
 
-    def _submit_after(self, awaited: Sequence[simpy.Event], cmd: SimpleCmd, finish: Done) -> None:
+    def _submit_after(self, awaited: Sequence[simpy.Event], cmd: SimpleCmd, finish: RecordsCallback) -> None:
         """Give a command to the PE when these events have happened: the ends of commands that it depends on."""
         left = len(awaited)
 
@@ -254,7 +254,7 @@ class KernelRunner:
 
     # ---- the clock's side
 
-    def run(self, kernel: Callable[[], object]) -> Clock:
+    def run(self, kernel: Callable[[], object]) -> KernelProcess:
         """A SimPy process, to be driven with `yield from`: it is over when the kernel is."""
 
         def body(_: object) -> None:
@@ -310,7 +310,7 @@ class KernelRunner:
             with suppress(BaseException):  # whatever it raises as it ends
                 self._throw_out(self._thread)
 
-    def drain(self) -> Clock:
+    def drain(self) -> KernelProcess:
         """Wait for all that engines were given."""
         if self._left_running is not None:
             finished, self.command = self._left_running
@@ -357,7 +357,7 @@ class KernelRunner:
         self._note(records)
         return records
 
-    def _wait(self, cmd: WaitCmd) -> Clock:
+    def _wait(self, cmd: WaitCmd) -> KernelProcess:
         for number in cmd.numbers or tuple(self._under_way):
             issued = self._under_way.get(number)
             if issued is not None:

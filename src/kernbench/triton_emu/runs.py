@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from kernbench.common.array_types import Ints
 
 
 class LaneRuns(NamedTuple):

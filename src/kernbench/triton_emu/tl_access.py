@@ -21,7 +21,7 @@ from kernbench.triton_emu.block_access import (
 )
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import Scalar, TensorHandle
-from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.kernel_runner import Records, RecordsCallback
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.pointer import TensorPtr
 from kernbench.triton_emu.tl_lanes import OffsetsLike, TlLanes
@@ -161,7 +161,7 @@ class TlAccess(TlLanes):
             layout=source.layout,
         )  # fmt: skip
 
-    def _issue_command(self, cmd: DmaReadCmd | DmaWriteCmd, done: Done) -> int:
+    def _issue_command(self, cmd: DmaReadCmd | DmaWriteCmd, done: RecordsCallback) -> int:
         try:
             return self._runner.issue(cmd, done)
         except KernBenchError as error:

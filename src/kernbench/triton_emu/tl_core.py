@@ -20,7 +20,7 @@ from kernbench.triton_emu.block_access import Translate
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_error, kernel_line
 from kernbench.triton_emu.handle import IssuedCommand, Scalar, TensorHandle, TensorOps
 from kernbench.triton_emu.kernel_env import KernelEnv, TensorRange
-from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.kernel_runner import Records, RecordsCallback
 from kernbench.triton_emu.pending_handle import PendingHandle
 from kernbench.triton_emu.pointer import Address
 from kernbench.triton_emu.tcm_arena import TcmArena, TcmBlock
@@ -61,7 +61,7 @@ class TlCore:
 
     # ---- the PE
 
-    def _call(self, cmd: Command, done: Done | None = None) -> Records:
+    def _call(self, cmd: Command, done: RecordsCallback | None = None) -> Records:
         try:
             return self._runner.call(cmd, done)
         except KernBenchError as error:

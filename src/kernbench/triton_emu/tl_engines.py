@@ -23,7 +23,7 @@ from kernbench.triton_emu.pending_handle import PendingCommand, PendingHandle, T
 from kernbench.triton_emu.tl_atomics import TlAtomics
 from kernbench.triton_emu.tl_core import BUFFER
 
-Done: TypeAlias = Callable[[], object]
+DoneCallback: TypeAlias = Callable[[], object]
 
 
 class TlEngines(TlAtomics):
@@ -55,7 +55,7 @@ class TlEngines(TlAtomics):
         lanes: Lanes,
         *,
         after: Sequence[PendingHandle] = (),
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> TransferHandle:
         """Bring lanes that are counted from `ptr` in bytes into a buffer (`block_access.of_offsets` makes them). Waits
         for what this kernel has yet to write there. Engine: DMA (read channel); none where nothing is touched.
@@ -79,7 +79,7 @@ class TlEngines(TlAtomics):
         lanes: Lanes,
         *,
         after: Sequence[PendingHandle] = (),
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> TransferHandle:
         """Send a buffer to lanes that are counted from `ptr` in bytes. Waits for what this kernel has yet to write or
         read there. Engine: DMA (write channel); none where nothing is touched.
@@ -105,7 +105,7 @@ class TlEngines(TlAtomics):
         elements: int | None = None,
         dtype: object = None,
         after: Sequence[PendingHandle] = (),
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> TransferHandle:
         """Keep MATH busy as `op` would, from buffers into a buffer: it goes through the largest of them once, or
         through `elements`, at the lanes of the slowest type among them, or of `dtype`. Engine: MATH.
@@ -127,7 +127,7 @@ class TlEngines(TlAtomics):
         *,
         dtype: object = None,
         after: Sequence[PendingHandle] = (),
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> TransferHandle:
         """Keep GEMM busy as `tl.dot` of buffers into a buffer would, at the rate of the slower operand's type or of
         `dtype`. Shape: (..., M, K) by (..., K, N) into (..., M, N). Engine: GEMM.
@@ -188,7 +188,7 @@ class TlEngines(TlAtomics):
         handle: TransferHandle,
         cmd: SimpleCmd,
         after: Sequence[PendingHandle],
-        done: Done | None,
+        done: DoneCallback | None,
         written: Block | None = None,
     ) -> TransferHandle:
         command = handle.command
@@ -226,7 +226,7 @@ def _failure(error: Exception, place: tuple[str, int]) -> KernelError:
     return KernelError(what, where=f"{file}:{line}", hint=f"its command was issued at {file}:{line}")
 
 
-def _finished(handle: TransferHandle, done: Done | None) -> TransferHandle:
+def _finished(handle: TransferHandle, done: DoneCallback | None) -> TransferHandle:
     handle.command.finish(())
     if done is not None:
         done()

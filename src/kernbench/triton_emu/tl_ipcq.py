@@ -11,7 +11,7 @@ from kernbench.common.ids import PeKey
 from kernbench.common.ipcq import Communicator, LaunchOrigin, Message
 from kernbench.triton_emu.call_site import at_kernel_line, kernel_line
 from kernbench.triton_emu.handle import TcmAddress, TensorHandle
-from kernbench.triton_emu.kernel_runner import Done, Records
+from kernbench.triton_emu.kernel_runner import Records, RecordsCallback
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_access import TlAccess
 from kernbench.values.graph import Value
@@ -252,7 +252,7 @@ class TlIpcq(TlAccess):
             self._fail(f"{op}: the direction is a {type(dir).__name__}", f"give one of this PE's directions: {here}")
         return dir
 
-    def _issue_message(self, cmd: EngineCommand, done: Done) -> int:
+    def _issue_message(self, cmd: EngineCommand, done: RecordsCallback) -> int:
         try:
             return self._runner.issue(cmd, done)
         except KernBenchError as error:

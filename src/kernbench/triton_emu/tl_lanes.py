@@ -7,12 +7,12 @@ from math import prod
 
 import numpy as np
 
+from kernbench.common.array_types import Mask
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.block_access import (
     Block,
     Lanes,
-    Mask,
     Offsets,
     dense,
     of_offsets,

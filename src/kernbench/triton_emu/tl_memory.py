@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kernbench.common.array_types import Array
 from kernbench.common.errors import DataError
 from kernbench.common.whole_numbers import is_whole
 from kernbench.triton_emu.call_site import at_kernel_line
 from kernbench.triton_emu.handle import Index, Scalar, TensorHandle
 from kernbench.triton_emu.tl_core import BUFFER, TlCore
 from kernbench.values.evaluate import evaluate
-from kernbench.values.op import Array
 
 
 class TlMemory(TlCore):

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
-from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
+from kernbench.validation.contract import CaseName, OtherSimulator, ShowProgress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 ATTRS = "cube.pe_template.components.pe_gemm.attrs"
@@ -21,8 +21,8 @@ def product(m: int, k: int, n: int, *, tl: Any) -> None:
     tl.dot(tl.zeros((m, k), "f16"), tl.zeros((k, n), "f16"))
 
 
-def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
-    found: dict[Case, float] = {}
+def simulate(data: DataFolder, show: ShowProgress) -> Mapping[CaseName, float]:
+    found: dict[CaseName, float] = {}
     for row in data.rows("scalesim.csv"):
         show(f"arrays {_name(row)}")
         rows, columns = int(row["array_rows"]), int(row["array_cols"])
@@ -37,7 +37,7 @@ def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
     return found
 
 
-def measured(data: DataFolder) -> Mapping[Case, float]:
+def measured(data: DataFolder) -> Mapping[CaseName, float]:
     rows = [row for row in data.rows("scalesim.csv") if row.get("cycles")]
     return {(REGIMES[row["dataflow"]], _name(row)): float(row["cycles"]) for row in rows}
 

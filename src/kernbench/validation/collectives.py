@@ -9,19 +9,20 @@ chips between. Every call begins with a barrier. Compared is the time of a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from simpy.events import Event
 
 from kernbench.common.errors import UsageError
 from kernbench.common.ids import IoId, PeId
+from kernbench.components.base import Process
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
-from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
+from kernbench.validation.contract import CaseName, OtherSimulator, ShowProgress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 EAST, WEST = 0, 1  # which way a piece moves, and the PE that sends it
@@ -38,8 +39,6 @@ PARTS = {
     "all_reduce": ("reduce_scatter", "all_gather"),
     "all_to_all": ("all_to_all",),
 }
-
-Piece = Generator[Event, Any, None]
 
 
 class Chips:
@@ -136,7 +135,7 @@ class Calls:
         self._env.run()
         return self._env.now / count
 
-    def _calls(self, collective: str, nbytes: int, count: int) -> Piece:
+    def _calls(self, collective: str, nbytes: int, count: int) -> Process:
         env, pieces_of = self._env, {"all_gather": self._all_gather, "reduce_scatter": self._reduce_scatter,
                                      "all_to_all": self._all_to_all}  # fmt: skip
         for _ in range(count):
@@ -147,7 +146,7 @@ class Calls:
 
     # ---- collectives, as their pieces
 
-    def _barrier(self) -> Iterator[Piece]:
+    def _barrier(self) -> Iterator[Process]:
         """Every chip notifies every other one."""
         chips = self._chips
         for chip in range(chips.n):
@@ -155,7 +154,7 @@ class Calls:
                 if to != chip:
                     yield self._sent(chips.write(chip, chips.side_to(chip, to), to), FLAG)
 
-    def _all_gather(self, nbytes: int) -> Iterator[Piece]:
+    def _all_gather(self, nbytes: int) -> Iterator[Process]:
         chips, n = self._chips, self._chips.n
         sizes = chunks(nbytes // n, GATHER_UNIT, WORKERS) if chips.is_ring else chunks(nbytes // n)
         for chip in range(n):
@@ -169,7 +168,7 @@ class Calls:
                     yield self._multicast(chip, WEST, size, chip)
             yield from self._own_copies(chip, sizes)
 
-    def _reduce_scatter(self, nbytes: int) -> Iterator[Piece]:
+    def _reduce_scatter(self, nbytes: int) -> Iterator[Process]:
         chips, n = self._chips, self._chips.n
         if chips.is_ring and nbytes <= ONE_SHOT_BYTES:
             for chip in range(n):
@@ -186,14 +185,14 @@ class Calls:
                     yield self._reduced(0, EAST, size, hops)
                     yield self._reduced(n - 1, WEST, size, hops)
 
-    def _all_to_all(self, nbytes: int) -> Iterator[Piece]:
+    def _all_to_all(self, nbytes: int) -> Iterator[Process]:
         sizes = chunks(nbytes // self._chips.n)
         for chip in range(self._chips.n):
             for side, hops, _, size in self._ways(chip, sizes):
                 yield self._passed_on(chip, side, size, hops)
             yield from self._own_copies(chip, sizes)
 
-    def _own_copies(self, chip: int, sizes: Sequence[int]) -> Iterator[Piece]:
+    def _own_copies(self, chip: int, sizes: Sequence[int]) -> Iterator[Process]:
         """What a chip keeps, by its workers in turn; those that have no neighbour do nothing."""
         chips = self._chips
         sides = [side for side in (EAST, WEST) if chips.is_ring or 0 <= chips.step(chip, side) < chips.n]
@@ -219,10 +218,10 @@ class Calls:
     def _send(self, route: Route, nbytes: int) -> Event:
         return self._env.transfer(route, nbytes)
 
-    def _sent(self, route: Route, nbytes: int) -> Piece:
+    def _sent(self, route: Route, nbytes: int) -> Process:
         yield self._send(route, nbytes)
 
-    def _multicast(self, chip: int, side: int, nbytes: int, hops: int) -> Piece:
+    def _multicast(self, chip: int, side: int, nbytes: int, hops: int) -> Process:
         """One packet for all chips on the way: routers deliver it and pass it on."""
         chips, delivered = self._chips, []
         for hop in range(hops):
@@ -231,7 +230,7 @@ class Calls:
             delivered.append(self._send(chips.deliver(chip, side), nbytes))
         yield self._env.all_of(delivered)
 
-    def _relayed(self, chip: int, side: int, nbytes: int, hops: int) -> Piece:
+    def _relayed(self, chip: int, side: int, nbytes: int, hops: int) -> Process:
         """From worker to worker, each of which waits for it and sends it on."""
         chips = self._chips
         for hop in range(hops):
@@ -241,7 +240,7 @@ class Calls:
             yield self._send(chips.write(chip, side, to), nbytes)
             chip = to
 
-    def _passed_on(self, chip: int, side: int, nbytes: int, hops: int) -> Piece:
+    def _passed_on(self, chip: int, side: int, nbytes: int, hops: int) -> Process:
         """To another chip: those between copy it and send it on."""
         chips = self._chips
         for hop in range(hops):
@@ -251,13 +250,13 @@ class Calls:
             yield self._send(chips.write(chip, side, to), nbytes)
             chip = to
 
-    def _addend(self, chip: int, side: int, nbytes: int, hops: int, to: int) -> Piece:
+    def _addend(self, chip: int, side: int, nbytes: int, hops: int, to: int) -> Process:
         """To another chip, where it is added."""
         yield self._env.process(self._passed_on(chip, side, nbytes, hops))
         yield self._env.timeout(self._chips.wake_ns)
         yield self._send(self._chips.finish(to, side), nbytes)
 
-    def _reduced(self, chip: int, side: int, nbytes: int, hops: int) -> Piece:
+    def _reduced(self, chip: int, side: int, nbytes: int, hops: int) -> Process:
         """A partial sum on its way to its owner: every chip adds its own addend."""
         chips = self._chips
         for hop in range(hops):
@@ -276,7 +275,7 @@ class CollectiveCase(NamedTuple):
     collective: str
     nbytes: int
     calls: int  # back to back
-    case: Case
+    case: CaseName
 
 
 def read_calls(data: DataFolder) -> Iterator[tuple[CollectiveCase, dict[str, str]]]:
@@ -296,11 +295,11 @@ def read_calls(data: DataFolder) -> Iterator[tuple[CollectiveCase, dict[str, str
         yield CollectiveCase(topology, n, collective, nbytes, count, (regime, name)), row
 
 
-def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
+def simulate(data: DataFolder, show: ShowProgress) -> Mapping[CaseName, float]:
     calls = [call for call, _ in read_calls(data)]
     machines: dict[tuple[str, int], Chips] = {}
     known: dict[tuple[Any, ...], float] = {}  # tensors in L1 or in DRAM: neither is the limit
-    found: dict[Case, float] = {}
+    found: dict[CaseName, float] = {}
     for number, call in enumerate(calls, 1):
         show(f"collectives {number}/{len(calls)}")
         chips = machines.get(call[:2])
@@ -313,7 +312,7 @@ def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
     return dict(sorted(found.items(), key=lambda each: each[0][0] == "above 1 MiB"))
 
 
-def measured(data: DataFolder) -> Mapping[Case, float]:
+def measured(data: DataFolder) -> Mapping[CaseName, float]:
     return {call.case: 1000.0 * float(row["time_us"]) for call, row in read_calls(data) if row.get("time_us")}
 
 

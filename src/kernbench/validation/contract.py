@@ -17,9 +17,9 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.validation.data import DataFolder
 
-Unit = Literal["pct", "points"]  # of an error: relative to what was measured, or a difference of shares in percent
-Case = tuple[str, str]  # regime, name of the case
-Progress = Callable[[str], None]
+ErrorUnit = Literal["pct", "points"]  # of an error: relative to what was measured, or a difference of shares in percent
+CaseName = tuple[str, str]  # regime, name of the case
+ShowProgress = Callable[[str], None]
 
 
 @frozen
@@ -40,13 +40,13 @@ class ValidationSet:
     folder: str  # under the data, as in shared/validation
     machine: str  # a file of `machines/`, or "" where rows name their own
     quantity: str  # what is compared, with its unit
-    unit: Unit
+    unit: ErrorUnit
     fitted: tuple[str, ...]  # constants that were fitted, and to what
     differs: str  # why simulated and measured values differ
     peers: tuple[OtherSimulator, ...]
     source: str
-    simulate: Callable[[DataFolder, Progress], Mapping[Case, float]]
-    measured: Callable[[DataFolder], Mapping[Case, float]]
+    simulate: Callable[[DataFolder, ShowProgress], Mapping[CaseName, float]]
+    measured: Callable[[DataFolder], Mapping[CaseName, float]]
 
 
 @frozen
@@ -65,7 +65,7 @@ class Regime:
     """Errors of one regime: of the absolute values the mean, the median and the worst, and the mean with sign."""
 
     name: str
-    unit: Unit
+    unit: ErrorUnit
     n: int
     mean: float | None
     bias: float | None
@@ -104,7 +104,7 @@ def machine(name: str, overrides: Mapping[str, object] | None = None) -> Topolog
         return load_topology(folder / name, overrides)
 
 
-def judge(chosen: ValidationSet, data: DataFolder, show: Progress) -> SetVerdict:
+def judge(chosen: ValidationSet, data: DataFolder, show: ShowProgress) -> SetVerdict:
     """Simulate all cases of a set and compare them with what was measured."""
     simulated = chosen.simulate(data, show)
     measured = chosen.measured(data)
@@ -118,13 +118,13 @@ def judge(chosen: ValidationSet, data: DataFolder, show: Progress) -> SetVerdict
     return SetVerdict(chosen, rows, [_regime(name, chosen.unit, rows) for name in names])
 
 
-def _error(measured: float | None, simulated: float, unit: Unit) -> float | None:
+def _error(measured: float | None, simulated: float, unit: ErrorUnit) -> float | None:
     if measured is None:
         return None
     return simulated - measured if unit == "points" else 100.0 * (simulated - measured) / measured
 
 
-def _regime(name: str, unit: Unit, rows: Sequence[ValidationRow]) -> Regime:
+def _regime(name: str, unit: ErrorUnit, rows: Sequence[ValidationRow]) -> Regime:
     errors = [row.error for row in rows if row.regime == name and row.error is not None]
     sizes = [abs(error) for error in errors]
     if not errors:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernbench.report.chart_drawing import draw_chart
-from kernbench.report.charts import Chart, Line, LinePanel, Unit
+from kernbench.report.charts import AxisUnit, Chart, Line, LinePanel
 from kernbench.validation.contract import Regime, SetVerdict
 
 
@@ -19,7 +19,7 @@ def draw(verdict: SetVerdict, out: Path) -> list[Path]:
 def chart_of(verdict: SetVerdict) -> Chart:
     """The panels of all regimes that have measured cases."""
     is_share = verdict.set.unit == "points"
-    unit: Unit = "percent" if is_share else "short"
+    unit: AxisUnit = "percent" if is_share else "short"
     panels = []
     for regime in verdict.regimes:
         rows = [row for row in verdict.rows if row.regime == regime.name]

@@ -13,12 +13,12 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
+from kernbench.common.array_types import Span
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-Span = tuple[int, int]  # first, count
-Place = tuple[int, tuple[int, ...]]  # address, shape
+BlockAddress = tuple[int, tuple[int, ...]]  # address, shape
 K_STEP = 128  # of K at a time
 LONG_K = 4096  # from here on a block ends before the next begins: 2 % at most, and equal blocks are replayed
 EPS = 1e-5
@@ -33,7 +33,7 @@ class TileBlock(NamedTuple):
     width: int
 
 
-class Cut(NamedTuple):
+class GridCut(NamedTuple):
     """How a grid of tiles is cut: blocks, and by what they are chosen."""
 
     blocks: int
@@ -44,10 +44,10 @@ class Cut(NamedTuple):
 
 
 @cache
-def _cut(height: int, width: int, most: int) -> Cut:
+def _cut(height: int, width: int, most: int) -> GridCut:
     """The fewest blocks of at most `most` tiles; among those, the least to load."""
     if height * width <= most:
-        return Cut(1 if height and width else 0, height + width, 1, height, True)
+        return GridCut(1 if height and width else 0, height + width, 1, height, True)
     found = []
     for along, across, is_rows in ((height, width, True), (width, height, False)):
         for size in range(1, min(along, most) + 1):
@@ -55,7 +55,7 @@ def _cut(height: int, width: int, most: int) -> Cut:
             left = along % size
             rest = _cut(*((left, across) if is_rows else (across, left)), most)
             sides = bands * (parts * size + across) + rest.sides
-            found.append(Cut(bands * parts + rest.blocks, sides, bands, size, is_rows))
+            found.append(GridCut(bands * parts + rest.blocks, sides, bands, size, is_rows))
     return min(found)
 
 
@@ -144,7 +144,7 @@ def _multiply(
 # ---- rows and elements
 
 
-def _loaded(places: Iterator[Place], tl: TLContext) -> Iterator[TensorHandle]:
+def _loaded(places: Iterator[BlockAddress], tl: TLContext) -> Iterator[TensorHandle]:
     """Blocks in f32, in order; the next one is loaded meanwhile."""
     asked = deque(tl.load_async(*place) for place in islice(places, 1))
     while asked:
@@ -169,7 +169,7 @@ class _Rows:
     def parts(self) -> list[Span]:
         return [(at, min(self._part, self.width - at)) for at in range(0, self.width, self._part)]
 
-    def place(self, x: TensorPtr, rows: Span, part: Span) -> Place:
+    def place(self, x: TensorPtr, rows: Span, part: Span) -> BlockAddress:
         return x.local + (rows[0] * self.width + part[0]) * x.itemsize, (rows[1], part[1])
 
     def read(self, x: TensorPtr, times: int, tl: TLContext) -> Iterator[TensorHandle]:
@@ -241,5 +241,5 @@ def gelu(x: TensorPtr, y: TensorPtr, elements: int, *, tl: TLContext) -> None:
     tl.wait()
 
 
-def _store(place: Place, block: TensorHandle, dtype: str, tl: TLContext) -> None:
+def _store(place: BlockAddress, block: TensorHandle, dtype: str, tl: TLContext) -> None:
     tl.store_async(place[0], block if block.dtype == dtype else tl.cast(block, dtype))

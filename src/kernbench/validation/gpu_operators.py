@@ -8,14 +8,13 @@ cards, with each of NCCL's protocols; the faster one counts, as NCCL's own choic
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from simpy.events import Event
-
 from kernbench.common.errors import UsageError
 from kernbench.common.ids import PeId
+from kernbench.components.base import Process
 from kernbench.components.builtin.unit_group import UnitGroupComponent
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
@@ -24,7 +23,7 @@ from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
-from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
+from kernbench.validation.contract import CaseName, OtherSimulator, ShowProgress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 from kernbench.validation.gpu_kernels import batch, gelu, layernorm, product, share_of, softmax
 
@@ -157,8 +156,6 @@ def launch_us(device: str) -> dict[str, float]:
 
 # --------------------------------------------------------------------------------------------------------- all-reduce
 
-Piece = Generator[Event, Any, None]
-
 
 class Ring:
     """A ring over all cards of a machine: each sends pieces to the next, whose software passes them on."""
@@ -186,14 +183,14 @@ class Ring:
         env.run()
         return float(env.now) / 1000.0
 
-    def _loops(self, env: FabricEnvironment, nbytes: int) -> Piece:
+    def _loops(self, env: FabricEnvironment, nbytes: int) -> Process:
         """What is under way together, loop after loop: a piece of each card."""
         yield env.timeout(self._start_ns)
         for first in range(0, nbytes, LOOP_BYTES):
             piece = -(-min(LOOP_BYTES, nbytes - first) // self._cards)
             yield env.all_of([env.process(self._around(env, at, piece)) for at in range(self._cards)])
 
-    def _around(self, env: FabricEnvironment, at: int, nbytes: int) -> Piece:
+    def _around(self, env: FabricEnvironment, at: int, nbytes: int) -> Process:
         """Once around to be added to, once more to be copied."""
         for step in range(2 * (self._cards - 1)):
             yield env.transfer(self._routes[(at + step) % self._cards], nbytes)
@@ -295,16 +292,16 @@ def simulated_us(device: str, operator: str, sizes: tuple[int, ...], times: int,
     return Simulated(found.call_ns(operator, sizes, times) / 1000.0, times * found.launch_ns / 1000.0)
 
 
-def simulated(call: OperatorCase) -> tuple[Case, float]:
+def simulated(call: OperatorCase) -> tuple[CaseName, float]:
     """A call's case and time. Where launching takes more than half of the time, the row is of a regime of its own."""
     found = simulated_us(*call[2:])
     regime = LAUNCHED if 2 * found.launch_us > found.us else call.regime
     return (regime, call.name), found.us
 
 
-def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
+def simulate(data: DataFolder, show: ShowProgress) -> Mapping[CaseName, float]:
     calls = [call for call, _ in read_calls(data)]
-    found: dict[Case, float] = {}
+    found: dict[CaseName, float] = {}
     for number, call in enumerate(calls, 1):
         show(f"gpu_operators {number}/{len(calls)}")
         case, us = simulated(call)
@@ -313,7 +310,7 @@ def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
     return dict(sorted(found.items(), key=lambda each: order.index(each[0][0])))
 
 
-def measured(data: DataFolder) -> Mapping[Case, float]:
+def measured(data: DataFolder) -> Mapping[CaseName, float]:
     return {simulated(call)[0]: us for call, us in read_calls(data) if us is not None}
 
 

@@ -10,7 +10,7 @@ result the first three are simulated, and the others repeat the third.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 from simpy.events import Event
 
 from kernbench.common.errors import UsageError
+from kernbench.components.base import Process
 from kernbench.components.builtin.tile_core import TileCore
 from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Transfer
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.plain_network import plain_network
-from kernbench.topology.network import NetworkTopology, Tile
-from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
+from kernbench.topology.network import NetworkTopology, TilePosition
+from kernbench.validation.contract import CaseName, OtherSimulator, ShowProgress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 SIDE = 32  # of a tile, in elements
@@ -35,8 +36,6 @@ COARSE_TILES, COARSE_BYTES = 64, 2048  # where the blocks of a step have so many
 MOST_K = 4  # tiles of a k block out of the box
 WIDE = 4  # times as wide as high: the first operand goes to all cores where every one gets whole columns of tiles
 FIRST_NOC, SECOND_NOC = "NOC_1", "NOC_0"
-
-Work = Generator[Event, Any, None]
 
 
 class ProductCase(NamedTuple):
@@ -94,11 +93,11 @@ class Multiply:
             cores.clock_ghz,
         )
         self._env = FabricEnvironment(Fabric(network))
-        self._at: list[Tile] = [
+        self._at: list[TilePosition] = [
             (cores.columns[x], cores.rows[y]) for y in range(product.rows) for x in range(product.columns)
         ]
         banks = next(kind.at for kind in topology.network.tiles if kind.name == "dram")
-        self._banks: dict[str, Sequence[Tile]] = {"DRAM": banks, "L1": self._at}
+        self._banks: dict[str, Sequence[TilePosition]] = {"DRAM": banks, "L1": self._at}
         self._k_blocks = -(-product.k // product.k_block)
         self._passes = product.out_h * product.out_w
         simulated = min(self._passes, SIMULATED_PASSES)
@@ -107,7 +106,7 @@ class Multiply:
         self._written = [self._env.event() for _ in range(simulated)]
         self._unwritten = [len(self._at)] * len(self._written)
         self._ends: list[list[float]] = [[] for _ in range(simulated)]  # of each pass, one for each core
-        self._routes: dict[tuple[int, str, Tile], tuple[Route, Route]] = {}
+        self._routes: dict[tuple[int, str, TilePosition], tuple[Route, Route]] = {}
 
     def time_ns(self) -> float:
         """How long the cores multiply, on the mean. Passes that repeat the last simulated one take as long as that."""
@@ -183,7 +182,7 @@ class Multiply:
 
     # ---- processes
 
-    def _send(self, blocks: Blocks) -> Work:
+    def _send(self, blocks: Blocks) -> Process:
         """One operand of a row or column, block by block."""
         env, cores = self._env, self._cores
         yield env.timeout(cores.start_ns)
@@ -202,7 +201,7 @@ class Multiply:
                 yield env.multicast(paths, blocks.n_tiles * self._product.tile_bytes)
             blocks.arrived[step].succeed()
 
-    def _read(self, core: int, noc: str, memory: str, tiles: Sequence[int]) -> Work:
+    def _read(self, core: int, noc: str, memory: str, tiles: Sequence[int]) -> Process:
         """Tiles from the banks that they are in: requests are issued one by one, and data arrive meanwhile."""
         env, network = self._env, self._topology.network
         pieces, arrived = self._by_bank(memory, tiles), env.event()
@@ -226,7 +225,7 @@ class Multiply:
         """The bank has a request: data leave for the core."""
         self._env.fabric.inject(data, nbytes, request.done_ns, on_done=arrived)
 
-    def _read_routes(self, core: int, noc: str, bank: Tile) -> tuple[Route, Route]:
+    def _read_routes(self, core: int, noc: str, bank: TilePosition) -> tuple[Route, Route]:
         """The way of a request, and that of the data."""
         found = self._routes.get((core, noc, bank))
         if found is None:
@@ -237,7 +236,7 @@ class Multiply:
             self._routes[core, noc, bank] = found
         return found
 
-    def _by_bank(self, memory: str, tiles: Sequence[int]) -> list[tuple[Tile, int]]:
+    def _by_bank(self, memory: str, tiles: Sequence[int]) -> list[tuple[TilePosition, int]]:
         """Tiles lie in one bank after the other."""
         banks, counts = self._banks[memory], dict[int, int]()
         for tile in tiles:
@@ -245,7 +244,7 @@ class Multiply:
             counts[bank] = counts.get(bank, 0) + 1
         return [(banks[bank], count) for bank, count in counts.items()]
 
-    def _multiply(self, core: int, operands: Sequence[Blocks]) -> Work:
+    def _multiply(self, core: int, operands: Sequence[Blocks]) -> Process:
         env, p = self._env, self._product
         sides = self._height * SIDE, p.k_block * SIDE, self._width * SIDE
         ns = self._core.product_ns(*sides, p.tile_bytes)
@@ -261,7 +260,7 @@ class Multiply:
                 self._ends[step // self._k_blocks].append(env.now)
                 env.process(self._write(core, step // self._k_blocks))
 
-    def _write(self, core: int, over: int) -> Work:
+    def _write(self, core: int, over: int) -> Process:
         """What a pass over the result has made goes to DRAM."""
         env, p = self._env, self._product
         if p.is_written and over + 1 < len(self._written):  # the last results leave when the math kernel has ended
@@ -273,7 +272,7 @@ class Multiply:
             self._written[over].succeed()
 
 
-def read_products(data: DataFolder) -> Iterator[tuple[ProductCase, Case, dict[str, str]]]:
+def read_products(data: DataFolder) -> Iterator[tuple[ProductCase, CaseName, dict[str, str]]]:
     """The rows of both tables; raises UsageError for one that names no machine of this set, or no product."""
     for board in MACHINES:
         for row in data.rows(f"{board}_matmul.csv"):
@@ -338,11 +337,11 @@ class Boards:
         return Multiply(*found, product).time_ns() * cores.clock_ghz
 
 
-def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
+def simulate(data: DataFolder, show: ShowProgress) -> Mapping[CaseName, float]:
     products = [(product, case) for product, case, _ in read_products(data)]
     boards = Boards()
     known: dict[ProductCase, float] = {}  # traced or not, the device does the same
-    found: dict[Case, float] = {}
+    found: dict[CaseName, float] = {}
     for number, (product, case) in enumerate(products, 1):
         show(f"matmul_tensix {number}/{len(products)}")
         if product not in known:
@@ -351,7 +350,7 @@ def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
     return dict(sorted(found.items()))
 
 
-def measured(data: DataFolder) -> Mapping[Case, float]:
+def measured(data: DataFolder) -> Mapping[CaseName, float]:
     column = "device_cycles_derived"
     return {case: float(row[column]) for _, case, row in read_products(data) if row.get(column)}
 

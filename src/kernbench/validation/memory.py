@@ -15,7 +15,7 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.handles import Handle
 from kernbench.topology.graph import TopologyGraph
-from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
+from kernbench.validation.contract import CaseName, OtherSimulator, ShowProgress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 H200, HBM2 = "h200-hbm.yaml", "hbm2-channel.yaml"
@@ -76,7 +76,7 @@ def streams_that_meet(block: int, write_share: float, streams: int, rows_apart: 
             yield MemoryRequest(base + i * block, block, stream >= streams - written)
 
 
-class Bench:
+class MemoryUnderTest:
     """One PE of a machine and the memory beside it: requests are issued, and the machine says when they are done."""
 
     def __init__(self, graph: TopologyGraph) -> None:
@@ -102,13 +102,13 @@ class Bench:
         return 100.0 * moved / lasted_ns / self.peak_gbs
 
 
-def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
-    found: dict[Case, float] = {}
-    bench = Bench(machine(H200))
+def simulate(data: DataFolder, show: ShowProgress) -> Mapping[CaseName, float]:
+    found: dict[CaseName, float] = {}
+    bench = MemoryUnderTest(machine(H200))
     for row in data.rows("h200_hbm.csv"):
         show(f"memory {_h200_case(row)[1]}")
         found[_h200_case(row)] = bench.share_pct(streamed(int(row["block_bytes"]), row["order"], row["kind"]))
-    bench = Bench(machine(HBM2))
+    bench = MemoryUnderTest(machine(HBM2))
     for row in data.rows("dramsim3_hbm2.csv"):
         show(f"memory {row['pattern']}")
         found[SIMULATOR, row["pattern"]] = bench.share_pct(_pattern(row), WINDOW)
@@ -122,8 +122,8 @@ def _pattern(row: Mapping[str, str]) -> Iterator[MemoryRequest]:
     return streams_that_meet(block, write_share, int(row["streams"]), int(row["row_offset_between_streams"]))
 
 
-def measured(data: DataFolder) -> Mapping[Case, float]:
-    found: dict[Case, float] = {}
+def measured(data: DataFolder) -> Mapping[CaseName, float]:
+    found: dict[CaseName, float] = {}
     for row in data.rows("h200_hbm.csv"):
         if row.get("share_of_4800_gbs"):
             found[_h200_case(row)] = 100.0 * float(row["share_of_4800_gbs"])
@@ -133,7 +133,7 @@ def measured(data: DataFolder) -> Mapping[Case, float]:
     return found
 
 
-def _h200_case(row: Mapping[str, str]) -> Case:
+def _h200_case(row: Mapping[str, str]) -> CaseName:
     regime = SHORT if int(row["block_bytes"]) < 128 else LONG
     return regime, f"{row['order']} {row['block_bytes']} B {row['kind']}"
 

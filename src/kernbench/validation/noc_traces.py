@@ -17,8 +17,8 @@ from kernbench.sim_engine.fabric import Fabric, FabricEnvironment, Network, Tran
 from kernbench.sim_engine.fabric.clock import TransferEnd
 from kernbench.sim_engine.fabric.planned_trains import Mode
 from kernbench.sim_engine.plain_network import plain_network
-from kernbench.topology.network import NetworkTopology, Tile
-from kernbench.validation.contract import Case, OtherSimulator, Progress, ValidationSet, machine
+from kernbench.topology.network import NetworkTopology, TilePosition
+from kernbench.validation.contract import CaseName, OtherSimulator, ShowProgress, ValidationSet, machine
 from kernbench.validation.data import DataFolder
 
 READ, BARRIER = "READ", "READ_BARRIER_START"
@@ -32,8 +32,8 @@ class Operation(NamedTuple):
     at_ns: float  # from the first record of the trace on
     gap_ns: float
     noc: str
-    reader: Tile
-    memory: Tile
+    reader: TilePosition
+    memory: TilePosition
     nbytes: int
 
     @property
@@ -149,9 +149,9 @@ class Replay:
         yield env.timeout(after_data_ns)
 
 
-def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
+def simulate(data: DataFolder, show: ShowProgress) -> Mapping[CaseName, float]:
     topology, network = plain_network(machine(SET.machine))
-    found: dict[Case, float] = {}
+    found: dict[CaseName, float] = {}
     names = data.names("traces", ".json")
     for regime in ("open", "closed"):
         for count, name in enumerate(names, 1):
@@ -162,7 +162,7 @@ def simulate(data: DataFolder, show: Progress) -> Mapping[Case, float]:
     return found
 
 
-def measured(data: DataFolder) -> Mapping[Case, float]:
+def measured(data: DataFolder) -> Mapping[CaseName, float]:
     rows = [row for row in data.rows("measured.csv") if row.get("reference_cycles")]
     return {(regime, row["trace"]): float(row["reference_cycles"]) for regime in ("open", "closed") for row in rows}
 

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import BOOL, I32, DType
 from kernbench.common.errors import DataError
 from kernbench.values.casts import from_work, to_work, work_type
-from kernbench.values.op import REQUIRED, Array, Op, Params, Shape, TensorType, as_axis, as_dtype, as_int
+from kernbench.values.op import REQUIRED, Op, Params, TensorType, as_axis, as_dtype, as_int
 
 
 def _last(args: Sequence[Array], types: Sequence[TensorType], axis: int) -> Array:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
+from kernbench.common.array_types import Array
 from kernbench.values.graph import Value
-from kernbench.values.op import Array
-from kernbench.values.plan import Unit
+from kernbench.values.plan import EvaluationUnit
 
 Job: TypeAlias = Callable[[], object]
 
@@ -51,7 +51,7 @@ class ArrayBackend(Protocol):
     def bytes(self, values: Sequence[Value]) -> None:
         """Compute views and gathers."""
 
-    def chains(self, chains: Sequence[Unit], threads: int) -> tuple[list[Job], bool]:
+    def chains(self, chains: Sequence[EvaluationUnit], threads: int) -> tuple[list[Job], bool]:
         """Jobs that compute the last links of chains of one kind, and whether to run them on threads."""
 
     def host(self, value: Value) -> Array:

@@ -16,8 +16,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import BOOL
-from kernbench.values.op import Array, TensorType
+from kernbench.values.op import TensorType
 
 Patch: TypeAlias = tuple[int, int, int, int, int, int]
 ViewParams: TypeAlias = tuple[int, int, int]

@@ -17,8 +17,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I32, I64, INT_RANGE, U64, DType, dtype_of
-from kernbench.values.op import Array
 
 E4M3_MAX = 448.0
 _WIDE: dict[DType, NDArray[np.float32]] = {}  # fp8 byte -> f32; 256 entries per type, made on first use

@@ -18,10 +18,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array
 from kernbench.values.casts import cast, from_work
 from kernbench.values.matmul import sum_type
-from kernbench.values.op import Array, TensorType
-from kernbench.values.plan import Unit
+from kernbench.values.op import TensorType
+from kernbench.values.plan import EvaluationUnit
 from kernbench.values.stacking import CHUNK_BYTES, Tiles, stack_of
 
 Product: TypeAlias = Callable[[Array, Array, TensorType, TensorType], Array]
@@ -71,7 +72,7 @@ def _as_tiles(wide: Array, columns: int) -> Array:
 class ChainGroup:
     """Chains of equal types and length, and how to compute them a share at a time."""
 
-    def __init__(self, chains: Sequence[Unit], product: Product) -> None:
+    def __init__(self, chains: Sequence[EvaluationUnit], product: Product) -> None:
         self._chains = chains
         self._product = product
         first = chains[0].links[0]
@@ -98,7 +99,7 @@ class ChainGroup:
         size = min(fit, -(-len(rows) // threads))
         return [rows[at : at + size] for at in range(0, len(rows), size)]
 
-    def compute(self, share: Indices) -> tuple[list[Unit], Array]:
+    def compute(self, share: Indices) -> tuple[list[EvaluationUnit], Array]:
         """The chains of a share and the stack of their last links."""
         chains = [self._chains[at] for at in share.ravel().tolist()]
         ahead = max(1, CHUNK_BYTES // (self._product_bytes * len(chains)))

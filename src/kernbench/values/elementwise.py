@@ -31,10 +31,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import BOOL, F32, I32, DType, promote
 from kernbench.common.errors import DataError
 from kernbench.values.casts import from_work, to_work, work_type
-from kernbench.values.op import Array, Compute, Op, Params, Shape, TensorType, aligned, as_dtype, broadcast_shape
+from kernbench.values.op import Compute, Op, Params, TensorType, aligned, as_dtype, broadcast_shape
 
 F: TypeAlias = NDArray[np.float32]
 DTypeRule: TypeAlias = Callable[[Sequence[DType]], DType]

@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kernbench.common.array_types import Array
 from kernbench.common.errors import UsageError
 from kernbench.values.backend import ArrayBackend, Job
 from kernbench.values.backends import backend_named
 from kernbench.values.graph import Value
-from kernbench.values.op import Array, BackendName
+from kernbench.values.op import BackendName
 from kernbench.values.plan import BYTE_OPS, PRODUCTS, Level, plan_levels
 
 if TYPE_CHECKING:

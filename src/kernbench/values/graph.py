@@ -15,11 +15,12 @@ from typing import cast as cast_to
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import BOOL, F32, I32, DType, dtype_of, promote, promote_scalar
 from kernbench.common.errors import DataError
 from kernbench.values.bytes_of import Patch, ViewParams
 from kernbench.values.casts import cast
-from kernbench.values.op import Array, BackendName, DeviceArray, Op, Params, Shape, TensorType
+from kernbench.values.op import BackendName, DeviceArray, Op, Params, TensorType
 from kernbench.values.ops import OPS, infer, op_named
 
 Scalar: TypeAlias = bool | int | float

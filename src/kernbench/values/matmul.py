@@ -18,10 +18,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import BOOL, F32, I8, U8, DType, promote
 from kernbench.common.errors import DataError
 from kernbench.values.casts import cast, from_work, to_f32
-from kernbench.values.op import Array, Op, Params, Shape, TensorType, aligned, as_dtype, broadcast_shape
+from kernbench.values.op import Op, Params, TensorType, aligned, as_dtype, broadcast_shape
 
 _BYTES = (I8, U8, BOOL)
 

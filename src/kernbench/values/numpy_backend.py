@@ -10,14 +10,14 @@ from typing import cast
 
 import numpy as np
 
+from kernbench.common.array_types import Array
 from kernbench.values.backend import Job, Rates
 from kernbench.values.bytes_of import Patch, ViewParams, compute_gather, compute_view
 from kernbench.values.chains import ChainGroup, Indices
 from kernbench.values.graph import Value
 from kernbench.values.matmul import product
-from kernbench.values.op import Array
 from kernbench.values.ops import OPS
-from kernbench.values.plan import Unit
+from kernbench.values.plan import EvaluationUnit
 from kernbench.values.stacking import CHUNK_BYTES, array_of, stack_of
 
 
@@ -48,7 +48,7 @@ class NumpyBackend:
             array.setflags(write=False)
             value.data = array
 
-    def chains(self, chains: Sequence[Unit], threads: int) -> tuple[list[Job], bool]:
+    def chains(self, chains: Sequence[EvaluationUnit], threads: int) -> tuple[list[Job], bool]:
         """Not on threads if one product fills a chunk: BLAS threads are then more efficient."""
         group = ChainGroup(chains, product)
         return [partial(_compute_share, group, share) for share in group.shares(threads)], not group.heavy

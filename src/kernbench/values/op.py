@@ -13,13 +13,11 @@ from math import prod
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import DType, dtype_of
 from kernbench.common.errors import DataError
 
-Array: TypeAlias = NDArray[np.generic]
-Shape: TypeAlias = tuple[int, ...]
 Params: TypeAlias = tuple[object, ...]
 BackendName: TypeAlias = Literal["numpy", "torch"]
 REQUIRED = object()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernbench.common.array_types import Shape
 from kernbench.common.dtypes import DType
 from kernbench.common.errors import DataError
 from kernbench.values.along import ALONG
 from kernbench.values.elementwise import ELEMENTWISE
 from kernbench.values.matmul import MATMULS
-from kernbench.values.op import Op, Params, Shape, TensorType
+from kernbench.values.op import Op, Params, TensorType
 from kernbench.values.random_numbers import RANDOM
 from kernbench.values.rearrange import REARRANGEMENTS
 from kernbench.values.reduce import REDUCTIONS

@@ -18,10 +18,10 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import BOOL, F8E4M3, F32, I64, INT_RANGE, DType
 from kernbench.values.bytes_of import Patch, ViewParams
 from kernbench.values.graph import Value
-from kernbench.values.op import Array
 from kernbench.values.ops import OPS
 from kernbench.values.plain_elementwise import ELEMENTWISE, REAL, Doubles
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.values.op import Array
+from kernbench.common.array_types import Array
 
 Doubles: TypeAlias = NDArray[np.float64]
 

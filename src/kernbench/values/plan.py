@@ -22,7 +22,7 @@ BYTE_OPS = ("view", "gather")
 PRODUCTS = ("dot", "dot_acc")
 
 
-class Unit:
+class EvaluationUnit:
     """`last` is the value to compute. A chain has `links`, oldest first, and `init`, the accumulator of the oldest."""
 
     __slots__ = ("init", "last", "level", "links", "needs")
@@ -35,15 +35,15 @@ class Unit:
         self.level = 0
 
 
-Key: TypeAlias = tuple[Hashable, ...]
+GroupKey: TypeAlias = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
 class Level:
     """Groups that may be computed in any order. Keys only distinguish groups."""
 
-    chains: dict[Key, list[Unit]] = field(default_factory=dict)
-    nodes: dict[Key, list[Value]] = field(default_factory=dict)
+    chains: dict[GroupKey, list[EvaluationUnit]] = field(default_factory=dict)
+    nodes: dict[GroupKey, list[Value]] = field(default_factory=dict)
     bytes: list[Value] = field(default_factory=list)
 
 
@@ -56,9 +56,9 @@ def _add_need(operand: Value, needs: list[Value]) -> None:
     needs.append(operand)
 
 
-def _chain(last: Value, owner: dict[Value, Unit]) -> Unit:
+def _chain(last: Value, owner: dict[Value, EvaluationUnit]) -> EvaluationUnit:
     """The longest chain that ends in `last` and shares no link with another."""
-    unit = Unit(last)
+    unit = EvaluationUnit(last)
     links, needs = unit.links, unit.needs
     link = last
     a_type, b_type = last.inputs[-2].type, last.inputs[-1].type
@@ -87,18 +87,18 @@ def _chain(last: Value, owner: dict[Value, Unit]) -> Unit:
     return unit
 
 
-def _cut(unit: Unit, exposed: set[Value]) -> list[Unit]:
+def _cut(unit: EvaluationUnit, exposed: set[Value]) -> list[EvaluationUnit]:
     """A chain split after every link that has other users."""
-    parts: list[Unit] = []
+    parts: list[EvaluationUnit] = []
     stops = {link: unit for link in unit.links if link in exposed}
     for last in (*stops, unit.last):
         parts.append(_chain(last, {link: unit for link in stops if link is not last}))
     return parts
 
 
-def _units(roots: Sequence[Value]) -> list[Unit]:
-    owner: dict[Value, Unit] = {}
-    units: list[Unit] = []
+def _units(roots: Sequence[Value]) -> list[EvaluationUnit]:
+    owner: dict[Value, EvaluationUnit] = {}
+    units: list[EvaluationUnit] = []
     exposed: set[Value] = set()  # used only for membership tests
     stack = [root for root in roots if root.data is None]
     while stack:
@@ -111,7 +111,7 @@ def _units(roots: Sequence[Value]) -> list[Unit]:
         if value.op in PRODUCTS:
             unit = _chain(value, owner)
         else:
-            unit = owner[value] = Unit(value)
+            unit = owner[value] = EvaluationUnit(value)
             unit.needs = [needed for needed in value.inputs if needed.data is None]
         units.append(unit)
         stack += unit.needs
@@ -136,10 +136,10 @@ def plan_levels(roots: Sequence[Value]) -> list[Level]:
     return levels
 
 
-def _group(unit: Unit, level: Level) -> None:
+def _group(unit: EvaluationUnit, level: Level) -> None:
     last = unit.last
     if unit.links:
-        key: Key = (*[v.type for v in last.inputs], last.type, unit.init and unit.init.type, len(unit.links))
+        key: GroupKey = (*[v.type for v in last.inputs], last.type, unit.init and unit.init.type, len(unit.links))
         level.chains.setdefault(key, []).append(unit)
     elif last.op in BYTE_OPS:
         level.bytes.append(last)

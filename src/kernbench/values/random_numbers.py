@@ -16,10 +16,11 @@ from typing import cast as cast_to
 
 import numpy as np
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import F32, DType, dtype_of
 from kernbench.common.errors import DataError
 from kernbench.values.casts import cast
-from kernbench.values.op import REQUIRED, Array, Op, Params, Shape, TensorType, as_int, as_shape
+from kernbench.values.op import REQUIRED, Op, Params, TensorType, as_int, as_shape
 
 SEED_STEP, FIRST, SECOND = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 MASK = 0xFFFFFFFF

@@ -20,15 +20,14 @@ from math import prod
 
 import numpy as np
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import INT_RANGE, DType, dtype_of, promote
 from kernbench.common.errors import DataError
 from kernbench.values.casts import cast, from_work
 from kernbench.values.op import (
     REQUIRED,
-    Array,
     Op,
     Params,
-    Shape,
     TensorType,
     as_axis,
     as_dtype,

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import F32, I32, DType
 from kernbench.common.errors import DataError
 from kernbench.values.casts import from_work, to_work, work_type
-from kernbench.values.op import Array, Op, Params, Shape, TensorType, as_axis, as_dtype
+from kernbench.values.op import Op, Params, TensorType, as_axis, as_dtype
 
 
 def _rows(args: Sequence[Array], types: Sequence[TensorType], axis: int | None, real: bool) -> Array:

@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Array
 from kernbench.values.bytes_of import ViewParams, compute_view, windows
 from kernbench.values.graph import Value
-from kernbench.values.op import Array
 
 CHUNK_BYTES = 1 << 20  # approximate size of a stack, so that it stays in the cache
 

@@ -25,7 +25,7 @@ from kernbench.web.source_view import SEARCH_HITS, search, sources
 from kernbench.web.tensor_view import tensors
 from kernbench.web.tiles import MARKED, group_rows, tiles
 
-View = TypeVar("View", RunView, ResultsView)
+PageView = TypeVar("PageView", RunView, ResultsView)
 Handler = Callable[[Shelf, Request], "Response | Json | list[Json]"]
 
 
@@ -38,7 +38,7 @@ def _runs(shelf: Shelf, request: Request) -> Json:
     return {"schema": 1, "runs": shelf.as_json(), "machine": {"id": shelf.machine_id, "name": spec.system.name}}
 
 
-def _entry(shelf: Shelf, request: Request, kind: type[View], what: str) -> View:
+def _entry(shelf: Shelf, request: Request, kind: type[PageView], what: str) -> PageView:
     entry = shelf.find(request.path_params["r"])
     if isinstance(entry, Damaged):
         raise entry.error

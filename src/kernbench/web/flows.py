@@ -13,6 +13,7 @@ from math import ceil, log2
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Ints
 from kernbench.common.errors import UsageError
 from kernbench.web.machine_map import Json
 from kernbench.web.op_view import brief, selected_rows
@@ -23,8 +24,6 @@ WANTED_BUNDLES = 48  # with more, the distance is doubled
 MAX_BUNDLES = 200  # in an answer
 MOST_LINKS = 400
 MOST_NAMED = 8
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Floats
 from kernbench.common.errors import UsageError
-from kernbench.common.ids import Place as BlockPlace
-from kernbench.report.runs.parts import Floats, Ints, SavedActivity, SavedPlace
+from kernbench.common.ids import Place
+from kernbench.report.runs.parts import Ints, SavedActivity, SavedPlace
 from kernbench.web.machine_map import TRAY, Json, link_id, owner_of
 from kernbench.web.run_view import LETTERS, RunView
 from kernbench.web.tiles import Arrays
@@ -225,7 +226,7 @@ def _hbm_mean(view: RunView, first: int, merged: int, count: int) -> list[float]
 
 def _pe_kinds(view: RunView, root: str, first: int, merged: int, count: int) -> tuple[list[str], NDArray[np.uint8]]:
     """For the PEs of a cube: in each bin the kind that kept it busy longest, plus one; 0 where it was idle."""
-    at = BlockPlace.of(root)
+    at = Place.of(root)
     if root == TRAY or at.cube < 0:
         return [], np.zeros((0, count), np.uint8)
     width = view.run.activity.bin_ns * merged

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Floats
 from kernbench.common.errors import UsageError
 from kernbench.common.whole_numbers import whole_number
 from kernbench.report.explain.headline import all_launches, main_scope
 from kernbench.report.runs.layout import KINDS, OP_COLUMNS
-from kernbench.report.runs.parts import Floats
 from kernbench.report.runs.saved_run import SavedRun
 from kernbench.web.machine_map import Json, MachineMap
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Floats
 from kernbench.common.errors import UsageError
-from kernbench.report.runs.parts import Floats
 from kernbench.web.run_view import LETTERS, RunView
 
 BINS = 1024

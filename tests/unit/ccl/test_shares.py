@@ -6,10 +6,10 @@ import pytest
 
 from kernbench.ccl.algorithms.direct import sent_before
 from kernbench.ccl.algorithms.shares import Moves, Send, by_distance, by_groups, by_shards, shares_of
-from kernbench.ccl.work import Shard
+from kernbench.ccl.work import ShardElements
 
 
-def shards(total: int, pes: int) -> tuple[Shard, ...]:
+def shards(total: int, pes: int) -> tuple[ShardElements, ...]:
     """Elements over PEs of two cubes, in order; some PEs have one more."""
     bounds = [total * at // pes for at in range(pes + 1)]
     return tuple(

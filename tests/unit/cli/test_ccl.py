@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernbench.benches._ccl_runs import measure_alone
-from kernbench.benches._collectives import CollectiveName, Measured, WantedCollective
+from kernbench.benches._collectives import Measured, MeasuredCollective, WantedCollective
 from kernbench.cli.ccl import read_bytes
 from kernbench.cli.main import main
 from kernbench.common.errors import UsageError
@@ -115,7 +115,7 @@ def test_sizes_are_powers_of_two() -> None:
     [("all_reduce", 256, 256), ("broadcast", 256, 256), ("reduce", 256, 256), ("all_gather", 255, 85),
      ("reduce_scatter", 255, 85), ("all_to_all", 255, 85), ("gather", 255, 85), ("scatter", 255, 85)],
 )  # fmt: skip
-def test_the_count_is_per_rank_as_nccl_tests_has_it(collective: CollectiveName, total: int, count: int) -> None:
+def test_the_count_is_per_rank_as_nccl_tests_has_it(collective: MeasuredCollective, total: int, count: int) -> None:
     """A KiB of f32 on 3 ranks: 256 elements, or 3 blocks of 85."""
     wanted = WantedCollective(collective, 1024, "f32")
     assert (wanted.total(3), wanted.count(3)) == (total, count)

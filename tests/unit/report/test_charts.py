@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kernbench.report.chart_drawing import COLOURS, bytes_text, draw_chart, looks_of
-from kernbench.report.charts import Arrow, BarPanel, Bars, Box, Chart, DiagramPanel, Line, LinePanel
+from kernbench.report.charts import Arrow, BarPanel, Bars, Chart, DiagramBox, DiagramPanel, Line, LinePanel
 
 PANELS = (
     LinePanel("x", "y", (Line("a", ((1, 1), (2, 4))), Line("b", ((1, 2), (2, 3)), "theory")), log="xy"),
     BarPanel("y", ("one", "two"), (Bars("a", (1, 2)), Bars("c", (None, 3))), marks=(Bars("limit", (4, 5)),)),
     BarPanel("y", ("one", "two"), (Bars("a", (1, 2)), Bars("c", (2, 3))), stacked=True, with_values=True),
-    DiagramPanel("who", (Box("0", 0, 0), Box("1", 1, 0)), (Arrow(0, 1, "sends"),)),
+    DiagramPanel("who", (DiagramBox("0", 0, 0), DiagramBox("1", 1, 0)), (Arrow(0, 1, "sends"),)),
 )
 
 

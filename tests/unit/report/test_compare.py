@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.report.compare import column_of, differences
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 from kernbench.topology import load_topology
 
 ONE = {"system.sips.count": 1, "sip.cube_mesh": {"w": 2, "h": 1}}
@@ -15,7 +15,7 @@ def test_totals_are_those_of_the_whole_machine() -> None:
     assert column.totals["peak TFLOP/s, f16"] == 2 * 4096 * 16 / 1000
     assert column.totals["memory TB/s"] == 16 * 256 / 1000
     assert column.totals["ridge, flop/byte"] == 2 * 4096 / 256
-    assert isinstance(column.totals["price, USD"], Range)
+    assert isinstance(column.totals["price, USD"], FigureRange)
     assert column.infeasible == ()
 
 

@@ -9,7 +9,7 @@ import pytest
 from kernbench.report.compare import column_of
 from kernbench.report.feasible import feasibility_of
 from kernbench.report.price import dies_per_wafer, price_of, yield_of
-from kernbench.report.ranges import Range, exactly, total
+from kernbench.report.ranges import FigureRange, exactly, total
 from kernbench.report.silicon import area_of, dies_of, static_w
 from kernbench.topology import load_topology
 from kernbench.topology.coefficients import shipped_coefficients
@@ -192,8 +192,8 @@ def test_static_power_follows_the_area_of_all_dies() -> None:
 def test_a_range_has_all_coefficients_at_one_end() -> None:
     shipped, area = shipped_coefficients(), area_of(load_topology(None, ONE_CUBE)).blocks
     macs = shipped["area.um2_per_mac.f16"]
-    assert area["macs"] == Range(*(8 * 4096 * um2 * 1e-6 for um2 in (macs.low, macs.value, macs.high)))
-    assert total([Range(1, 2, 3), Range(10, 20, 30)]) == Range(11, 22, 33)
+    assert area["macs"] == FigureRange(*(8 * 4096 * um2 * 1e-6 for um2 in (macs.low, macs.value, macs.high)))
+    assert total([FigureRange(1, 2, 3), FigureRange(10, 20, 30)]) == FigureRange(11, 22, 33)
 
 
 def test_the_shipped_cube_fills_its_die() -> None:

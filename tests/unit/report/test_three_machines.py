@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernbench.report.price import price_of
-from kernbench.report.ranges import Range
+from kernbench.report.ranges import FigureRange
 from kernbench.topology import load_topology
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ def page() -> str:
 
 
 @cache
-def prompts() -> dict[tuple[str, str], tuple[float, Range, Range]]:
+def prompts() -> dict[tuple[str, str], tuple[float, FigureRange, FigureRange]]:
     """Tokens per second, and the ranges per dollar and per joule, by model and machine."""
     return {
         (model, machine): (_number(tokens), _range(per_usd), _range(per_j))
@@ -42,7 +42,7 @@ def prompts() -> dict[tuple[str, str], tuple[float, Range, Range]]:
 
 
 @cache
-def answers() -> dict[tuple[str, int, int, str], tuple[float, float, float, Range, Range]]:
+def answers() -> dict[tuple[str, int, int, str], tuple[float, float, float, FigureRange, FigureRange]]:
     """Tokens per second per user and in total, dollars, and the ranges per dollar and per joule, by model, users,
     SIPs and machine.
     """
@@ -59,7 +59,7 @@ def answers() -> dict[tuple[str, int, int, str], tuple[float, float, float, Rang
 
 
 @cache
-def usd_of(machine: str, sips: int = 1, **coefficients: float) -> Range:
+def usd_of(machine: str, sips: int = 1, **coefficients: float) -> FigureRange:
     """The price of SIPs in one machine; wafers are bought one by one."""
     count = 1 if machine == WAFER else sips
     path = ROOT / f"examples/machines/{machine}.yaml"
@@ -71,17 +71,17 @@ def _number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def _range(text: str) -> Range:
+def _range(text: str) -> FigureRange:
     (value, low, high), *_ = RANGE.findall(text)
-    return Range(_number(low), _number(value), _number(high))
+    return FigureRange(_number(low), _number(value), _number(high))
 
 
-def _ends(figure: Range) -> tuple[float, float, float]:
+def _ends(figure: FigureRange) -> tuple[float, float, float]:
     return figure.low, figure.value, figure.high
 
 
-def _assert_per_usd(tokens: float, usd: Range, found: Range) -> None:
-    expected = Range(tokens / usd.high, tokens / usd.value, tokens / usd.low)
+def _assert_per_usd(tokens: float, usd: FigureRange, found: FigureRange) -> None:
+    expected = FigureRange(tokens / usd.high, tokens / usd.value, tokens / usd.low)
     for shown, by_price in zip(_ends(found), _ends(expected), strict=True):
         assert shown == pytest.approx(by_price, rel=0.01)
 
@@ -132,7 +132,7 @@ def test_answers_of_8b_have_the_wafer_as_their_best_per_dollar_by_less_with_more
     assert answers()["8B", 128, 1, ONE_DIE][3].value > answers()["8B", 48, 1, WAFER][3].value
 
 
-def _leads(better: Range, worse: Range) -> bool:
+def _leads(better: FigureRange, worse: FigureRange) -> bool:
     return all(a > b for a, b in zip(_ends(better), _ends(worse), strict=True))
 
 

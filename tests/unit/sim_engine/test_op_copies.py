@@ -11,7 +11,12 @@ from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.stages import DmaStage, GemmStage, StageType
 from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
 from kernbench.components.recording import NO_REF, Release, op_ref, stage_ref
-from kernbench.sim_engine.memo.composite_recording import CompositeRecording, RecordedTiles, Repeat, Stretch
+from kernbench.sim_engine.memo.composite_recording import (
+    CompositeRecording,
+    RecordedTiles,
+    ShiftedRepeat,
+    ShiftedSegment,
+)
 from kernbench.sim_engine.op_copies import PLACEHOLDER, RecordedRows, RowsCopy, copied_rows
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog, read_op_stream
@@ -43,7 +48,7 @@ def composite() -> CompositeRecording:
     begun = (0, [0.0, 2.0, 2.0, 3.0], [0.0, NO_REF, 0.0, NO_REF])
     # Tokens count from the first tile on.
     follows = (1, [2.0, 4.0, 4.0, 5.0], [0, Release.PROGRAM, 0.0, NO_REF, 0, Release.LANE, 2.0, stage_ref(0, 0)])
-    made.stretches = [Stretch([begun], 0, 0.0), Repeat([Stretch([follows], 0, 0.0)], 3, 1, 2.0)]
+    made.segments = [ShiftedSegment([begun], 0, 0.0), ShiftedRepeat([ShiftedSegment([follows], 0, 0.0)], 3, 1, 2.0)]
     made.records = 8
     made.work = {("pe_dma", "bytes"): (4, 8.0, 256), ("pe_gemm", "macs/f16"): (4, 4.0, 96)}
     return made

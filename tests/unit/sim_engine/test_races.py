@@ -6,7 +6,7 @@ import pytest
 
 from kernbench.common.race import AccessKind, Epoch, RacingAccess
 from kernbench.sim_engine.races import RaceDetector, Task
-from kernbench.sim_engine.shadow_memory import Cell, ShadowMemory
+from kernbench.sim_engine.shadow_memory import ShadowCell, ShadowMemory
 from kernbench.sim_engine.vector_clock import VectorClock
 
 
@@ -243,7 +243,7 @@ def test_shadow_memory_keeps_one_stretch_of_what_is_written_as_one() -> None:
 
 
 def test_stretches_are_cut_where_they_must_be_and_their_parts_are_apart() -> None:
-    memory, cell = ShadowMemory(), Cell()
+    memory, cell = ShadowMemory(), ShadowCell()
     memory.put(10, 20, cell)
     assert [(s.start, s.end, s.cell is cell) for s in memory.over(5, 12)] == [(5, 10, False), (10, 12, True)]
     assert [(s.start, s.end) for s in memory.over(0, 30)] == [(0, 5), (5, 10), (10, 12), (12, 20), (20, 30)]

@@ -13,7 +13,7 @@ import pytest
 from kernbench.common.dtypes import F16, I8, I32
 from kernbench.common.launch import KernelRef, TensorArg, TensorShard
 from kernbench.common.messages import KernelLaunchMsg
-from kernbench.sim_engine.memo.launch_places import LaunchPlaces, Offsets, Shift
+from kernbench.sim_engine.memo.launch_places import LaunchPlaces, PartOffsets, Shift
 from kernbench.sim_engine.memo.recorded_contents import RecordedContents, RecordingMemory
 from kernbench.sim_engine.memo.regions import Region
 from kernbench.sim_engine.memo.value_program import MakeStep, ReadStep, ValueProgram, WriteStep, merged
@@ -37,7 +37,7 @@ def places(region: Region, by: int = 0) -> LaunchPlaces:
     return LaunchPlaces([launch], region, 256)
 
 
-def shift(by: int = 0, offsets: tuple[Offsets, Offsets] = ({}, {})) -> Shift:
+def shift(by: int = 0, offsets: tuple[PartOffsets, PartOffsets] = ({}, {})) -> Shift:
     there = THERE if by else HERE
     return Shift((HERE, there), (places(HERE), places(there, by)), KEYS, offsets)
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import BF16, DTYPES, F8E4M3, F8E5M2, F16, F32, I8, INT_RANGE, DType
 from kernbench.sim_engine.data_executor import DataCheck, DataExecutor
 from kernbench.values.graph import Value, ValueGraph
-from kernbench.values.op import Array
 from kernbench.values.ops import OPS
 from kernbench.values.plain import KNOWN, expected
 

@@ -13,7 +13,7 @@ from kernbench.common.dtypes import dtype_of
 from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.topology.spec import MachineSpec
 
-Shape = tuple[int, int, int]  # m, k, n
+ProductShape = tuple[int, int, int]  # m, k, n
 
 
 def out_dtype(dtype: str) -> str:
@@ -26,7 +26,7 @@ def mac_rate(spec: MachineSpec, dtype: str) -> float:
     return peak_macs(spec.cube.pe_template.components.pe_gemm) * dtype_of(dtype).compute_scale
 
 
-def mac_ns(spec: MachineSpec, shape: Shape, dtype: str) -> float:
+def mac_ns(spec: MachineSpec, shape: ProductShape, dtype: str) -> float:
     m, k, n = shape
     return m * k * n / mac_rate(spec, dtype)
 
@@ -36,7 +36,9 @@ def hbm_gbs(spec: MachineSpec) -> float:
     return min(spec.cube.hbm_link_bw_gbs, spec.cube.links.pe_dma_to_router_bw_gbs)
 
 
-def pipeline_bound_ns(spec: MachineSpec, shape: Shape, tile: Shape, variant: Variant, dtype: str) -> float:
+def pipeline_bound_ns(
+    spec: MachineSpec, shape: ProductShape, tile: ProductShape, variant: Variant, dtype: str
+) -> float:
     """The least time of a composite on this machine, whatever its latencies and queues."""
     first = Shape3(min(shape[0], tile[0]), min(shape[1], tile[1]), min(shape[2], tile[2]))
     counts = [ceil(size / side) for size, side in zip(shape, tile, strict=True)]

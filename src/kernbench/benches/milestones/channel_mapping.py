@@ -32,7 +32,7 @@ STRIDED_BURSTS = 16
 SHARED_BYTES = 4 * KIB  # of an access to a slice that several PEs share
 ACCESSES = 16  # of each PE, one after the other
 OWN, OTHER_SIP = "own slice", "other SIP"
-Part = Literal["size", "stride", "PEs", "skew"]
+AccessStudy = Literal["size", "stride", "PEs", "skew"]
 Access = tuple[int, int, int, int]  # PE of cube 0 of SIP 0; SIP of the slice of PE 0, offset there, bytes
 
 
@@ -65,7 +65,7 @@ def points(
 def point(
     torch: RuntimeContext,
     *,
-    part: Part,
+    part: AccessStudy,
     place: str = OWN,
     direction: str = "read",
     size_bytes: int = 0,

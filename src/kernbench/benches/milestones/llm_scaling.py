@@ -24,13 +24,13 @@ from kernbench.benches.milestones._layers import (
 from kernbench.benches.registry import evaluation_bench
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
 from kernbench.models.layer_job import Phase
-from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, Unit
+from kernbench.report.charts import AxisUnit, BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
-PERCENT: Unit = "percent"
+PERCENT: AxisUnit = "percent"
 LABELS = {"other compute": "vector work", "copies": "copies within a SIP"}  # labels of groups whose names are too short
-NUMBER: Unit = "number"
+NUMBER: AxisUnit = "number"
 DEFAULT_MODELS, DEFAULT_SIPS = "llama3-8b,llama2-70b", "1,2,4,8"
 
 

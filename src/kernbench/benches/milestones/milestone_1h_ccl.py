@@ -17,9 +17,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from kernbench.benches._collectives import WantedCollective, duration_ns, measure, span_of
-from kernbench.benches._paths import Place, latency_ns, narrowest_gbs
+from kernbench.benches._paths import latency_ns, narrowest_gbs
 from kernbench.benches.registry import evaluation_bench
 from kernbench.ccl.topologies import SipGroup, group_of, peer_of
+from kernbench.common.ids import PeKey
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
@@ -27,8 +28,8 @@ from kernbench.report.charts import (
     Arrow,
     BarPanel,
     Bars,
-    Box,
     Chart,
+    DiagramBox,
     DiagramPanel,
     Line,
     LinePanel,
@@ -41,7 +42,7 @@ from kernbench.topology import load_topology
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
-Grid = Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"]
+SipTopology = Literal["ring_1d", "torus_2d", "mesh_2d_no_wrap"]
 SIPS, GRID_W, GRID_H = 6, 2, 3
 GRIDS: dict[str, str] = {
     "ring_1d": f"ring of {SIPS}",
@@ -157,7 +158,7 @@ def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
     """
     spec, group = machine.spec, group_of(machine.spec)
     mesh = spec.sip.cube_mesh
-    root: Place = (0, (mesh.h // 2) * mesh.w + mesh.w // 2, 0)
+    root: PeKey = (0, (mesh.h // 2) * mesh.w + mesh.w // 2, 0)
     rounds = exchange_rounds(group)
     alpha = 0.0
     if spec.sip.n_cubes > 1:
@@ -171,7 +172,7 @@ def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
     gbs = narrowest_gbs(machine, (0, 0, 0), (0, 1, 0)) if spec.sip.n_cubes > 1 else float("inf")
     times = [nbytes / gbs]
     if rounds:
-        peer: Place = (1, root[1], 0)
+        peer: PeKey = (1, root[1], 0)
         alpha += sum(rounds) * latency_ns(machine, root, peer)
         times.append(sum(rounds) * nbytes / narrowest_gbs(machine, root, peer))
     return {"alpha_ns": alpha, "beta_ns": max(times), "bound_ns": alpha + max(times)}
@@ -240,7 +241,7 @@ def _diagram(spec: MachineSpec, title: str) -> DiagramPanel:
                     (x, y), (to_x, to_y) = places[sip], places[peer.pe[0]]
                     wraps = abs(to_x - x) + abs(to_y - y) > 1.5 and group.kind != "ring_1d"
                     arrows.append(Arrow(sip, peer.pe[0], label, 0.35 if wraps else 0.12))
-    boxes = tuple(Box(f"SIP {at}", x, y, strong=at == 0) for at, (x, y) in enumerate(places))
+    boxes = tuple(DiagramBox(f"SIP {at}", x, y, strong=at == 0) for at, (x, y) in enumerate(places))
     return DiagramPanel(title, boxes, tuple(arrows))
 
 

@@ -14,7 +14,14 @@ from functools import partial
 from typing import Annotated, Literal
 
 from kernbench.benches.gemm import VARIANTS, Variant
-from kernbench.benches.milestones._gemm_bound import Shape, hbm_gbs, mac_ns, mac_rate, out_dtype, pipeline_bound_ns
+from kernbench.benches.milestones._gemm_bound import (
+    ProductShape,
+    hbm_gbs,
+    mac_ns,
+    mac_rate,
+    out_dtype,
+    pipeline_bound_ns,
+)
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, number, text, values_of, where
@@ -36,8 +43,8 @@ STAGES = {  # of the op log -> in a figure
     "DMA_WRITE": "DMA out",
 }
 DTYPES = ("f16", "f8e4m3", "f32")
-SMALL: tuple[Shape, ...] = ((16, 16, 16), (32, 64, 32), (128, 128, 128))
-SHAPES: tuple[Shape, ...] = (
+SMALL: tuple[ProductShape, ...] = ((16, 16, 16), (32, 64, 32), (128, 128, 128))
+SHAPES: tuple[ProductShape, ...] = (
     *SMALL,
     (32, 3072, 32),  # long K
     (1024, 64, 64),  # tall
@@ -53,8 +60,8 @@ EPILOGUES: dict[str, tuple[str, ...]] = {
     "bias, gelu": ("bias", "gelu"),
     "dequantise each K tile": ("dequant",),
 }
-EPILOGUE_SHAPE: Shape = (256, 256, 256)
-TILED: tuple[Shape, ...] = ((256, 256, 256), (32, 3072, 32))
+EPILOGUE_SHAPE: ProductShape = (256, 256, 256)
+TILED: tuple[ProductShape, ...] = ((256, 256, 256), (32, 3072, 32))
 
 
 def kernel(
@@ -104,14 +111,14 @@ def points(
     return found
 
 
-def pinned_bytes(shape: Shape, variant: Variant, dtype: str) -> int:
+def pinned_bytes(shape: ProductShape, variant: Variant, dtype: str) -> int:
     """Bytes of the operands that are in TCM during the product."""
     m, k, n = shape
     held = 2 - VARIANTS.index(variant)
     return (m * k * (held >= 1) + k * n * (held >= 2)) * dtype_of(dtype).itemsize
 
 
-def native_tile(spec: MachineSpec) -> Shape:
+def native_tile(spec: MachineSpec) -> ProductShape:
     engine = spec.cube.pe_template.components.pe_gemm
     return (
         int(engine.number_attr("tile_m")),
@@ -120,7 +127,7 @@ def native_tile(spec: MachineSpec) -> Shape:
     )
 
 
-def tiles_for(spec: MachineSpec, shape: Shape) -> list[str]:
+def tiles_for(spec: MachineSpec, shape: ProductShape) -> list[str]:
     """The machine's own tile and multiples of it that the product and the register file have room for, and `auto`."""
     m, k, n = native_tile(spec)
     room = spec.cube.pe_template.components.pe_fetch_store.number_attr("register_file_bytes")
@@ -130,7 +137,7 @@ def tiles_for(spec: MachineSpec, shape: Shape) -> list[str]:
     return [*("x".join(map(str, tile)) for tile in held), "auto"]
 
 
-def register_bytes(tile: Shape) -> int:
+def register_bytes(tile: ProductShape) -> int:
     """Of the operands in f16 and the sums in f32."""
     m, k, n = tile
     return (m * k + k * n) * dtype_of("f16").itemsize + m * n * dtype_of("f16").accumulate.itemsize
@@ -183,7 +190,7 @@ def point(
     }
 
 
-def launch_tile(launch: Launch) -> Shape:
+def launch_tile(launch: Launch) -> ProductShape:
     use = launch.ended[0].composites[0]
     m, k, n = use.tile
     return m, k, n

@@ -14,33 +14,34 @@ from typing import Annotated, Literal, NamedTuple
 
 from kernbench.benches._collectives import sizes_between
 from kernbench.benches._numbers import Size
-from kernbench.benches._paths import Place, path_between
+from kernbench.benches._paths import path_between
 from kernbench.benches.registry import evaluation_bench
+from kernbench.common.ids import PeKey
 from kernbench.common.messages import PeDmaMsg
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, text, values_of, where
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.probes.breakdown import LABELS, Breakdown
-from kernbench.probes.cases import Case, Direction
+from kernbench.probes.cases import AccessDirection, ProbeCase
 from kernbench.probes.measure import measure_on
 from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.topology.graph import TopologyGraph
 
-DIRECTIONS: tuple[Direction, ...] = ("read", "write")
+DIRECTIONS: tuple[AccessDirection, ...] = ("read", "write")
 CONTENTION_BYTES = 64 * KIB
 PUBLISHED_BYTES = 16 * KIB  # of the transfer to another SIP whose time is published
 WIDE = 8.0  # the largest bandwidth over the least, from where an axis is logarithmic
 MOST_TICKS = 6  # of an axis that has one for each point
-ISSUER: Place = (0, 0, 0)
-Part = Literal["distance", "contention"]
+ISSUER: PeKey = (0, 0, 0)
+TransferStudy = Literal["distance", "contention"]
 
 
 # ------------------------------------------------------------------------------------------------------------- places
 
 
-def places_of(machine: TopologyGraph) -> dict[str, Place]:
+def places_of(machine: TopologyGraph) -> dict[str, PeKey]:
     """HBM slices at growing distance from the issuer, by name; those that the machine has."""
     spec, mesh = machine.spec, machine.spec.sip.cube_mesh
     near = [(0, 0, pe) for pe in range(1, spec.cube.n_pes)]
@@ -48,7 +49,7 @@ def places_of(machine: TopologyGraph) -> dict[str, Place]:
     beside = [(0, cube, pe) for cube in next_cubes for pe in range(spec.cube.n_pes)]
     others = [(0, cube, pe) for cube in range(1, spec.sip.n_cubes) for pe in range(spec.cube.n_pes)]
     far = partial(distance_mm, machine)
-    found: dict[str, Place] = {"same PE": ISSUER}
+    found: dict[str, PeKey] = {"same PE": ISSUER}
     if near:
         found |= {"same cube, nearest": min(near, key=far), "same cube, farthest": max(near, key=far)}
     if beside:
@@ -60,7 +61,7 @@ def places_of(machine: TopologyGraph) -> dict[str, Place]:
     return found
 
 
-def distance_mm(machine: TopologyGraph, place: Place) -> float:
+def distance_mm(machine: TopologyGraph, place: PeKey) -> float:
     """From the issuer to the slice of a PE, along the path that its bytes take."""
     return path_between(machine, ISSUER, place)[1]
 
@@ -69,14 +70,14 @@ class IssuerScenario(NamedTuple):
     """Several PEs at once: what it is called in a figure, and which pairs of issuer and slice, at most."""
 
     title: str
-    pairs: Callable[[TopologyGraph], list[tuple[Place, Place]]]
+    pairs: Callable[[TopologyGraph], list[tuple[PeKey, PeKey]]]
 
 
-def _cube(machine: TopologyGraph) -> list[Place]:
+def _cube(machine: TopologyGraph) -> list[PeKey]:
     return [(0, 0, pe) for pe in range(machine.spec.cube.n_pes)]
 
 
-def _sip(machine: TopologyGraph) -> list[Place]:
+def _sip(machine: TopologyGraph) -> list[PeKey]:
     return [(0, cube, pe) for cube in range(machine.spec.sip.n_cubes) for pe in range(machine.spec.cube.n_pes)]
 
 
@@ -127,9 +128,9 @@ def points(
 def point(
     torch: RuntimeContext,
     *,
-    part: Part,
+    part: TransferStudy,
     place: str,
-    direction: Direction,
+    direction: AccessDirection,
     size_bytes: int,
     issuers: int = 1,
 ) -> Mapping[str, float]:
@@ -143,7 +144,7 @@ def point(
         _request(machine, pe, slice_, size_bytes, direction, at if shares_a_slice else 0)
         for at, (pe, slice_) in enumerate(pairs)
     )
-    result = measure_on(torch.engine, Case(place, "pe-dma", direction, requests))
+    result = measure_on(torch.engine, ProbeCase(place, "pe-dma", direction, requests))
     far = {"distance_mm": distance_mm(machine, pairs[0][1])} if part == "distance" else {}
     return {
         "latency_ns": result.total_ns,
@@ -156,7 +157,9 @@ def point(
     }
 
 
-def _request(machine: TopologyGraph, pe: Place, slice_: Place, nbytes: int, direction: Direction, at: int) -> PeDmaMsg:
+def _request(
+    machine: TopologyGraph, pe: PeKey, slice_: PeKey, nbytes: int, direction: AccessDirection, at: int
+) -> PeDmaMsg:
     """The transfer of a PE; those to one slice lie next to each other."""
     cube = machine.spec.cube
     step = -(-nbytes // cube.hbm_burst_bytes) * cube.hbm_burst_bytes

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, Span
+from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel
+from kernbench.common.array_types import Span
 from kernbench.triton_emu.tl_context import TensorHandle
 
 Load = Callable[[Iterable[tuple[int, Span]]], Iterator[TensorHandle]]

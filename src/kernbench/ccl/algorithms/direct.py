@@ -19,7 +19,7 @@ from kernbench.ccl.algorithms.parts import (
     kernel_args,
     my_part,
 )
-from kernbench.ccl.algorithms.shares import Moves, Place, by_distance, by_groups, by_shards
+from kernbench.ccl.algorithms.shares import Moves, PeInSip, by_distance, by_groups, by_shards
 from kernbench.ccl.work import Shards, Spread
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -158,12 +158,12 @@ def _of_lists(listed: Sequence[ElementBlock], own: ElementBlock, rank: int, n: i
 
 
 def _of_moves(
-    moves: Moves, source: TensorPtr, target: TensorPtr, here: Place, rank: int, n: int, collective: str
+    moves: Moves, source: TensorPtr, target: TensorPtr, here: PeInSip, rank: int, n: int, collective: str
 ) -> _Work:
     """The addresses and directions of a PE's moves."""
     item, start, into = source.itemsize, source.storage, target.storage
 
-    def direction(k: int, pe: Place | None) -> str:
+    def direction(k: int, pe: PeInSip | None) -> str:
         return f"rank_{k}" if pe in (None, here) else f"rank_{k}_cube_{pe[0]}_pe_{pe[1]}"
 
     sends = [

@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from math import isqrt
 
-from kernbench.ccl.algorithms.parts import CollectiveChannel, Rounds, Span, arrived, parts_of
+from kernbench.ccl.algorithms.parts import CollectiveChannel, Rounds, arrived, parts_of
+from kernbench.common.array_types import Span
 from kernbench.triton_emu.tl_context import TensorHandle
 
-Direction = Callable[[int], str]  # of the PE at a position
+DirectionOfPosition = Callable[[int], str]  # of the PE at a position
 
 
-def doubling(channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+def doubling(
+    channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: DirectionOfPosition
+) -> Rounds:
     """Recursive doubling: in round i, PEs whose positions differ in bit i exchange all they have.
 
     If size is not a power of two, the first PEs form pairs: the even one of a pair sends its chunk to the odd one
@@ -59,7 +62,9 @@ def doubling_rounds(size: int) -> int:
     return full.bit_length() - 1 + (2 if size > full else 0)
 
 
-def direct(channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+def direct(
+    channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: DirectionOfPosition
+) -> Rounds:
     """Every PE reduces one piece of the chunk, which all others send to it, and sends the result to all others: two
     rounds, for networks in which all distances are equal, as between SIPs on one switch.
     """
@@ -75,7 +80,7 @@ DIRECT_ROUNDS = 2
 
 
 def direct_in_rows(
-    channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: Direction
+    channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: DirectionOfPosition
 ) -> Rounds:
     """As `direct`, with fewer peers per PE: PEs form rows and columns (`row_width`). PEs of a row reduce a piece each,
     PEs of a column reduce their piece, and PEs of a row exchange the results.
@@ -107,7 +112,9 @@ def row_width(size: int) -> int:
     return max(width for width in range(1, isqrt(size) + 1) if size % width == 0)
 
 
-def direct_whole(channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+def direct_whole(
+    channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: DirectionOfPosition
+) -> Rounds:
     """Every PE sends its whole chunk to all others, and reduces them by position: one round, for small chunks."""
     tl = channel.tl
     others = _others(position, size)
@@ -119,7 +126,9 @@ def direct_whole(channel: CollectiveChannel, x: TensorHandle, position: int, siz
     return _reduced(channel, [x if k == position else arrived(tl.wait(theirs.pop(k))) for k in range(size)])
 
 
-def ring_pieces(channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: Direction) -> Rounds:
+def ring_pieces(
+    channel: CollectiveChannel, x: TensorHandle, position: int, size: int, direction: DirectionOfPosition
+) -> Rounds:
     """A ring all-reduce of one chunk: as `direct`, over neighbours only, in 2 * (size - 1) rounds."""
     tl = channel.tl
     spans = parts_of(x.size, size, channel.itemsize)
@@ -173,7 +182,7 @@ def line_values(channel: CollectiveChannel, x: TensorHandle, position: int, size
 
 
 def _reduce_own_piece(
-    channel: CollectiveChannel, x: TensorHandle, pieces: Sequence[Span], place: int, direction: Direction
+    channel: CollectiveChannel, x: TensorHandle, pieces: Sequence[Span], place: int, direction: DirectionOfPosition
 ) -> Rounds:
     """One round: every PE sends the others their pieces of its chunk, and reduces its own piece by position."""
     tl, others = channel.tl, _others(place, len(pieces))
@@ -190,7 +199,7 @@ def _reduce_own_piece(
 
 
 def _gather_pieces(
-    channel: CollectiveChannel, mine: TensorHandle, pieces: Sequence[Span], place: int, direction: Direction
+    channel: CollectiveChannel, mine: TensorHandle, pieces: Sequence[Span], place: int, direction: DirectionOfPosition
 ) -> Rounds:
     """One round: every PE sends its piece, if it has one, to all others, so that all have the whole chunk."""
     tl, others = channel.tl, _others(place, len(pieces))

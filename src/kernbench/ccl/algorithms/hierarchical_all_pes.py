@@ -22,15 +22,16 @@ from kernbench.ccl.algorithms import rings, trees
 from kernbench.ccl.algorithms.exchanges import (
     DIRECT_ROUNDS,
     IN_ROWS_ROUNDS,
-    Direction,
+    DirectionOfPosition,
     direct,
     direct_in_rows,
     direct_whole,
     ring_pieces,
     row_width,
 )
-from kernbench.ccl.algorithms.parts import CollectiveChannel, Rounds, Span, in_rounds, kernel_args, my_part, parts_of
+from kernbench.ccl.algorithms.parts import CollectiveChannel, Rounds, in_rounds, kernel_args, my_part, parts_of
 from kernbench.ccl.work import Assignment, Spread
+from kernbench.common.array_types import Span
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
@@ -50,7 +51,7 @@ def refuse(work: Assignment) -> str | None:
 class ExchangePlan(NamedTuple):
     """How SIPs exchange a chunk, and in how many rounds."""
 
-    exchange: Callable[[CollectiveChannel, TensorHandle, int, int, Direction], Rounds]
+    exchange: Callable[[CollectiveChannel, TensorHandle, int, int, DirectionOfPosition], Rounds]
     rounds: int
 
     @property

@@ -20,12 +20,12 @@ from math import prod
 from typing import TypeVar
 
 from kernbench.ccl.work import Spread
+from kernbench.common.array_types import Span
 from kernbench.common.dtypes import dtype_of
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 
 T = TypeVar("T")
-Span = tuple[int, int]  # first element and how many
 Rounds = Generator[None, None, TensorHandle]  # the processing of a chunk: it yields where it waits for messages
 
 SIP_TOPO_RING, SIP_TOPO_TORUS, SIP_TOPO_MESH = 0, 1, 2
@@ -199,7 +199,7 @@ def _power_of_two(count: int) -> int:
 # --------------------------------------------------------------------------------------------------- rounds of chunks
 
 
-InFlight = deque[tuple[Span, Rounds]]
+ChunksInFlight = deque[tuple[Span, Rounds]]
 
 
 def no_exchange(x: TensorHandle) -> Rounds:
@@ -208,7 +208,7 @@ def no_exchange(x: TensorHandle) -> Rounds:
     return x
 
 
-def advance(in_flight: InFlight, finished: Callable[[Span, TensorHandle], None]) -> None:
+def advance(in_flight: ChunksInFlight, finished: Callable[[Span, TensorHandle], None]) -> None:
     """One round of every chunk in flight, the oldest first. So PEs with the same number of rounds, which send and
     receive in the same rounds, have the same order of messages.
     """
@@ -226,7 +226,7 @@ def in_rounds(
     channel: CollectiveChannel, ptr: int, n: int, rounds: Callable[[TensorHandle], Rounds], addends: int
 ) -> None:
     """Load chunks, process the rounds of several chunks concurrently, and store the results."""
-    in_flight: InFlight = deque()
+    in_flight: ChunksInFlight = deque()
 
     def finished(span: Span, x: TensorHandle) -> None:
         channel.store(ptr, span, channel.finish(x, addends))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, Span, parts_of
+from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, parts_of
+from kernbench.common.array_types import Span
 from kernbench.triton_emu.tl_context import TensorHandle
 
 DEPTH = 4  # chunks of a piece that are in flight at a time
@@ -66,11 +67,11 @@ def columns(channel: CollectiveChannel, pieces: Sequence[Span], depth: int = DEP
         yield [channel.spans(max(min(width, count - start), 0), first + start) for first, count in pieces]
 
 
-Place = Callable[[int], int]  # the pointer that a piece's spans are relative to
+PointerOf = Callable[[int], int]  # the pointer that a piece's spans are relative to
 
 
 def reduce_scatter(
-    channel: CollectiveChannel, ring: RingPosition, cells: Sequence[Sequence[Span]], source: Place, addends: int
+    channel: CollectiveChannel, ring: RingPosition, cells: Sequence[Sequence[Span]], source: PointerOf, addends: int
 ) -> list[TensorHandle]:
     """The chunks of this PE's own piece, reduced over the ring. `addends` is the number of addends of the whole
     reduction, or 1 for data that is partly reduced already.
@@ -94,7 +95,7 @@ def all_gather(
     ring: RingPosition,
     cells: Sequence[Sequence[Span]],
     own: Iterable[TensorHandle],
-    target: Place,
+    target: PointerOf,
 ) -> None:
     """Store all PEs' pieces where `target` says; `own` are the chunks of this PE's piece, which it sends."""
     order = [(ring.position - step) % ring.size for step in range(ring.size)]

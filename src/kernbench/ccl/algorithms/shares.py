@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.parts import parts_of
-from kernbench.ccl.work import Shard, Shards
+from kernbench.ccl.work import ShardElements, Shards
 
-Place = tuple[int, int]  # cube and PE
+PeInSip = tuple[int, int]  # cube and PE
 Splits = tuple[int, ...]  # elements of each rank's block
 
 
@@ -28,7 +28,7 @@ class Send(NamedTuple):
 
     first: int
     size: int
-    to: tuple[tuple[int, Place | None], ...]
+    to: tuple[tuple[int, PeInSip | None], ...]
 
 
 class Receive(NamedTuple):
@@ -37,7 +37,7 @@ class Receive(NamedTuple):
     first: int
     size: int
     rank: int
-    pe: Place | None
+    pe: PeInSip | None
 
 
 class Own(NamedTuple):
@@ -48,7 +48,7 @@ class Own(NamedTuple):
     first: int
     size: int
     source: int
-    pe: Place | None = None
+    pe: PeInSip | None = None
 
 
 class Moves(NamedTuple):
@@ -63,14 +63,14 @@ class Moves(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    sender: Place
-    receiver: Place
+    sender: PeInSip
+    receiver: PeInSip
     source: int  # first element in the input
     target: int  # and in the output
     size: int
 
 
-def _overlaps(shards: Sequence[Shard], first: int, count: int) -> Iterator[tuple[Place, int, int]]:
+def _overlaps(shards: Sequence[ShardElements], first: int, count: int) -> Iterator[tuple[PeInSip, int, int]]:
     for cube, pe, start, size in shards:
         low, high = max(start, first), min(start + size, first + count)
         if low < high:
@@ -85,12 +85,12 @@ def _pieces(shards: Shards, source: int, target: int, count: int) -> Iterator[_P
 
 
 @lru_cache(maxsize=64)
-def by_shards(collective: str, shards: Shards, block: int, rank: int, n: int) -> dict[Place, Moves]:
+def by_shards(collective: str, shards: Shards, block: int, rank: int, n: int) -> dict[PeInSip, Moves]:
     """The work of every PE of a rank; `block` is the number of elements per rank."""
     others = [(rank + distance) % n for distance in range(1, n)]
-    sends: dict[Place, list[Send]] = {}
-    receives: dict[Place, list[Receive]] = {}
-    own: dict[Place, list[Own]] = {}
+    sends: dict[PeInSip, list[Send]] = {}
+    receives: dict[PeInSip, list[Receive]] = {}
+    own: dict[PeInSip, list[Own]] = {}
     here, there = (0, rank * block) if collective == "all_gather" else (rank * block, rank * block)
     if collective == "reduce_scatter":
         there = 0

@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, CollectiveChannel, InFlight, Rounds, Span, advance, no_exchange
+from kernbench.ccl.algorithms.parts import AHEAD, ChunksInFlight, CollectiveChannel, Rounds, advance, no_exchange
+from kernbench.common.array_types import Span
 from kernbench.triton_emu.tl_context import TensorHandle
 
 LAG = 3  # chunks that go up while the result of one comes down
@@ -116,7 +117,7 @@ def all_reduce(
     loads = channel.addends(((ptr, span) for span in spans), addends)
     arrivals = [channel.receives(child, counts) for child in tree.children]
     results = channel.receives(tree.parent, counts) if tree.parent is not None else iter(())
-    in_flight: InFlight = deque()
+    in_flight: ChunksInFlight = deque()
 
     def deliver(span: Span, x: TensorHandle) -> None:
         _pass_on(channel, ptr, span, tree.children, x)

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from kernbench.ccl.algorithms.parts import AHEAD, BURST_BYTES, CollectiveChannel, Span, channel_of, kernel_args, my_part
+from kernbench.ccl.algorithms.parts import AHEAD, BURST_BYTES, CollectiveChannel, channel_of, kernel_args, my_part
 from kernbench.ccl.work import Spread
+from kernbench.common.array_types import Span
 from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext
 

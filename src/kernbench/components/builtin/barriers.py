@@ -18,7 +18,7 @@ from kernbench.common.declared_state import idle
 from kernbench.common.messages import BarrierMsg, KernelLaunchMsg
 from kernbench.components.base import ActiveComponent, Packet
 from kernbench.components.recording import NO_REF, FieldValue, Recorder, Release, op_ref
-from kernbench.triton_emu.kernel_runner import Done
+from kernbench.triton_emu.kernel_runner import RecordsCallback
 
 OP_KIND = "communication"
 _LAUNCHES = 8  # whose barrier counts a PE keeps, for deadlock reports
@@ -87,10 +87,10 @@ class BarrierPort:
         self._sip, self._cube = place.sip, place.cube
         m_cpu = cpu.ctx.resolver.find_m_cpu(place.sip, place.cube)
         self._path = tuple(cpu.ctx.router.find_node_path(m_cpu, cpu.node.id))[::-1]
-        self._waiting: dict[object, Done] = {}  # by launch
+        self._waiting: dict[object, RecordsCallback] = {}  # by launch
         self._reached: dict[object, int] = {}  # how many barriers of each launch this PE has reached
 
-    def submit(self, cmd: BarrierCmd, launch: KernelLaunchMsg, done: Done, after: int | None) -> None:
+    def submit(self, cmd: BarrierCmd, launch: KernelLaunchMsg, done: RecordsCallback, after: int | None) -> None:
         """The kernel has reached a barrier; `done` is called when it is released."""
         origin, now = launch.origin, self._cpu.env.now
         sips = tuple(sorted(origin.targets))

@@ -15,7 +15,7 @@ from kernbench.components.builtin.pe_state import RelativeView
 from kernbench.components.builtin.pipeline import TileToken
 
 
-def _queue_seen(channel: DmaChannel, view: RelativeView) -> tuple[object, ...]:
+def _relative_queue(channel: DmaChannel, view: RelativeView) -> tuple[object, ...]:
     """Tiles in the order of the queue, each with the time since when it waits."""
     return tuple(
         (view.token(waiting), since_ns - view.now) if isinstance(waiting, TileToken) else differs()
@@ -26,7 +26,7 @@ def _queue_seen(channel: DmaChannel, view: RelativeView) -> tuple[object, ...]:
 class DmaChannel:
     """One direction: its request slots (`places`), how many are taken, and the queue for them."""
 
-    STATE = (quantity("taken"), StateField("waiting", _queue_seen))
+    STATE = (quantity("taken"), StateField("waiting", _relative_queue))
 
     __slots__ = ("places", "taken", "waiting")
 

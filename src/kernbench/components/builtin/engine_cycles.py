@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kernbench.common.array_types import Floats, Ints
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.engine_declaration import RATE_PER_NS, TILE_SIDE, Attribute
 from kernbench.common.frozen import frozen
@@ -30,8 +30,6 @@ PRODUCT_ATTRS: Mapping[str, Attribute] = MappingProxyType(  # that every engine 
         "clock_ghz": CLOCK_GHZ,
     }
 )
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _WHOLE = 1.0 - 2.0**-40  # work that is a whole number of cycles stays one, though the division may round up
 
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernbench.common.array_types import Floats, Ints
 from kernbench.common.commands import Operand
 from kernbench.common.composite_use import PathTiming
-from kernbench.components.builtin.engine_cycles import Floats, Ints
 from kernbench.components.builtin.row_model import channel_times, tile_in_memory
 from kernbench.components.builtin.tiling import as_matrix
 
@@ -58,7 +58,7 @@ class TileGrid:
         self.tiles = self.outputs * self.counts[1]
 
 
-class InFlight(NamedTuple):
+class FlightTimes(NamedTuple):
     """When the last read has arrived, and when the last write is acknowledged."""
 
     read_ns: Floats
@@ -119,7 +119,7 @@ class _Flight:
             outputs = np.arange(MOST_REQUESTS + 1) < grid.outputs[:, None]
             self._ready = np.where(outputs, behind_ns[:, None], np.inf)
 
-    def ends(self) -> InFlight:
+    def ends(self) -> FlightTimes:
         before = self._bytes, self._started
         for number in range(MOST_REQUESTS):
             if number == MOST_REQUESTS // 4:
@@ -132,7 +132,7 @@ class _Flight:
         moved, took = self._bytes - before[0], self._started - before[1]
         left = np.where(moved > 0, (total - self._bytes) / np.maximum(moved, 1.0), 0.0)
         read_ns, write_ns = (self._done + np.where(left > 1e-9, left, 0.0) * took).T
-        return InFlight(read_ns, write_ns)
+        return FlightTimes(read_ns, write_ns)
 
     def _book(self) -> bool:
         """The next request of each tile size, whichever direction is earlier; False when there was none."""
@@ -197,7 +197,7 @@ class _Flight:
         return np.asarray(np.maximum(committed, moved) + costs.latency_ns[stream])
 
 
-def in_flight(streams: Sequence[RequestStream], grid: TileGrid, places: int, behind_ns: Floats) -> InFlight:
+def in_flight(streams: Sequence[RequestStream], grid: TileGrid, places: int, behind_ns: Floats) -> FlightTimes:
     """When the requests of a composite are over, of which `places` may be under way for each direction; `streams` are
     its reads, in order, then its write, if any. A tile is computed `behind_ns` after its operands have arrived.
     """

@@ -16,13 +16,13 @@ from kernbench.components.builtin.operand_access import OperandAccess
 from kernbench.components.builtin.pipeline import ServerQueue, StageServer, TileToken
 from kernbench.components.interface import Interface
 from kernbench.components.memory_port import MemoryPort
-from kernbench.triton_emu.kernel_runner import Done
+from kernbench.triton_emu.kernel_runner import RecordsCallback
 
 
 class CommandTaker(Protocol):
     """PE_SCHEDULER, as PE_CPU needs it."""
 
-    def submit(self, cmd: ScheduledCommand, request: Request, done: Done, after: int | None = None) -> None:
+    def submit(self, cmd: ScheduledCommand, request: Request, done: RecordsCallback, after: int | None = None) -> None:
         """Take a command; `done` is called when it is finished. `after` is the op that the kernel waited for last."""
 
 
@@ -72,7 +72,7 @@ class MessageQueue(Protocol):
     landed_late: ByMemory  # traffic to memories that landed after the sending kernel had ended
 
     def submit(
-        self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float
+        self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: RecordsCallback, after: int | None, started_ns: float
     ) -> None:
         """Take a command of a kernel that started at `started_ns`; `done` is called when it is over."""
 

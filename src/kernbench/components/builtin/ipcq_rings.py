@@ -11,11 +11,11 @@ from kernbench.common.commands import RecvCmd, SendCmd
 from kernbench.common.declared_state import Derived, State, incomparable
 from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import Chunk, Communicator, Credit, Message
-from kernbench.common.message_traffic import MessageCounter, Path
+from kernbench.common.message_traffic import MessageCounter, NodePath
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.common.units import on_grid
 from kernbench.components.recording import Release
-from kernbench.triton_emu.kernel_runner import Done
+from kernbench.triton_emu.kernel_runner import RecordsCallback
 
 
 class SlotTier(NamedTuple):
@@ -59,7 +59,7 @@ class _Op:
 
     __slots__ = ("cause", "done", "is_cancelled", "issued_ns", "start_ns", "user", "waited")
 
-    def __init__(self, user: User, done: Done, issued_ns: float, cause: tuple[Release, int]) -> None:
+    def __init__(self, user: User, done: RecordsCallback, issued_ns: float, cause: tuple[Release, int]) -> None:
         self.user = user
         self.done = done
         self.issued_ns = issued_ns
@@ -78,7 +78,13 @@ class SendOp(_Op):
     __slots__ = ("cmd", "index", "ring", "unsent")
 
     def __init__(
-        self, cmd: SendCmd, ring: TxRing, user: User, done: Done, issued_ns: float, cause: tuple[Release, int]
+        self,
+        cmd: SendCmd,
+        ring: TxRing,
+        user: User,
+        done: RecordsCallback,
+        issued_ns: float,
+        cause: tuple[Release, int],
     ) -> None:
         super().__init__(user, done, issued_ns, cause)
         self.cmd = cmd
@@ -100,7 +106,9 @@ class RecvOp(_Op):
 
     __slots__ = ("cmd", "message", "posted_ns")
 
-    def __init__(self, cmd: RecvCmd, user: User, done: Done, issued_ns: float, cause: tuple[Release, int]) -> None:
+    def __init__(
+        self, cmd: RecvCmd, user: User, done: RecordsCallback, issued_ns: float, cause: tuple[Release, int]
+    ) -> None:
         super().__init__(user, done, issued_ns, cause)
         self.cmd = cmd
         self.message: Message | None = None
@@ -125,7 +133,7 @@ class TxRing:
         self.peer_name = str(PeId(*peer))
         self.word = word  # address of its credit word
         self.there = 0  # address of the remote ring, once connected
-        self.path: Path = ()  # to that ring
+        self.path: NodePath = ()  # to that ring
         self.sent = 0  # chunks so far
         self.taken = 0  # of those, acknowledged by credits
         self.credit: Credit | None = None  # the last that arrived

@@ -33,11 +33,11 @@ from kernbench.topology.graph import Node
 def _in_use(channel: str) -> StateField:
     """A channel whose holders and queue are not compared in detail."""
 
-    def seen(cpu: MCpuComponent, view: View) -> tuple[object, ...]:
+    def relative(cpu: MCpuComponent, view: View) -> tuple[object, ...]:
         resource: simpy.Resource = getattr(cpu, channel)
         return differs() if resource.count or resource.queue else ()
 
-    return StateField(channel, seen)
+    return StateField(channel, relative)
 
 
 class MCpuComponent(CommandProcessor):

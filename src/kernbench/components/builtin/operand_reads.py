@@ -25,7 +25,7 @@ class OperandRead(TileToken):
         self.index = index
 
 
-def _times_seen(group: OperandReads, view: RelativeView) -> tuple[tuple[float, ...], ...]:
+def _relative_times(group: OperandReads, view: RelativeView) -> tuple[tuple[float, ...], ...]:
     """Start and end of the reads that are there; nothing of others."""
     found = zip(group.times[::2], group.times[1::2], strict=True)
     return tuple((start - view.now, end - view.now) if end else () for start, end in found)
@@ -38,7 +38,7 @@ class OperandReads:
         StateField("tile", lambda group, view: view.token(group.tile)),
         quantity("first"),
         quantity("missing"),
-        StateField("times", _times_seen),
+        StateField("times", _relative_times),
     )
 
     __slots__ = ("first", "missing", "tile", "times")

@@ -54,7 +54,7 @@ from kernbench.triton_emu.binding import bind, tensor_ranges
 from kernbench.triton_emu.blocked import blocked_kernel
 from kernbench.triton_emu.call_site import failure_of
 from kernbench.triton_emu.kernel_env import KernelEnv, KernelIds
-from kernbench.triton_emu.kernel_runner import Done, KernelRunner
+from kernbench.triton_emu.kernel_runner import KernelRunner, RecordsCallback
 from kernbench.triton_emu.registry import Kernel
 from kernbench.triton_emu.tl_context import TLContext
 
@@ -363,7 +363,7 @@ class _Commands:
         self._launch = launch
         self._started_ns = cpu.env.now
 
-    def submit(self, cmd: EngineCommand, done: Done, after: int | None) -> None:
+    def submit(self, cmd: EngineCommand, done: RecordsCallback, after: int | None) -> None:
         if isinstance(cmd, _MESSAGES):
             self._cpu.ipcq.submit(cmd, self._launch, done, after, self._started_ns)
         elif isinstance(cmd, BarrierCmd):

@@ -44,7 +44,7 @@ from kernbench.components.builtin.pipeline import PeEngine
 from kernbench.components.memory_port import Landed
 from kernbench.components.recording import NO_REF, Release, op_ref
 from kernbench.topology.graph import Node
-from kernbench.triton_emu.kernel_runner import Done
+from kernbench.triton_emu.kernel_runner import RecordsCallback
 
 AnyOp = TypeVar("AnyOp", SendOp, RecvOp)
 
@@ -86,7 +86,7 @@ class PeIpcqComponent(PeEngine):
     # ---- called by PE_CPU
 
     def submit(
-        self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: Done, after: int | None, started_ns: float
+        self, cmd: IpcqCommand, launch: KernelLaunchMsg, done: RecordsCallback, after: int | None, started_ns: float
     ) -> None:
         """Take a command of a kernel that started at `started_ns`; `done` is called when it is over. Raises KernelError
         for a direction without a neighbour.

@@ -55,7 +55,7 @@ from kernbench.components.builtin.tiling import (
 from kernbench.components.recording import NO_REF, Release, op_ref
 from kernbench.components.replays import ReplayedComposite
 from kernbench.topology.graph import Node
-from kernbench.triton_emu.kernel_runner import Done
+from kernbench.triton_emu.kernel_runner import RecordsCallback
 
 Cause = tuple[int, int]  # a Release and a reference: why a command was issued then, and by which op
 
@@ -160,7 +160,7 @@ class PeSchedulerComponent(PeEngine):
         """How fast the engines are, for the model that chooses tiles."""
         return rates_of(self.ctx.graph, self.pe)
 
-    def submit(self, cmd: ScheduledCommand, request: Request, done: Done, after: int | None = None) -> None:
+    def submit(self, cmd: ScheduledCommand, request: Request, done: RecordsCallback, after: int | None = None) -> None:
         """Take a command; `done` is called when it is finished. Raises KernelError for a composite that cannot be
         tiled, and for a DMA command that moves nothing, which would never end. `after` is the op that the kernel waited
         for last, None when it has just begun.
@@ -228,7 +228,7 @@ class PeSchedulerComponent(PeEngine):
 
     # ---- composites
 
-    def _composite(self, cmd: CompositeCmd, request: Request, done: Done, cause: Cause) -> TileFeed:
+    def _composite(self, cmd: CompositeCmd, request: Request, done: RecordsCallback, cause: Cause) -> TileFeed:
         """Plan now, so that what cannot be planned is refused at the call; feed when the overhead is paid."""
         numbered, addresses = without_addresses(cmd)
         if numbered.tile_shape == "auto":

@@ -17,13 +17,13 @@ from kernbench.components.recording import STAGE_BITS
 
 # Of an operand in memory channels: its address, bits of a burst, mask of channels; where bytes count, 0 and the mask of
 # a round over the channels.
-Placement = tuple[int, int, int]
+ChannelPlacement = tuple[int, int, int]
 
 
 def tokens(name: str) -> StateField:
     """Tiles that wait, in the order of a queue, or by their order among the tiles of the PE."""
 
-    def seen(owner: Any, view: RelativeView) -> tuple[object, ...]:
+    def relative(owner: Any, view: RelativeView) -> tuple[object, ...]:
         waiting = getattr(owner, name)
         return tuple(
             [view.token(waiting[at]) for at in sorted(waiting)]
@@ -31,13 +31,13 @@ def tokens(name: str) -> StateField:
             else map(view.token, waiting)
         )
 
-    return StateField(name, seen)
+    return StateField(name, relative)
 
 
 class RelativeView:
     """Converts a PE's state to relative form, from the time, the tiles fed so far and the placement of operands."""
 
-    def __init__(self, now: float, fed: int, placements: Mapping[int, Placement]) -> None:
+    def __init__(self, now: float, fed: int, placements: Mapping[int, ChannelPlacement]) -> None:
         self.now = now
         self._refs = fed << STAGE_BITS
         self._fed = fed
@@ -48,8 +48,8 @@ class RelativeView:
     def tile(self, number: int) -> int:
         return number - self._fed
 
-    def ref(self, who: float) -> float:
-        return who - self._refs if who >= 0 else who
+    def ref(self, reference: float) -> float:
+        return reference - self._refs if reference >= 0 else reference
 
     def token(self, token: TileToken) -> tuple[object, ...]:
         """A tile under way, or one of its operands: its remaining stages, and what its record will hold."""

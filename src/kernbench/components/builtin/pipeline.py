@@ -111,7 +111,7 @@ class PipelineContext(CommandContext):
         self.on_done(token)
 
 
-def _causes_seen(tile: TileToken, view: TileView) -> tuple[float, ...]:
+def _relative_causes(tile: TileToken, view: TileView) -> tuple[float, ...]:
     """The causes of its starts, as its record will hold them."""
     found: list[float] = []
     causes, now = tile.causes, view.now
@@ -130,7 +130,7 @@ class TileToken:
         quantity("index"),
         StateField("start_ns", lambda tile, view: tile.start_ns and tile.start_ns - view.now),
         times("times"),
-        StateField("causes", _causes_seen),
+        StateField("causes", _relative_causes),
         quantity("pending"),
     )
     DERIVED: ClassVar[Derived] = ("context", "done", "order", "record", "stages")

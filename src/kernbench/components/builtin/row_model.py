@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernbench.common.array_types import Floats, Ints
 from kernbench.common.commands import ROW_MAJOR, Operand
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
-from kernbench.components.builtin.engine_cycles import Floats, Ints
 from kernbench.components.builtin.tiling import as_matrix
 
 MOST_PLACES = 4  # of tiles within a burst that are looked at

@@ -14,7 +14,7 @@ from kernbench.components.builtin.command_log import SimpleRecords
 from kernbench.components.builtin.pipeline import CommandContext, StageServer, TileToken
 from kernbench.components.builtin.tile_plan import TilePlan
 from kernbench.components.recording import Causes
-from kernbench.triton_emu.kernel_runner import Done
+from kernbench.triton_emu.kernel_runner import RecordsCallback
 
 
 class SimpleCommand(CommandContext):
@@ -30,7 +30,7 @@ class SimpleCommand(CommandContext):
         cmd: SimpleCmd,
         records: SimpleRecords | None,
         ended: Callable[[], None],
-        done: Done,
+        done: RecordsCallback,
     ) -> None:
         super().__init__(engines, len(plans), request)
         self._cmd = cmd

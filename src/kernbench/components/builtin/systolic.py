@@ -14,11 +14,12 @@ from math import ceil
 
 import numpy as np
 
+from kernbench.common.array_types import Floats, Ints
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.engine_declaration import Attribute, EngineDeclaration
 from kernbench.common.frozen import frozen
 from kernbench.common.units import on_grid
-from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS, Floats, Ints
+from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS
 from kernbench.components.builtin.pe_gemm import PeGemmComponent
 
 

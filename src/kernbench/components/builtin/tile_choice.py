@@ -14,13 +14,13 @@ from math import prod
 
 import numpy as np
 
+from kernbench.common.array_types import Ints
 from kernbench.common.commands import CompositeCmd, Operand, Scope
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import KernelCapacityError, KernelError
 from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId
-from kernbench.components.builtin.engine_cycles import Ints
 from kernbench.components.builtin.product_cost import product_cost
 from kernbench.components.builtin.tile_model import PeRates, composite_ns
 from kernbench.components.builtin.tile_plan import PipelinePlan

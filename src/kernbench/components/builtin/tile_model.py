@@ -21,13 +21,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from kernbench.common.array_types import Floats, Ints
 from kernbench.common.commands import ROW_MAJOR, CompositeCmd, Operand, Scope
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.frozen import frozen
 from kernbench.common.units import GRID_NS
-from kernbench.components.builtin.engine_cycles import Floats, Ints, ProductCost
-from kernbench.components.builtin.flight_model import InFlight, RequestStream, TileGrid, in_flight
+from kernbench.components.builtin.engine_cycles import ProductCost
+from kernbench.components.builtin.flight_model import FlightTimes, RequestStream, TileGrid, in_flight
 from kernbench.components.builtin.row_model import TilePath, occupied_ns, tile_path
 from kernbench.components.builtin.tile_pass import TilePass, gemm_pass, math_pass
 from kernbench.components.builtin.tiling import LaneOp, as_matrix, math_ops, ops_of
@@ -240,7 +241,7 @@ class _Tiled:
             return np.zeros(len(self._tiles))
         return (self._outputs * path.latency_ns + self._stored_bytes() / path.gbs) / self._rates.dma_places
 
-    def _in_flight(self, first: _Chain) -> InFlight | None:
+    def _in_flight(self, first: _Chain) -> FlightTimes | None:
         """Requests one by one, where several are in flight and rows are runs of their own: channels differ."""
         work, rates = self._work, self._rates
         reads = [(x, side, False) for x, side in zip(work.head, ((0, 1), (1, 2)), strict=False)]

@@ -21,12 +21,12 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kernbench.common.array_types import Span
 from kernbench.common.commands import ROW_MAJOR, CompositeCmd, Operand, OpSpec, Scope
 from kernbench.common.dtypes import dtype_of
 from kernbench.components.builtin.stages import DmaStage, GemmStage, MathStage, MoveStage, Stage, StageType
 from kernbench.components.builtin.tile_plan import OperandGrid, Outline, PipelinePlan, TilePlan
 
-Span = tuple[int, int]  # first, size
 LaneOp = tuple[str, str]  # a math op, and the type that the lanes work in
 
 

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from kernbench.common.array_types import Floats, Ints
 from kernbench.common.engine_declaration import TILE_SIDE, Attribute, EngineDeclaration
 from kernbench.common.frozen import frozen
-from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS, Floats, Ints, compute_ns, compute_ns_each
+from kernbench.components.builtin.engine_cycles import PRODUCT_ATTRS, compute_ns, compute_ns_each
 from kernbench.components.builtin.pe_gemm import PeGemmComponent
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, log2
 
+from kernbench.common.array_types import Floats, Ints
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.engine_declaration import Attribute
 from kernbench.common.frozen import frozen
 from kernbench.common.units import on_grid
-from kernbench.components.builtin.engine_cycles import Floats, Ints, compute_ns, compute_ns_each
+from kernbench.components.builtin.engine_cycles import compute_ns, compute_ns_each
 
 FUNCTION_ATTRS = {
     "exp_passes": Attribute.whole(1, 256, default=1),

@@ -17,9 +17,9 @@ from kernbench.common.address_layout import RECORD_LAYOUT, AddressLayout
 from kernbench.common.baaw import BaawSegment
 from kernbench.common.errors import AddressError
 from kernbench.policy.address.channel_map import channel_requests
+from kernbench.policy.address.page_table import PhysRange
 from kernbench.policy.address.phyaddr import PhysAddr
 
-PhysRange = tuple[int, int]  # physical address, bytes
 _la_base = attrgetter("la_base")
 
 

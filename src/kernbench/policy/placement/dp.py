@@ -28,7 +28,7 @@ from typing import Literal, get_args
 
 from kernbench.common.errors import UsageError
 from kernbench.common.frozen import frozen
-from kernbench.common.launch import Cut
+from kernbench.common.launch import SplitBy
 
 Split = Literal["replicate", "column_wise", "row_wise", "tiled_column_major", "tiled_row_major", "interleave"]
 SPLITS: tuple[Split, ...] = get_args(Split)[:-1]  # of one level
@@ -84,7 +84,7 @@ class DPPolicy:
             found |= {0, rank - 1} if isinstance(cut, str) else set() if cut is None else {cut}
         return tuple(sorted(found))
 
-    def split_by(self, rank: int) -> tuple[Cut, Cut]:
+    def split_by(self, rank: int) -> tuple[SplitBy, SplitBy]:
         """How a tensor of `rank` dimensions is split over cubes, and over PEs: the axis, or the kind of tiles."""
         return _cut_of(self.cube, rank), _cut_of(self.pe, rank)
 
@@ -183,7 +183,7 @@ def _split(split: Split, box: Box, parts: int) -> list[Box]:
     return [(rows, *box[1:-1], columns) for rows, columns in cut(_cut_of(split, len(box)), box[0], box[-1], parts)]
 
 
-def cut(by: Cut, rows: Range, columns: Range, parts: int) -> list[tuple[Range, Range]]:
+def cut(by: SplitBy, rows: Range, columns: Range, parts: int) -> list[tuple[Range, Range]]:
     """A block of rows and columns, cut along one axis (0: its rows) or into tiles; a replica is not cut. Raises
     UsageError for tiles of which some would be empty.
     """
@@ -211,7 +211,7 @@ def _ranges(whole: Range, parts: int) -> list[Range]:
     return [(first + a, first + b) for a, b in parts_of(end - first, parts)]
 
 
-def _cut_of(split: Split, rank: int) -> Cut:
+def _cut_of(split: Split, rank: int) -> SplitBy:
     if split == "replicate" or not rank:  # a tensor of no axes has one element
         return None
     if split in TILED and rank > 1:

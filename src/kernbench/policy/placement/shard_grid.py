@@ -10,13 +10,11 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kernbench.common.array_types import Ints
 from kernbench.common.frozen import frozen
-from kernbench.common.launch import Cut
+from kernbench.common.launch import SplitBy
 from kernbench.policy.placement.dp import cut
-
-Ints = NDArray[np.int64]
 
 
 @frozen
@@ -53,7 +51,9 @@ class ShardGrid:
 
 
 @lru_cache(maxsize=256)
-def grid_of(shape: tuple[int, ...], split_by: tuple[Cut, Cut], pes_by_cube: tuple[int, ...]) -> ShardGrid | None:
+def grid_of(
+    shape: tuple[int, ...], split_by: tuple[SplitBy, SplitBy], pes_by_cube: tuple[int, ...]
+) -> ShardGrid | None:
     """The grid of a tensor that is split so over cubes and over PEs; None if its rows are contiguous.
     `pes_by_cube` is the number of PEs of each cube that hold a shard.
     """

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernbench.report.diagrams.svg_route import Point, crosses, link_points
+from kernbench.report.diagrams.svg_route import XY, crosses, link_points
 from kernbench.report.diagrams.svg_style import OUTLINE, ZONE, link_px, link_style, role_of
 from kernbench.report.diagrams.svg_text import READABLE_PX, Rect, Tag, Text, fitted, room_for, width_px
 from kernbench.report.diagrams.view import MachineView, ViewNode
@@ -36,7 +36,7 @@ class DrawnBox:
 class DrawnLine:
     """A chain of straight pieces."""
 
-    points: tuple[Point, ...]
+    points: tuple[XY, ...]
     colour: str
     px: float
     dash: str = ""

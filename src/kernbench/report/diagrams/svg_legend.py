@@ -10,8 +10,8 @@ from kernbench.report.diagrams.svg_style import (
     INK,
     OUTLINE,
     RULE,
+    BoxRole,
     LinkStyle,
-    Role,
     bandwidth_range,
     link_px,
     link_style,
@@ -57,7 +57,7 @@ def link_entries(view: MachineView, zoom: float = 1.0) -> list[LinkEntry]:
     return entries
 
 
-def role_entries(view: MachineView) -> list[Role]:
+def role_entries(view: MachineView) -> list[BoxRole]:
     """The roles of a view's boxes, in order of appearance."""
     return list(dict.fromkeys(role_of(node) for node in view.nodes if role_of(node) is not OUTLINE))
 
@@ -74,7 +74,7 @@ class Legend:
 
 def legend(view: MachineView, room_px: float, zoom: float) -> Legend:
     """Links, then boxes, in as many columns as the room allows; a column is never split between the two."""
-    entries: list[LinkEntry | Role] = [*link_entries(view, zoom), *role_entries(view)]
+    entries: list[LinkEntry | BoxRole] = [*link_entries(view, zoom), *role_entries(view)]
     column = max(_SAMPLE_PX + _GAP_PX + width_px(_words(entry), LEGEND_PX) for entry in entries) + _COLUMN_GAP_PX
     columns = max(1, min(len(entries), int((room_px + _COLUMN_GAP_PX) // column)))
     rows = math.ceil(len(entries) / columns)
@@ -91,11 +91,11 @@ def legend(view: MachineView, room_px: float, zoom: float) -> Legend:
     return Legend(width, y + 4, tuple(shapes), tuple(texts))
 
 
-def _words(entry: LinkEntry | Role) -> str:
+def _words(entry: LinkEntry | BoxRole) -> str:
     return entry.words if isinstance(entry, LinkEntry) else entry.name
 
 
-def _sample(entry: LinkEntry | Role, x: float, y: float) -> DrawnBox | DrawnLine:
+def _sample(entry: LinkEntry | BoxRole, x: float, y: float) -> DrawnBox | DrawnLine:
     if isinstance(entry, LinkEntry):
         return DrawnLine(((x, y), (x + _SAMPLE_PX, y)), entry.style.colour, entry.px, entry.style.dash)
     return DrawnBox(Rect(x + 6, y - 6, x + _SAMPLE_PX - 6, y + 6), entry.fill, entry.stroke, 1.0, radius=2.0)

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from kernbench.report.diagrams.svg_text import Rect
 
-Point = tuple[float, float]
-Points = tuple[Point, ...]
+XY = tuple[float, float]
+Points = tuple[XY, ...]
 
 _TOUCH_PX = 0.5
 _BEND_PX = 40.0  # a bend is worth this much of a way round
@@ -36,7 +36,7 @@ def is_blocked(points: Points, boxes: Sequence[Rect]) -> bool:
     return any(crosses(box, start, end) for start, end in pairwise(points) for box in boxes)
 
 
-def crosses(rect: Rect, a: Point, b: Point) -> bool:
+def crosses(rect: Rect, a: XY, b: XY) -> bool:
     """Whether the piece from `a` to `b` passes through the inside of a rectangle (Liang and Barsky's clipping)."""
     enter, leave = 0.0, 1.0
     for start, delta, low, high in (
@@ -112,7 +112,7 @@ def _way_round(a: Rect, b: Rect, others: Sequence[Rect]) -> Points | None:
     goals = {(xs.index(x), ys.index(y)): at for (x, y), at in _doors(b, clear)}
     heap: list[tuple[float, int, int, bool]] = []
     came: dict[tuple[int, int, bool], tuple[float, tuple[int, int, bool] | None]] = {}
-    starts: dict[tuple[int, int, bool], Point] = {}
+    starts: dict[tuple[int, int, bool], XY] = {}
     for (x, y), at in _doors(a, clear):
         state = (xs.index(x), ys.index(y), at[1] == y)
         came[state], starts[state] = (0.0, None), at
@@ -142,7 +142,7 @@ def _clearance(boxes: Sequence[Rect]) -> float:
     return 0.3 * min(min(box.w, box.h) for box in boxes)
 
 
-def _doors(box: Rect, clear: float) -> list[tuple[Point, Point]]:
+def _doors(box: Rect, clear: float) -> list[tuple[XY, XY]]:
     """A point outside the middle of each side, and that middle."""
     x, y = box.middle
     return [
@@ -158,8 +158,8 @@ def _traced(
     came: dict[tuple[int, int, bool], tuple[float, tuple[int, int, bool] | None]],
     xs: list[float],
     ys: list[float],
-    starts: dict[tuple[int, int, bool], Point],
-    end: Point,
+    starts: dict[tuple[int, int, bool], XY],
+    end: XY,
 ) -> Points:
     """The corners from the first door to the last, without those where nothing turns."""
     points = [end]

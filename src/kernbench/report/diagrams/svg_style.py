@@ -22,7 +22,7 @@ _CONTROL_PX = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class BoxRole:
     """The role of a box as named in the legend, and its colours."""
 
     name: str
@@ -30,18 +30,18 @@ class Role:
     stroke: str
 
 
-COMPUTE = Role("compute", "#bcd6ef", "#235380")
-MEMORY = Role("memory", "#fde0c9", "#9c4a10")
-NETWORK = Role("router, switch", "#d9d9d9", "#444444")
-PORT = Role("die-to-die port", "#fcf4c8", "#7a6200")
-CONTROL = Role("control processor, host", "#e2c8e2", "#6f2a6b")
-MOVER = Role("data mover", "#c4e6d5", "#115c40")
-DIE = Role("cube, SIP", "#f1f4f7", "#39424e")
-IO = Role("IO chiplet", "#d9eff2", "#1b6676")
-OUTLINE = Role("outline", "#fbfbfb", "#8a8a8a")
-ZONE = Role("HBM area", "#fef3ea", "#c58b5f")
+COMPUTE = BoxRole("compute", "#bcd6ef", "#235380")
+MEMORY = BoxRole("memory", "#fde0c9", "#9c4a10")
+NETWORK = BoxRole("router, switch", "#d9d9d9", "#444444")
+PORT = BoxRole("die-to-die port", "#fcf4c8", "#7a6200")
+CONTROL = BoxRole("control processor, host", "#e2c8e2", "#6f2a6b")
+MOVER = BoxRole("data mover", "#c4e6d5", "#115c40")
+DIE = BoxRole("cube, SIP", "#f1f4f7", "#39424e")
+IO = BoxRole("IO chiplet", "#d9eff2", "#1b6676")
+OUTLINE = BoxRole("outline", "#fbfbfb", "#8a8a8a")
+ZONE = BoxRole("HBM area", "#fef3ea", "#c58b5f")
 
-_ROLES: Mapping[str, Role] = MappingProxyType(
+_ROLES: Mapping[str, BoxRole] = MappingProxyType(
     {
         "pe": COMPUTE,
         "pe_gemm": COMPUTE,
@@ -75,12 +75,12 @@ _ROLES: Mapping[str, Role] = MappingProxyType(
 )
 
 
-_DECLARED: Mapping[str, Role] = MappingProxyType(
+_DECLARED: Mapping[str, BoxRole] = MappingProxyType(
     {"compute": COMPUTE, "data mover": MOVER, "memory": MEMORY, "control": CONTROL}
 )
 
 
-def role_of(node: ViewNode) -> Role:
+def role_of(node: ViewNode) -> BoxRole:
     """The role of a box, by its kind or as declared; a box with neither is drawn as a die."""
     return _ROLES.get(node.kind) or _DECLARED.get(node.role, DIE)
 

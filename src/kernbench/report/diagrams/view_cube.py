@@ -15,7 +15,7 @@ from kernbench.common.ids import CubeId, PeId
 from kernbench.common.units import counted
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.topology.graph import EdgeKind
-from kernbench.topology.mesh import SIDES, Mesh, Slot
+from kernbench.topology.mesh import SIDES, Mesh, MeshPosition
 from kernbench.topology.spec_base import Side
 from kernbench.topology.spec_cube import CubeSpec, GeometrySpec
 
@@ -41,7 +41,7 @@ def bandwidth_label(bw_gbs: float | None) -> str:
 class _Tenant:
     """A block attached to a router and drawn in a cell next to it: its boxes as fractions of its share."""
 
-    slot: Slot
+    slot: MeshPosition
     boxes: tuple[tuple[str, str, str, str, tuple[float, float, float, float]], ...]  # id, kind, label, detail, place
 
 
@@ -109,8 +109,8 @@ def _tenants(cube: CubeSpec, mesh: Mesh) -> list[_Tenant]:
 
 def _cell_boxes(tenants: list[_Tenant], mesh: Mesh, side_mm: float, geometry: GeometrySpec) -> list[ViewNode]:
     """Give each tenant the roomiest cell next to its router, then cut the cells among their tenants."""
-    cells: dict[Slot, list[_Tenant]] = {}
-    rects: dict[Slot, _Rect] = {}
+    cells: dict[MeshPosition, list[_Tenant]] = {}
+    rects: dict[MeshPosition, _Rect] = {}
     for tenant in tenants:
         row, col = tenant.slot
         across = min(col, max(len(mesh.xs) - 2, 0)) if 2 * col < len(mesh.xs) else max(col - 1, 0)
@@ -177,7 +177,7 @@ def _area(rect: _Rect) -> float:
     return max(rect[2] - rect[0], 0.0) * max(rect[3] - rect[1], 0.0)
 
 
-def _boxes(tenant: _Tenant, share: _Rect, slot: Slot, row: int, col: int, n_cols: int) -> list[ViewNode]:
+def _boxes(tenant: _Tenant, share: _Rect, slot: MeshPosition, row: int, col: int, n_cols: int) -> list[ViewNode]:
     """A tenant's boxes in its share of a cell, mirrored so that they open from its router's corner."""
     left, top, right, bottom = share
     flip_x = slot[1] > col and n_cols > 1

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernbench.common.array_types import Floats
 from kernbench.report.explain.path import PathScope, RunData
 from kernbench.report.runs.layout import KINDS
-from kernbench.report.runs.parts import Floats, Ints, RunOps, SavedLane
+from kernbench.report.runs.parts import Ints, RunOps, SavedLane
 
 BUSY = ("work", "latency", "queue")
 DONE = "done"

@@ -47,8 +47,8 @@ class DiffRow:
 class Difference:
     """Two runs, or a launch of each. Each table's deltas sum to `delta_ns`, exactly."""
 
-    a: Side
-    b: Side
+    a: ComparedRun
+    b: ComparedRun
     tables: Mapping[str, tuple[DiffRow, ...]]
 
     @property
@@ -67,7 +67,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedRun:
     """One of the two runs, and the scope that is compared."""
 
     run: SavedRun
@@ -158,9 +158,9 @@ def _matching_scope(a: SavedRun, b: SavedRun) -> Explanation:
     return main_scope(b)
 
 
-def _side(run: SavedRun, explanation: Explanation) -> Side:
+def _side(run: SavedRun, explanation: Explanation) -> ComparedRun:
     is_whole = scope_id(run, explanation.scope) == "run"
-    return Side(run, explanation.scope, headline(run) if is_whole else verdict_of(explanation).sentence)
+    return ComparedRun(run, explanation.scope, headline(run) if is_whole else verdict_of(explanation).sentence)
 
 
 def _sums(explanation: Explanation, table: str) -> dict[str, float]:

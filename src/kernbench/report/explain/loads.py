@@ -12,9 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
+from kernbench.common.array_types import Floats
 from kernbench.report.explain.path import PathScope, PathSegment, RunData
 from kernbench.report.runs.access_times import channels_at_once
-from kernbench.report.runs.parts import TILE, Floats, Ints
+from kernbench.report.runs.parts import TILE, Ints
 
 MEMORY_PORTS = ("hbm port", "sram port", "far link")
 CHANNEL_LINKS = ("hbm port", "channel router")  # of which each channel has its own, where channels have routers

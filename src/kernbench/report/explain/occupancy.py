@@ -15,8 +15,8 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kernbench.common.array_types import Floats
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.ids import memory_kind
 from kernbench.report.explain.tensor_use import memories_of
@@ -24,8 +24,6 @@ from kernbench.report.runs.saved_run import SavedRun
 
 MOST_OPS: Final = 100_000
 _ADDRESSES: Final = ("address", "src_addr", "dst_addr")  # of a read the source, of a write the destination
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,10 @@ def occupancy(run: SavedRun, t0: float, t1: float, bins: int) -> MemoryOccupancy
     )
 
 
-Steps = list[tuple[float, int]]  # time, change in bytes
+ByteChanges = list[tuple[float, int]]  # time, change in bytes
 
 
-def _live(run: SavedRun, params: list[dict[str, Any]]) -> dict[str, Steps]:
+def _live(run: SavedRun, params: list[dict[str, Any]]) -> dict[str, ByteChanges]:
     """By PE: results in TCM, from their op's start to the end of the last op that uses them."""
     ops = run.ops
     last = ops.t_end.copy()
@@ -67,7 +65,7 @@ def _live(run: SavedRun, params: list[dict[str, Any]]) -> dict[str, Steps]:
         for dep in ops.deps.of(row):
             of = int(ops.row_of[int(dep)])
             last[of] = max(last[of], ops.t_end[row])
-    found: dict[str, Steps] = {}
+    found: dict[str, ByteChanges] = {}
     for row in np.flatnonzero(ops.kind.are("R", "G", "M")).tolist():
         nbytes = int(ops.nbytes[row]) if ops.kind[row] == "R" else _result_bytes(params[row])
         lane = run.lanes[int(ops.lane[row])]
@@ -84,11 +82,11 @@ def _result_bytes(params: Mapping[str, Any]) -> int:
     return int(prod(shape)) * dtype_of(dtype).itemsize
 
 
-def _touched(run: SavedRun, params: list[dict[str, Any]]) -> dict[tuple[str, str], Steps]:
+def _touched(run: SavedRun, params: list[dict[str, Any]]) -> dict[tuple[str, str], ByteChanges]:
     """By kind of memory and cube: bytes when they are accessed for the first time."""
     ops = run.ops
     known: dict[tuple[str, str, int], int] = {}  # bytes of the largest access at an address
-    found: dict[tuple[str, str], Steps] = {}
+    found: dict[tuple[str, str], ByteChanges] = {}
     rows = np.flatnonzero(ops.kind.are("R", "W"))
     for row in rows[np.argsort(ops.t_start[rows], kind="stable")].tolist():
         is_read = ops.kind[row] == "R"
@@ -108,11 +106,11 @@ def _touched(run: SavedRun, params: list[dict[str, Any]]) -> dict[tuple[str, str
     return found
 
 
-def _binned(by_name: Mapping[str, Steps], t0: float, t1: float, bins: int) -> dict[str, list[float]]:
+def _binned(by_name: Mapping[str, ByteChanges], t0: float, t1: float, bins: int) -> dict[str, list[float]]:
     return {name: _peaks(by_name[name], t0, t1, bins) for name in sorted(by_name)}
 
 
-def _peaks(steps: Steps, t0: float, t1: float, bins: int) -> list[float]:
+def _peaks(steps: ByteChanges, t0: float, t1: float, bins: int) -> list[float]:
     """The largest value in each bin of a value that changes in steps; at one time, what ends is taken off first."""
     steps = sorted(steps)
     times = np.array([time for time, _ in steps])

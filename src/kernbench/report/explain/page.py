@@ -15,6 +15,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from kernbench.common.array_types import Floats
 from kernbench.common.units import counted, format_bytes, format_ns
 from kernbench.report.explain.calls import longest_calls, numbered_launches
 from kernbench.report.explain.classes import WORK
@@ -25,7 +26,6 @@ from kernbench.report.explain.picture import explanation_as_svg
 from kernbench.report.explain.tensor_use import tensor_uses
 from kernbench.report.explain.verdict import verdict_of
 from kernbench.report.run_command import NextStep
-from kernbench.report.runs.parts import Floats
 from kernbench.report.runs.saved_run import SavedRun
 
 MOST_LANES = 80

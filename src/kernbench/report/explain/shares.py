@@ -13,10 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
+from kernbench.common.array_types import Floats
 from kernbench.common.units import format_ns
 from kernbench.report.explain.path import RunData
 from kernbench.report.explain.transfer_causes import TransferCauses
-from kernbench.report.runs.parts import Floats, SavedLaunch
+from kernbench.report.runs.parts import SavedLaunch
 
 
 class Shares:

@@ -77,7 +77,7 @@ class RunFiles:
             self._check(name, digest(data), self._digests.get(name))
             return parse_json(data)
 
-    def table(self, name: str, columns: Mapping[str, str], words: Sequence[str] = ()) -> Table:
+    def table(self, name: str, columns: Mapping[str, str], words: Sequence[str] = ()) -> StoredTable:
         """A Parquet file that has these columns, of these types; `words` are the columns with few distinct strings."""
         own = self._digests.get(name, {})
         with self.damage(name), open_regular(self.path / name) as file:
@@ -93,7 +93,7 @@ class RunFiles:
                     f"column {column} is {types[column]}, not {kind}" if column in types else f"has no column {column}"
                 )
                 raise self.damaged(f"{name}: {was}")
-        return Table(self, name, metadata, words, own.get("columns", {}))
+        return StoredTable(self, name, metadata, words, own.get("columns", {}))
 
     def _check_rows(self, name: str, metadata: Any, size: int) -> None:
         """Raise UsageError for a table that states far more rows or values than its bytes can encode."""
@@ -195,7 +195,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-class Table:
+class StoredTable:
     """A Parquet file of a run folder, read column by column."""
 
     def __init__(

@@ -18,7 +18,7 @@ from kernbench.common.messages import KernelLaunchMsg, TensorArg, TensorShard
 from kernbench.common.units import on_grid
 from kernbench.report.link_classes import link_class
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, access_gbs, burst_ns
-from kernbench.report.runs.op_table import LaunchIndex, Split, lane_of
+from kernbench.report.runs.op_table import LaunchIndex, ServiceSplit, lane_of
 from kernbench.report.runs.parts import SavedPlace
 from kernbench.report.runs.place_table import HBM_CHANNEL
 from kernbench.runtime_api.bench_result import BenchResult
@@ -52,7 +52,7 @@ class LiveRoutes:
         for number in chunk["id"]:
             self._found[number] = self._transfer(number)
 
-    def split(self, number: int, lasted_ns: float, nbytes: int) -> Split | None:
+    def split(self, number: int, lasted_ns: float, nbytes: int) -> ServiceSplit | None:
         """The parts of a transfer; None if its memory is not known."""
         found = self._found[number]
         if found is None:
@@ -61,7 +61,7 @@ class LiveRoutes:
         queue_ns = on_grid(queue_ns) if queue_ns > ROUNDING_NS else 0.0
         transfer_ns = min(on_grid(nbytes / found.access.gbs), lasted_ns - queue_ns)
         waits = ((self._hottest(found), queue_ns),) if queue_ns else ()
-        return Split(transfer_ns, lasted_ns - queue_ns - transfer_ns, queue_ns, waits, found.links)
+        return ServiceSplit(transfer_ns, lasted_ns - queue_ns - transfer_ns, queue_ns, waits, found.links)
 
     def _more_ns(self, number: int, found: _Transfer, nbytes: int) -> float:
         """What a transfer takes longer as several requests, and as runs of which each takes whole bursts."""

@@ -15,7 +15,7 @@ from kernbench.common.units import on_grid
 from kernbench.report.runs.launch_table import launch_row, launches_of
 from kernbench.report.runs.layout import OP_COLUMNS
 from kernbench.report.runs.live_routes import LiveRoutes
-from kernbench.report.runs.op_table import KernelLines, Split, op_columns, received
+from kernbench.report.runs.op_table import KernelLines, ServiceSplit, op_columns, received
 from kernbench.report.runs.parts import Lists, RunOps, SavedLane, SavedLaunch, SavedPlace, SourceLine, Words
 from kernbench.report.runs.saved_run import launch_of_row
 from kernbench.runtime_api.bench_result import BenchResult
@@ -42,7 +42,7 @@ class LiveRun:
         launches = launches_of(result)
         routes = LiveRoutes(result, launches, chunk)
 
-        def split_of(number: int, port: str, lasted_ns: float, nbytes: int) -> Split | None:
+        def split_of(number: int, port: str, lasted_ns: float, nbytes: int) -> ServiceSplit | None:
             if port == "recv":
                 return received(spec, lasted_ns, nbytes)
             if port not in _MOVED or chunk["op_kind"][number] == "host":
@@ -50,7 +50,7 @@ class LiveRun:
             if (split := routes.split(number, lasted_ns, nbytes)) is not None:
                 return split
             transfer_ns = min(on_grid(nbytes / port_gbs), lasted_ns)
-            return Split(transfer_ns, lasted_ns - transfer_ns, 0.0, (), ())
+            return ServiceSplit(transfer_ns, lasted_ns - transfer_ns, 0.0, (), ())
 
         columns, lanes = op_columns(iter([chunk]), launches, KernelLines(), split_of)
         self.ops = _ops(columns)

@@ -104,7 +104,7 @@ class KernelLines:
 
 
 @dataclass(frozen=True)
-class Split:
+class ServiceSplit:
     """The time of an op that moves bytes, split into parts, and its queueing by place: (place, ns)."""
 
     transfer_ns: float
@@ -114,21 +114,21 @@ class Split:
     route: tuple[int, ...]  # links passed
 
 
-_NONE = Split(0.0, 0.0, 0.0, (), ())
+_NONE = ServiceSplit(0.0, 0.0, 0.0, (), ())
 
 
-def received(spec: MachineSpec, lasted_ns: float, nbytes: int) -> Split:
+def received(spec: MachineSpec, lasted_ns: float, nbytes: int) -> ServiceSplit:
     """A receive: reading the bytes from their slots is its work, the rest is waiting for chunks after the first."""
     slot_gbs = spec.cube.pe_template.components.pe_ipcq.number_attr("tcm_gbs")
     work_ns = min(on_grid(nbytes / slot_gbs), lasted_ns)
-    return Split(work_ns, lasted_ns - work_ns, 0.0, (), ())
+    return ServiceSplit(work_ns, lasted_ns - work_ns, 0.0, (), ())
 
 
 def op_columns(
     chunks: Iterator[Mapping[str, Sequence[Any]]],
     launches: LaunchIndex,
     lines: KernelLines,
-    split_of: Callable[[int, str, float, int], Split | None],
+    split_of: Callable[[int, str, float, int], ServiceSplit | None],
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Columns of ops and of lanes. `chunks` are the raw log's columns in order of id; `split_of` is called with an op's
     id, port, duration and bytes.
@@ -157,7 +157,7 @@ def _add_rows(
     kinds: dict[tuple[str, str], str],
     launches: LaunchIndex,
     lines: KernelLines,
-    split_of: Callable[[int, str, float, int], Split | None],
+    split_of: Callable[[int, str, float, int], ServiceSplit | None],
 ) -> None:
     base = len(rows["id"])
     for at, number in enumerate(chunk["id"]):

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Floats
 from kernbench.report.runs.layout import KINDS
 
 TILE: Final = "TileToken/"  # begins the names of a composite's ops
-Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]  # 32 or 64 bits, as stored
 
 

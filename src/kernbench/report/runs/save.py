@@ -44,7 +44,7 @@ from kernbench.report.runs.layout import (
     SCHEMA,
     SOURCES,
 )
-from kernbench.report.runs.op_table import KernelLines, Split, op_columns, received
+from kernbench.report.runs.op_table import KernelLines, ServiceSplit, op_columns, received
 from kernbench.report.runs.place_table import activity_columns, place_columns
 from kernbench.report.runs.replaced import replaced
 from kernbench.report.runs.run_log import RunLog
@@ -236,7 +236,7 @@ class _Splits:
             if number is not None:
                 self._transfers[number] = transfers
 
-    def of(self, number: int, port: str, lasted_ns: float, nbytes: int) -> Split | None:
+    def of(self, number: int, port: str, lasted_ns: float, nbytes: int) -> ServiceSplit | None:
         if port == "recv":
             return received(self._spec, lasted_ns, nbytes)
         transfers = self._transfers.get(number)
@@ -244,11 +244,13 @@ class _Splits:
             return None
         queue_ns = on_grid(self._uncontended.queue_ns(transfers)) if transfers.waits else 0.0
         if port == "send":  # ends before its message arrives: queueing of the message is not part of the op
-            return Split(lasted_ns, 0.0, queue_ns, self._shared(transfers, queue_ns), self._route(transfers))
+            return ServiceSplit(lasted_ns, 0.0, queue_ns, self._shared(transfers, queue_ns), self._route(transfers))
         queue_ns = min(queue_ns, lasted_ns)
         transfer_ns = min(on_grid(self._uncontended.transfer_ns(transfers)), lasted_ns - queue_ns)
         latency_ns = lasted_ns - queue_ns - transfer_ns
-        return Split(transfer_ns, latency_ns, queue_ns, self._shared(transfers, queue_ns), self._route(transfers))
+        return ServiceSplit(
+            transfer_ns, latency_ns, queue_ns, self._shared(transfers, queue_ns), self._route(transfers)
+        )
 
     def _route(self, transfers: TransferGroup) -> tuple[int, ...]:
         """The links that its pieces passed, in order, each once."""

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.ids import Place as NodePlace
+from kernbench.common.ids import Place
 from kernbench.report.explain.classes import LABELS
 from kernbench.report.explain.headline import main_scope, scope_name
 from kernbench.report.runs.parts import Ints, SavedActivity, SavedLane
@@ -91,7 +91,7 @@ class _Threads:
 
 def _process_of(component: str) -> str:
     """`sip0.cube3`, `sip0.io0`, or `host`."""
-    place = NodePlace.of(component)
+    place = Place.of(component)
     if place.cube >= 0:
         return f"sip{place.sip}.cube{place.cube}"
     return f"sip{place.sip}.{place.io}" if place.io else "host"

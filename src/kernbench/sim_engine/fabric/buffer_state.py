@@ -13,10 +13,10 @@ from kernbench.sim_engine.fabric import buffer_records as records
 from kernbench.sim_engine.fabric.buffer_memory import BufferMemory
 from kernbench.sim_engine.fabric.buffer_records import WORDS, BufferLoopState
 
-Row = tuple[object, ...]
+StateRow = tuple[object, ...]
 
 
-def buffers_seen(memory: BufferMemory, numbers: Mapping[int, int], now: float) -> Row:
+def relative_state_of(memory: BufferMemory, numbers: Mapping[int, int], now: float) -> StateRow:
     """The state at `now`, once all up to then has happened; `numbers` has those of transfers, by their places."""
     s = memory.state
     events = [(float(s.heap_ns[at]) - now, int(s.heap_key[at])) for at in range(int(s.counts[records.HEAP]))]
@@ -44,7 +44,7 @@ def _listed(cells: Any) -> list[Any]:
     return cells if isinstance(cells, list) else cells.tolist()
 
 
-def _transfer(s: BufferLoopState, place: int, number: int, now: float) -> Row:
+def _transfer(s: BufferLoopState, place: int, number: int, now: float) -> StateRow:
     """Flits that have yet to set out, and how many have yet to arrive."""
     next_flit, last = int(s.transfer[place + records.NEXT_FLIT]), int(s.transfer[place + records.LAST])
     pace, ready = int(s.transfer[place + records.PACE]), list[float]()
@@ -56,7 +56,7 @@ def _transfer(s: BufferLoopState, place: int, number: int, now: float) -> Row:
     return *counts, tuple(time - now for time in ready)
 
 
-def _inputs(s: BufferLoopState, first_source: int, numbers: Mapping[int, int], now: float) -> Iterator[Row]:
+def _inputs(s: BufferLoopState, first_source: int, numbers: Mapping[int, int], now: float) -> Iterator[StateRow]:
     """Queues that have flits, own a virtual channel, or have a flit that starts after `now`."""
     words, times = _listed(s.inputs), _listed(s.inputs_ns)
     for at in range(0, len(words), WORDS):
@@ -66,7 +66,7 @@ def _inputs(s: BufferLoopState, first_source: int, numbers: Mapping[int, int], n
             yield at, owned, max(started - now, 0.0), *flits
 
 
-def _flits(s: BufferLoopState, node: int, numbers: Mapping[int, int], now: float) -> Iterator[Row]:
+def _flits(s: BufferLoopState, node: int, numbers: Mapping[int, int], now: float) -> Iterator[StateRow]:
     """Those of a queue, from the first on."""
     while node >= 0:
         transfer = int(s.cell[node + records.TRANSFER])
@@ -90,7 +90,7 @@ def _returning(s: BufferLoopState, at: int) -> Iterator[float]:
         credit = int(s.cell[credit + records.NEXT])
 
 
-def _buffers(s: BufferLoopState, slots: int, now: float) -> Iterator[Row]:
+def _buffers(s: BufferLoopState, slots: int, now: float) -> Iterator[StateRow]:
     """Buffers that have flits, or for which some wait, or which were granted last by round robin."""
     words = _listed(s.buffer)
     for at in range(0, len(words), WORDS):
@@ -105,7 +105,7 @@ def _buffers(s: BufferLoopState, slots: int, now: float) -> Iterator[Row]:
             yield at, credits, owned, turn, tuple(late), tuple(_waiting(s, waiting))
 
 
-def _lists(s: BufferLoopState, now: float) -> Iterator[Row]:
+def _lists(s: BufferLoopState, now: float) -> Iterator[StateRow]:
     """Inputs that wait for a virtual channel; those that wait for a link, and its turn, which counts as long as it is
     busy.
     """

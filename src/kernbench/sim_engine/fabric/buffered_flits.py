@@ -23,7 +23,7 @@ from kernbench.sim_engine.fabric import buffer_records as records
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.buffer_memory import BufferMemory
 from kernbench.sim_engine.fabric.buffer_records import WORDS
-from kernbench.sim_engine.fabric.buffer_state import buffers_seen, late_credits
+from kernbench.sim_engine.fabric.buffer_state import late_credits, relative_state_of
 from kernbench.sim_engine.fabric.counters import Counters
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import Network
@@ -62,7 +62,7 @@ class TransferView(View, Protocol):
     def number_of(self, transfer: Transfer, /) -> int: ...
 
 
-LateCredits = tuple[int, int, list[float]]  # link, which of its buffers, and when slots of that are credited
+BufferLateCredits = tuple[int, int, list[float]]  # link, which of its buffers, and when slots of that are credited
 
 
 @dataclass
@@ -77,7 +77,7 @@ class BufferedFlits:
     """The flits of one engine on a network with buffers."""
 
     STATE = (
-        StateField("_memory", lambda flits, view: flits.seen_from(view)),
+        StateField("_memory", lambda flits, view: flits.relative_state(view)),
         idle("_trees"),
     )
     DERIVED = (
@@ -235,7 +235,7 @@ class BufferedFlits:
         row = self._memory.row_of(transfer, hop)
         self._memory.return_credits(int(self._memory.state.row[row + records.GROUP]), times)
 
-    def late_credits(self, now: float) -> list[LateCredits]:
+    def late_credits(self, now: float) -> list[BufferLateCredits]:
         """All slots that are credited after `now`, where no flit is under way."""
         each = self._memory.words_per_link
         return [(*divmod(at, each), times) for at, times in late_credits(self._memory, now)]
@@ -244,10 +244,10 @@ class BufferedFlits:
         """Slots of a link's buffer are credited at some times, in order; `place` as in `LateCredits`."""
         self._memory.return_credits(link * self._memory.words_per_link + place, times)
 
-    def seen_from(self, view: TransferView) -> tuple[object, ...]:
+    def relative_state(self, view: TransferView) -> tuple[object, ...]:
         """Where all flits stand."""
         numbers = {place: view.number_of(transfer) for place, transfer in self.under_way.items()}
-        return buffers_seen(self._memory, numbers, view.now)
+        return relative_state_of(self._memory, numbers, view.now)
 
     @contextmanager
     def without_events(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts, DoneTally
+from kernbench.sim_engine.fabric.done_tally import DoneCounts, DoneTally, DoneTransfers
 from kernbench.sim_engine.fabric.links import Links
 from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.fabric.routes import CONTROL, LastFlit
@@ -88,7 +88,7 @@ class Counters:
         found = next((amounts for used, *amounts in self._carried(self.done()) if used == link), (0, 0.0))
         return self._counters_of(link, *found)
 
-    def done(self) -> Iterator[Done]:
+    def done(self) -> Iterator[DoneTransfers]:
         """All transfers that are done, by kind."""
         self._count_pending()
         return self._tally.all()
@@ -98,7 +98,7 @@ class Counters:
         self._count_pending()
         return self._tally.so_far()
 
-    def done_since(self, before: DoneCounts) -> Iterator[Done]:
+    def done_since(self, before: DoneCounts) -> Iterator[DoneTransfers]:
         """Transfers that are done since `done_so_far` gave `before`, by kind."""
         self._count_pending()
         return self._tally.since(before)
@@ -203,7 +203,7 @@ class Counters:
         wait, bw_gbs = self._links.worst[link], self.network.bw_gbs[link] or 0.0
         return LinkCounters(nbytes, busy_ns, round(wait * bw_gbs), wait, self._links.worst_at[link])
 
-    def _carried(self, done: Iterable[Done]) -> Iterator[tuple[int, int, float]]:
+    def _carried(self, done: Iterable[DoneTransfers]) -> Iterator[tuple[int, int, float]]:
         """The links that transfers went over, in order of index: each with its bytes, and how long it was busy."""
         import numpy as np  # the fabric itself does without
 

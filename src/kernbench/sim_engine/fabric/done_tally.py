@@ -22,7 +22,7 @@ class DoneCounts(NamedTuple):
     transfers: array[int]
 
 
-class Done(NamedTuple):
+class DoneTransfers(NamedTuple):
     """Transfers of one kind."""
 
     last_flit: LastFlit
@@ -59,10 +59,10 @@ class DoneTally:
     def so_far(self) -> DoneCounts:
         return DoneCounts(self.counts.flits[:], self.counts.transfers[:])
 
-    def all(self) -> Iterator[Done]:
-        return map(Done, self.kinds, *self.counts)
+    def all(self) -> Iterator[DoneTransfers]:
+        return map(DoneTransfers, self.kinds, *self.counts)
 
-    def since(self, before: DoneCounts, parts: Collection[Hashable] | None = None) -> Iterator[Done]:
+    def since(self, before: DoneCounts, parts: Collection[Hashable] | None = None) -> Iterator[DoneTransfers]:
         """What is done since a moment; of some parts of the network, or of all."""
         import numpy as np  # the fabric itself does without
 
@@ -77,4 +77,4 @@ class DoneTally:
                 more = flits[number], transfers[number]
                 if number < had:
                     more = more[0] - before.flits[number], more[1] - before.transfers[number]
-                yield Done(self.kinds[number], *more)
+                yield DoneTransfers(self.kinds[number], *more)

@@ -14,7 +14,7 @@ from kernbench.common.units import MAX_TIME_NS, on_grid
 from kernbench.sim_engine.fabric.activity import Activity
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.buffered_trains import BufferedTrains
-from kernbench.sim_engine.fabric.done_tally import Done, DoneCounts
+from kernbench.sim_engine.fabric.done_tally import DoneCounts, DoneTransfers
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.joined_reads import JoinedRead, JoinedReads
 from kernbench.sim_engine.fabric.model import Network
@@ -305,7 +305,7 @@ class Fabric:
         """What transfers between `node` and memory channels have moved, by index of the memory's node."""
         return self._counters.traffic_by(node)
 
-    def done(self) -> Iterator[Done]:
+    def done(self) -> Iterator[DoneTransfers]:
         """All transfers that are done."""
         return self._counters.done()
 
@@ -313,7 +313,7 @@ class Fabric:
         """Which transfers are done, for `done_since` and `busy_since`."""
         return self._counters.done_so_far()
 
-    def done_since(self, before: DoneCounts) -> Iterator[Done]:
+    def done_since(self, before: DoneCounts) -> Iterator[DoneTransfers]:
         """Transfers that are done since `done_so_far` gave `before`."""
         return self._counters.done_since(before)
 

@@ -28,7 +28,7 @@ from kernbench.sim_engine.fabric.progressions import (
 
 EXAMINE = -1.0  # a longest wait that has to be looked for
 
-Passage = tuple[Times, float, float, float]
+LinkPassage = tuple[Times, float, float, float]
 
 
 def occupy_ns(nbytes: float, bw_gbs: float | None) -> float:
@@ -154,7 +154,9 @@ def _pass_any(
 # ---- rounds, as a memory delivers them
 
 
-def pass_paced(pace: Pace, start: int, flit_ns: float, last_ns: float, tail_ns: float, free: float) -> Passage | None:
+def pass_paced(
+    pace: Pace, start: int, flit_ns: float, last_ns: float, tail_ns: float, free: float
+) -> LinkPassage | None:
     """How flits that come in rounds pass a link, from flit `start` on; None if that has no short description.
 
     Flit i + channels comes one burst time after flit i once the first round is over. A link that is no faster than the
@@ -180,7 +182,7 @@ def pass_paced(pace: Pace, start: int, flit_ns: float, last_ns: float, tail_ns: 
     return shifted(out, tail_ns), last_time(out), EXAMINE, 0.0
 
 
-def _pass_simultaneous(pace: Pace, flit_ns: float, last_ns: float, tail_ns: float, free: float) -> Passage:
+def _pass_simultaneous(pace: Pace, flit_ns: float, last_ns: float, tail_ns: float, free: float) -> LinkPassage:
     """All channels deliver at once, round by round, and each round keeps the link busy until the next."""
     flits, channels, first = pace.flits, len(pace.firsts), pace.firsts[0]
     leave, free = leave_together(first, free, flit_ns, last_ns, flits - 1)
@@ -198,7 +200,7 @@ def _pass_simultaneous(pace: Pace, flit_ns: float, last_ns: float, tail_ns: floa
     return progressions, free, wait_ns(first, leave, flit_ns) + (min(flits, channels) - 1) * flit_ns, first
 
 
-def _pass_rounds(pace: Pace, flit_ns: float, last_ns: float, tail_ns: float, free: float) -> Passage | None:
+def _pass_rounds(pace: Pace, flit_ns: float, last_ns: float, tail_ns: float, free: float) -> LinkPassage | None:
     """The link is idle before the first round and done with it before the second, so every round passes like it."""
     last, second = pace.flits - 1, pace.firsts[0] + pace.burst_ns
     if free > pace.firsts[0] or pace.firsts[-1] > second:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.array_types import Floats
 from kernbench.sim_engine.fabric import compiled_loop, loop_queues, loop_state
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
@@ -25,8 +26,6 @@ from kernbench.sim_engine.fabric.transfers import INJECTED, Transfer
 
 NODES, QUEUES, TRANSFERS, TRAVERSALS, JOINED = 1 << 14, 1 << 10, 1 << 10, 1 << 12, 1 << 6  # room to begin with
 FEW = 32  # flits whose times are not worth a calculation with arrays
-
-Floats = NDArray[np.float64]
 
 
 class FlitQueues:

@@ -6,7 +6,7 @@ Each link does what `fifo.py` says. Everything here is a pure function of times.
 from __future__ import annotations
 
 from kernbench.sim_engine.fabric.channels import ChannelGroup
-from kernbench.sim_engine.fabric.fifo import Passage, pass_link, pass_paced
+from kernbench.sim_engine.fabric.fifo import LinkPassage, pass_link, pass_paced
 from kernbench.sim_engine.fabric.progressions import Pace, Times
 from kernbench.sim_engine.fabric.transfers import Transfer
 
@@ -30,7 +30,7 @@ def forecast_transfer(
     ready = under_way[0]
     for hop, (_, occupy_ns, tail_ns, _, _) in enumerate(transfer.traversals):
         before, last_ns = free[hop], transfer.last_traversals[hop].occupy_ns
-        passage: Passage | None
+        passage: LinkPassage | None
         if isinstance(ready, Pace):
             passage = pass_paced(ready, start[hop], occupy_ns, last_ns, tail_ns, before)
             if passage is None:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric.transfers import Transfer
 
-Path = Sequence[Hashable]
 COPY = 2.0**-20  # between the places in order of two copies of a flit
 
 
@@ -26,7 +25,7 @@ class TreeSegment(NamedTuple):
     hop: int
 
 
-def segments_of(paths: Sequence[Path]) -> list[TreeSegment]:
+def segments_of(paths: Sequence[Sequence[Hashable]]) -> list[TreeSegment]:
     """The tree of paths, cut into one segment for each; raises FabricError where they form none."""
     if not paths or any(len(path) < 2 or path[0] != paths[0][0] for path in paths):
         raise FabricError("a multicast from several nodes, or to none", hint="give paths that begin at one node")

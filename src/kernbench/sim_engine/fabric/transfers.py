@@ -171,7 +171,7 @@ class Transfer:
         return f"<Transfer {self.seq}: {self.nbytes} B, {self.route.path[0]!r} to {self.route.path[-1]!r}>"
 
 
-def _times_seen(schedule: FlitSchedule, view: View) -> tuple[float, ...]:
+def _relative_times(schedule: FlitSchedule, view: View) -> tuple[float, ...]:
     """The flits that are not in the queue by themselves."""
     index, stop, source = schedule.index, schedule.stop, schedule.source
     if isinstance(source, Pace):
@@ -184,7 +184,7 @@ def _times_seen(schedule: FlitSchedule, view: View) -> tuple[float, ...]:
 class FlitSchedule:
     """Flits of one transfer whose times at a hop are known: a few are in the queue, the others wait here."""
 
-    STATE = (quantity("index"), quantity("stop"), StateField("source", _times_seen))
+    STATE = (quantity("index"), quantity("stop"), StateField("source", _relative_times))
     DERIVED = ("times",)
 
     __slots__ = ("base", "index", "source", "stop", "times")

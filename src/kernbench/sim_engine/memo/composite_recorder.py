@@ -1,4 +1,4 @@
-"""Record: simulates one composite on a private PE, and skips stretches that repeat.
+"""Record: simulates one composite on a private PE, and skips segments that repeat.
 
 Whenever a step of tiles has been fed (`tile_steps.py`), the timing state of the PE and its fabric is taken
 (`pe_state.py`, `fabric/snapshot.py`), relative to that instant. A segment (`segments.py`) leads from such a state, over
@@ -17,7 +17,7 @@ from marshal import dumps
 from typing import Any, NamedTuple
 
 from kernbench.components.builtin.pe_scheduler import TileFeed
-from kernbench.components.builtin.pe_state import Placement, RelativeView
+from kernbench.components.builtin.pe_state import ChannelPlacement, RelativeView
 from kernbench.components.builtin.pipeline import TileToken
 from kernbench.components.builtin.stages import DmaStage
 from kernbench.components.memory_port import MemoryPort
@@ -29,22 +29,22 @@ from kernbench.sim_engine.memo.composite_recording import (
     BusyTimes,
     CompositeRecording,
     MovedKind,
-    Stretch,
-    TileRow,
+    RecordedTile,
+    ShiftedSegment,
     WorkByPart,
 )
 from kernbench.sim_engine.memo.private_pe import MachineParts, PeBlocks, PrivatePe
 from kernbench.sim_engine.memo.segments import (
-    Passage,
     RecordedSegment,
     RecordedSegments,
-    Seen,
+    RecordedState,
+    SegmentOrRepeat,
     WorkTotals,
     segments_of,
-    stretch_of,
+    shifted,
 )
 from kernbench.sim_engine.memo.sub_network import SubNetwork
-from kernbench.sim_engine.memo.tile_steps import TILES_BETWEEN, Steps
+from kernbench.sim_engine.memo.tile_steps import TILES_BETWEEN, TileSteps
 
 RECORDING_BYTES, ROW_BYTES, NUMBER_BYTES = 4096, 192, 32  # of memory: a recording, a row of it, and a number in a row
 WORTH_TILES = 3 * TILES_BETWEEN
@@ -54,9 +54,9 @@ Wait = tuple[float, float]  # how long, and since when
 
 
 class Mark(NamedTuple):
-    """An instant whose state was written down."""
+    """An instant at which the state was recorded."""
 
-    seen: Seen | None  # None where it is between places
+    state: RecordedState | None  # None where it is between places
     ns: float
     fed: int
     rows: int  # ended so far
@@ -79,7 +79,7 @@ class CompositeRecorder:
         self._pe = pe = private.new_blocks(blocks.scheduler.node.id)
         self._recording = CompositeRecording(feed.plan)
         self._ended: list[int] = []
-        self._rows: list[TileRow] = []  # of the tiles that were run
+        self._rows: list[RecordedTile] = []  # of the tiles that were run
         self._work: WorkByPart = {}
         self._records = 0
         self._later_tiles, self._later_ns = 0, 0.0  # than the tiles and the time of the private PE
@@ -131,11 +131,11 @@ class CompositeRecorder:
     # ---- recorded segments
 
     def _run_with_marks(self) -> None:
-        """Run the first pass, as far as it is not known."""
+        """Run the first pass, up to where all that follows can be skipped."""
         feed, plan, env = self._feed, self._feed.plan, self._private.env
         assert plan.outline is not None
         assert self._placements is not None
-        steps = Steps(plan.loop, plan.outline(), self._placements)
+        steps = TileSteps(plan.loop, plan.outline(), self._placements)
         recorded = RecordedSegments(steps)
         groups = self._private.fabric.engine.groups.values()
         last: Mark | None = None
@@ -153,63 +153,63 @@ class CompositeRecorder:
             for group in groups:
                 group.even = True
 
-    def _mark(self, steps: Steps) -> Mark:
+    def _mark(self, steps: TileSteps) -> Mark:
         env, feed, fabric = self._private.env, self._feed, self._private.fabric
         fabric.split_all(env.now, INFINITY)
         place = steps.place_of(feed.fed + self._later_tiles)
-        seen = None
+        recorded = None
         if place is not None:
             state, plain = self._state(place[1])
             # Of rows that are runs of their own it matters where in a burst they begin: no other place is as good.
             is_plain = not self._feed.plan.by_rows and is_even(fabric, env.now)
-            seen = Seen(place[0], state, plain if is_plain else b"")
-        return Mark(seen, env.now, feed.fed, len(self._rows), self._totals())
+            recorded = RecordedState(place[0], state, plain if is_plain else b"")
+        return Mark(recorded, env.now, feed.fed, len(self._rows), self._totals())
 
     def _add_segment(
-        self, recorded: RecordedSegments, steps: Steps, start: Mark | None, end: Mark, evenly: bool
+        self, recorded: RecordedSegments, steps: TileSteps, start: Mark | None, end: Mark, evenly: bool
     ) -> None:
         """What was run between two marks; `evenly` if all channels were used alike."""
-        if start is None or start.seen is None or end.seen is None:
+        if start is None or start.state is None or end.state is None:
             return
-        if end.seen.place - start.seen.place == steps.places_per_step:
+        if end.state.place - start.state.place == steps.places_per_step:
             rows = self._rows[start.rows : end.rows]
             segment = RecordedSegment(
                 end.fed - start.fed, end.ns - start.ns, rows, start.ns, start.fed, start.totals, end.totals
             )
-            recorded.add(start.seen, end.seen, segment)
-            if start.seen.plain and end.seen.plain and evenly:
-                recorded.add_plain(start.seen, end.seen, segment)
+            recorded.add(start.state, end.state, segment)
+            if start.state.plain and end.state.plain and evenly:
+                recorded.add_plain(start.state, end.state, segment)
 
-    def _skip(self, recorded: RecordedSegments, steps: Steps, mark: Mark) -> Mark | None:
+    def _skip(self, recorded: RecordedSegments, steps: TileSteps, mark: Mark) -> Mark | None:
         """Skip all recorded segments that lead back to the current state; returns where that is, or None."""
-        if mark.seen is None:
+        if mark.state is None:
             return None
-        found, plain = recorded.cycle(mark.seen), recorded.plain_cycle(mark.seen)
+        found, plain = recorded.cycle(mark.state), recorded.plain_cycle(mark.state)
         if plain is not None and (found is None or plain[0] > found[0].place):
-            place, passage = plain
-            self._skip_over(passage, mark.ns)
+            place, segment = plain
+            self._skip_over(segment, mark.ns)
             over = steps.place_of(self._feed.fed + self._later_tiles)
             assert over is not None
-            end = Seen(place, self._state(over[1])[0], mark.seen.plain)
-            if steps.is_in_one_loop(mark.seen.place, place):
-                recorded.add(mark.seen, end, passage)
+            end = RecordedState(place, self._state(over[1])[0], mark.state.plain)
+            if steps.is_in_one_loop(mark.state.place, place):
+                recorded.add(mark.state, end, segment)
         elif found is not None:
-            end, passage = found
-            self._skip_over(passage, mark.ns)
+            end, segment = found
+            self._skip_over(segment, mark.ns)
         else:
             return None
-        return mark._replace(seen=end)
+        return mark._replace(state=end)
 
-    def _skip_over(self, passage: Passage, now: float) -> None:
-        """Go on as if all of it had been run."""
+    def _skip_over(self, skipped: SegmentOrRepeat, now: float) -> None:
+        """Continue as if all of it had been simulated."""
         self._add_rows()
         self._add_waits()
-        self._recording.stretches.append(stretch_of(passage, self._feed.fed + self._later_tiles, now + self._later_ns))
-        for segment, times in segments_of(passage):
+        self._recording.segments.append(shifted(skipped, self._feed.fed + self._later_tiles, now + self._later_ns))
+        for segment, times in segments_of(skipped):
             self._passed[id(segment)] = (segment, self._passed.get(id(segment), (segment, 0))[1] + times)
-        self._feed.skip(passage.tiles)
-        self._later_tiles += passage.tiles
-        self._later_ns += passage.ns
+        self._feed.skip(skipped.tiles)
+        self._later_tiles += skipped.tiles
+        self._later_ns += skipped.ns
         self._give_places()
 
     def _give_places(self) -> None:
@@ -236,7 +236,9 @@ class CompositeRecorder:
     def _add_rows(self) -> None:
         """Tiles that have ended since this was last called become part of the recording."""
         if self._added_rows < len(self._rows):
-            self._recording.stretches.append(Stretch(self._rows[self._added_rows :], self._later_tiles, self._later_ns))
+            self._recording.segments.append(
+                ShiftedSegment(self._rows[self._added_rows :], self._later_tiles, self._later_ns)
+            )
             self._added_rows = len(self._rows)
 
     def _add_waits(self) -> None:
@@ -253,7 +255,7 @@ class CompositeRecorder:
     # ---- the state
 
     def _state(self, over: int) -> tuple[bytes, bytes]:
-        """The state as seen from now, `over` tiles beyond a place; and without a word on where among channels."""
+        """The state relative to now, `over` tiles beyond a place; and the same without channels."""
         private, pe = self._private, self._pe
         env = private.env
         assert self._placements is not None
@@ -336,11 +338,11 @@ def _longer(recorded: Wait | None, wait: float, at: float) -> Wait:
     return recorded
 
 
-def _placements(feed: TileFeed, private: PrivatePe) -> Mapping[int, Placement] | None:
+def _placements(feed: TileFeed, private: PrivatePe) -> Mapping[int, ChannelPlacement] | None:
     """Where operands lie that are behind memory channels; None where one lies in several pieces. Of one that moves by
     rows every byte of a round over the channels is a place of its own.
     """
-    found: dict[int, Placement] = {}
+    found: dict[int, ChannelPlacement] = {}
     groups = private.fabric.engine.groups
     network = private.fabric.network
     for number, access in enumerate(feed.context.operands):

@@ -1,7 +1,7 @@
 """Record: what one composite does on reserved links. Every stage of every tile and all counters, timed from its begin.
 
 A composite with the same plan, over a sub-network of the same shape and with operands at the same places among the
-channels, has the same recording. Stretches that repeat are kept once.
+channels, has the same recording. Segments that repeat are kept once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 from kernbench.components.builtin.pe_scheduler import Cause
 from kernbench.components.builtin.tile_plan import PipelinePlan, TilePlan
 from kernbench.components.recording import NO_REF, STAGE_BITS
-from kernbench.sim_engine.fabric.buffered_flits import LateCredits
+from kernbench.sim_engine.fabric.buffered_flits import BufferLateCredits
 
-TileRow = tuple[int, list[float], list[float]]  # which tile, as fed; its times; its causes
-Row = tuple[TilePlan, list[float], list[float], int]  # tile; times; causes; token
+RecordedTile = tuple[int, list[float], list[float]]  # which tile, as fed; its times; its causes
+ComputedRow = tuple[TilePlan, list[float], list[float], int]  # tile; times; causes; token
 
 
 class BusyTimes(NamedTuple):
@@ -33,31 +33,31 @@ MovedKind = tuple[int, bool, int, int]
 WorkByPart = dict[tuple[str, str], tuple[int, float, int]]  # by part of the PE and unit: ops, busy ns, how much
 
 
-class Stretch(NamedTuple):
+class ShiftedSegment(NamedTuple):
     """Tiles that end one after the other, moved to another time and to other tiles: all of it so much later."""
 
-    rows: list[TileRow]
+    rows: list[RecordedTile]
     tiles: int
     ns: float
 
 
-class Repeat(NamedTuple):
-    """Stretches that come `times` times, each time so many tiles and ns after the last."""
+class ShiftedRepeat(NamedTuple):
+    """Segments that come `times` times, each time so many tiles and ns after the last."""
 
-    stretches: list[Stretch | Repeat]
+    segments: list[ShiftedSegment | ShiftedRepeat]
     times: int
     tiles: int
     ns: float
 
 
-def _in_order(stretches: list[Stretch | Repeat], tiles: int, ns: float) -> Iterator[Stretch]:
-    """Every single stretch, so much later."""
-    for stretch in stretches:
-        if isinstance(stretch, Stretch):
-            yield Stretch(stretch.rows, stretch.tiles + tiles, stretch.ns + ns)
+def _in_order(segments: list[ShiftedSegment | ShiftedRepeat], tiles: int, ns: float) -> Iterator[ShiftedSegment]:
+    """Every single segment, so much later."""
+    for segment in segments:
+        if isinstance(segment, ShiftedSegment):
+            yield ShiftedSegment(segment.rows, segment.tiles + tiles, segment.ns + ns)
         else:
-            for n in range(stretch.times):
-                yield from _in_order(stretch.stretches, tiles + n * stretch.tiles, ns + n * stretch.ns)
+            for n in range(segment.times):
+                yield from _in_order(segment.segments, tiles + n * segment.tiles, ns + n * segment.ns)
 
 
 class CompositeRecording:
@@ -66,7 +66,7 @@ class CompositeRecording:
     def __init__(self, plan: PipelinePlan) -> None:
         self.plan = plan
         self.end_ns = 0.0
-        self.stretches: list[Stretch | Repeat] = []  # in the order in which tiles end
+        self.segments: list[ShiftedSegment | ShiftedRepeat] = []  # in the order in which tiles end
         self.kept_rows = 0
         self.nbytes = 0  # about how much memory it takes
         self.records = 0
@@ -76,13 +76,13 @@ class CompositeRecording:
         self.waits: list[tuple[int, float, float]] = []  # by link of the paths: the longest, and when it began
         self.channels: list[list[tuple[int, float, float]]] = []  # of each memory: bursts, longest wait, when it began
         self.directions: list[tuple[int, ...]] = []
-        self.credits: list[LateCredits] = []  # of finite buffers, by link of the paths: slots credited after the end
+        self.credits: list[BufferLateCredits] = []  # of finite buffers, by link of the paths: after the end
 
-    def all_rows(self, begin_ns: float, token: int, cause: Cause) -> Iterator[Row]:
+    def all_rows(self, begin_ns: float, token: int, cause: Cause) -> Iterator[ComputedRow]:
         """Every tile, in the order in which they end, as the op log has them; the first tile is `token`."""
         tiles = enumerate(self.plan.tiles())
         waiting: dict[int, TilePlan] = {}  # fed, and yet to end
-        for rows, later, ns in _in_order(self.stretches, 0, 0.0):
+        for rows, later, ns in _in_order(self.segments, 0, 0.0):
             since, first = begin_ns + ns, token + later
             for number, times, causes in rows:
                 tile = number + later
@@ -124,5 +124,5 @@ class RecordedTiles:
     def work(self) -> WorkByPart:
         return self._recording.work
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ComputedRow]:
         return self._recording.all_rows(self._begin_ns, self._token, self._cause)

@@ -24,8 +24,8 @@ from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.sim_engine.memo.regions import AnyRegion
 
 PartKey = tuple[int, int]  # which tensor, which of its parts in the region
-Place = tuple[int, int, int]  # the same, and where among the memory's channels
-Offsets = dict[PartKey, int]  # how much further behind the start of a part a kernel is than the one that it follows
+RelativeAddress = tuple[int, int, int]  # the same, and where among the memory's channels
+PartOffsets = dict[PartKey, int]  # how much further behind the start of a part a kernel is than the one that it follows
 
 
 class TensorPart(NamedTuple):
@@ -65,7 +65,7 @@ class LaunchPlaces:
         self._round_bytes = round_bytes
         self._starts = [part.start for part in self.parts]
 
-    def place_of(self, address: int) -> Place | None:
+    def place_of(self, address: int) -> RelativeAddress | None:
         """A kernel's address; None for one that is not in the region."""
         part = self._at(address)
         return None if part is None else (part.tensor, part.number, (address - part.start) % self._round_bytes)
@@ -137,13 +137,13 @@ class Pointers:
         self.places = places
         self.addresses: list[int] = []
 
-    def place_of(self, address: int) -> Place | None:
+    def place_of(self, address: int) -> RelativeAddress | None:
         self.addresses.append(address)
         return self.places.place_of(address)
 
-    def offsets_from(self, followed: Pointers) -> Offsets | None:
+    def offsets_from(self, followed: Pointers) -> PartOffsets | None:
         """How far this kernel is from one that has named as many; None where that is not one number for a part."""
-        found: Offsets = {}
+        found: PartOffsets = {}
         if len(self.addresses) != len(followed.addresses):
             return None
         for here, there in zip(self.addresses, followed.addresses, strict=True):
@@ -164,7 +164,7 @@ class Shift:
         regions: tuple[AnyRegion, AnyRegion],
         places: tuple[LaunchPlaces, LaunchPlaces],
         keys: Sequence[PeKey],
-        offsets: Sequence[Offsets],
+        offsets: Sequence[PartOffsets],
         layout: AddressLayout = RECORD_LAYOUT,
     ) -> None:
         self._layout = layout

@@ -13,11 +13,11 @@ from kernbench.common.ids import PeId, PeKey
 from kernbench.common.ipcq import Communicator, Peer, RingConfig
 from kernbench.common.messages import PeResult
 from kernbench.policy.address.allocator import TcmLease
-from kernbench.sim_engine.fabric.done_tally import Done
+from kernbench.sim_engine.fabric.done_tally import DoneTransfers
 from kernbench.sim_engine.fabric.model import Network
 from kernbench.sim_engine.memo.late_credits import LateCredit
-from kernbench.sim_engine.memo.launch_places import LaunchPlaces, Offsets, PartKey, Pointers, Shift
-from kernbench.sim_engine.memo.private_machine import Span, UnknownWriters
+from kernbench.sim_engine.memo.launch_places import LaunchPlaces, PartKey, PartOffsets, Pointers, Shift
+from kernbench.sim_engine.memo.private_machine import TouchedBytes, UnknownWriters
 from kernbench.sim_engine.memo.regions import AnyRegion
 from kernbench.sim_engine.memo.value_program import ValueProgram
 from kernbench.sim_engine.op_copies import RecordedRows
@@ -50,7 +50,7 @@ class RecordedRings(NamedTuple):
 class RecordedTraffic(NamedTuple):
     """What a recorded launch moves in one region: by kind of transfer, by link, and by node with channels."""
 
-    moved: list[Done]
+    moved: list[DoneTransfers]
     waits: list[tuple[int, float, float]]
     channels: list[tuple[int, ChannelRows, tuple[int, ...]]]
 
@@ -80,7 +80,7 @@ class LaunchRecording:
     late: list[LateCredit]
     contents: ValueProgram | None = None  # what kernels did with them, where the run keeps some
     placed: dict[AnyRegion, RecordedTraffic] = field(default_factory=dict)  # by region where it was taken
-    moved_here: list[Done] | None = None  # as the network has it where it was found
+    moved_here: list[DoneTransfers] | None = None  # as the network has it where it was found
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +99,10 @@ class LaunchRecording:
         if found is None:
             last_flit = network.counterparts(self.region.name, shift.region.name).last_flit
             found = self.placed[shift.region] = RecordedTraffic(
-                [Done(last_flit(here), flits, transfers) for here, flits, transfers in self._moved_here(network)],
+                [
+                    DoneTransfers(last_flit(here), flits, transfers)
+                    for here, flits, transfers in self._moved_here(network)
+                ],
                 [
                     (network.link_index(shift.name(src), shift.name(dst)), wait, at)
                     for (src, dst), wait, at in self.waits
@@ -108,16 +111,16 @@ class LaunchRecording:
             )
         return found
 
-    def _moved_here(self, network: Network) -> list[Done]:
+    def _moved_here(self, network: Network) -> list[DoneTransfers]:
         """What it moves in its own region."""
         if self.moved_here is None:
             self.moved_here = [
-                Done(network.route(path).last_flit(network, kind_bytes, spare), flits, transfers)
+                DoneTransfers(network.route(path).last_flit(network, kind_bytes, spare), flits, transfers)
                 for path, kind_bytes, spare, flits, transfers in self.moved
             ]
         return self.moved_here
 
-    def can_be_at(self, offsets: Sequence[Offsets]) -> bool:
+    def can_be_at(self, offsets: Sequence[PartOffsets]) -> bool:
         """Whether kernels that are elsewhere in their parts, by so much each, replay the recording: each is within its
         parts still, and where one writes no other one is, or was.
         """
@@ -125,7 +128,7 @@ class LaunchRecording:
             return True
         if self.memory is None or not self.places.are_apart:
             return False
-        touched: dict[PartKey, list[tuple[Span, int]]] = {}
+        touched: dict[PartKey, list[tuple[TouchedBytes, int]]] = {}
         for key, each in zip(self.keys, offsets, strict=True):
             moved: dict[int, int] = {}  # by tensor: an access may lie in several parts, and moves in all of them alike
             for part, span in self.memory.spans.get(str(PeId(*key)), {}).items():
@@ -137,7 +140,7 @@ class LaunchRecording:
         return all(_are_apart(users) for users in touched.values())
 
 
-def _are_apart(users: Sequence[tuple[Span, int]]) -> bool:
+def _are_apart(users: Sequence[tuple[TouchedBytes, int]]) -> bool:
     """Whether kernels in one part do not meet, there or where they were; or are all as far away."""
     if len({by for _, by in users}) == 1:
         return True

@@ -20,7 +20,7 @@ from kernbench.components.builtin.launch_job import LaunchJob
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.sim_engine.bounded_dict import BoundedDict
 from kernbench.sim_engine.machine import Machine
-from kernbench.sim_engine.memo.launch_places import LaunchPlaces, Offsets, Pointers, Shift
+from kernbench.sim_engine.memo.launch_places import LaunchPlaces, PartOffsets, Pointers, Shift
 from kernbench.sim_engine.memo.launch_recorder import LaunchRecorder, channel_directions
 from kernbench.sim_engine.memo.launch_recording import LaunchRecording
 from kernbench.sim_engine.memo.record_ahead import RecordAhead
@@ -213,7 +213,7 @@ class LaunchRecordings:
         own: JobsByPe,
         places: LaunchPlaces,
         memories: Sequence[int],
-    ) -> tuple[LaunchRecording, list[Offsets]] | None:
+    ) -> tuple[LaunchRecording, list[PartOffsets]] | None:
         """The recording that kernels in a region replay, given the state of the region, and where in parts they are;
         None where there is none.
         """
@@ -231,9 +231,9 @@ class LaunchRecordings:
                 return recording, offsets
         return None
 
-    def _match(self, recording: LaunchRecording, own: JobsByPe, places: LaunchPlaces) -> list[Offsets] | None:
+    def _match(self, recording: LaunchRecording, own: JobsByPe, places: LaunchPlaces) -> list[PartOffsets] | None:
         """Where kernels are within parts that do what those of a recording did; None where they do not."""
-        found: list[Offsets] = []
+        found: list[PartOffsets] = []
         for (cpu, job), trace, recorded in zip(own.values(), recording.traces, recording.pointers, strict=True):
             pointers = Pointers(places)
             call = partial(_call, cpu, job.launch, self._machine.kernels[job.launch.kernel_ref.name])

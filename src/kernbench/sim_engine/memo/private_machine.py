@@ -28,7 +28,7 @@ ALIGN = 64  # of rings, at least
 Ranges = list[tuple[int, int]]  # physical address, bytes
 
 
-class Span:
+class TouchedBytes:
     """From the first byte of a part that a kernel has touched to the end of the last, and whether it has written."""
 
     __slots__ = ("end", "first", "is_written")
@@ -48,7 +48,7 @@ class UnknownWriters(Writers):
         super().__init__()
         self.places = places
         self.asked: list[tuple[str, Ranges]] = []  # what each placeholder stands for: whose, and which bytes
-        self.spans: dict[str, dict[PartKey, Span]] = {}  # by PE
+        self.spans: dict[str, dict[PartKey, TouchedBytes]] = {}  # by PE
         self.who_wrote: dict[int, str] = {}  # the PE of every op that has written
 
     def written(self) -> list[tuple[str, int, int, int]]:
@@ -64,7 +64,7 @@ class UnknownWriters(Writers):
         first, spans = pa - part.pa, self.spans.setdefault(pe, {})
         span = spans.get(part.key)
         if span is None:
-            spans[part.key] = Span(first, first + nbytes, is_written)
+            spans[part.key] = TouchedBytes(first, first + nbytes, is_written)
             return
         span.first, span.end = min(span.first, first), max(span.end, first + nbytes)
         span.is_written = span.is_written or is_written

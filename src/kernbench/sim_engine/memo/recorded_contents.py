@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kernbench.common.array_types import Shape
 from kernbench.common.dtypes import I8, DType, dtype_of
 from kernbench.sim_engine.memo.launch_places import LaunchPlaces, TensorPart
 from kernbench.sim_engine.memo.private_machine import UnknownWriters
@@ -26,7 +27,7 @@ from kernbench.sim_engine.memo.value_program import (
 )
 from kernbench.sim_engine.memory_store import strided_blocks
 from kernbench.values.graph import Value, ValueGraph
-from kernbench.values.op import Shape, TensorType
+from kernbench.values.op import TensorType
 
 UNKNOWN = "unknown"  # the op of a value that stands for what memory will hold
 ANY_WRITER = 0  # the writer's identity does not matter here

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from kernbench.common.framing import Framing
+from kernbench.common.message_traffic import NodePath
 from kernbench.sim_engine.fabric import Network
 from kernbench.sim_engine.fabric.buffers import Buffers
 from kernbench.sim_engine.fabric.channel_bank import ChannelSpec
 
-Path = tuple[str, ...]
 # Of finite buffers: what they are like, links in series as three nodes, and layers along each path, there and back.
 BuffersShape = tuple[
     Buffers, tuple[tuple[str, str, str], ...], tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
@@ -25,7 +25,7 @@ SubNetworkShape = tuple[
     tuple[tuple[int, int, float | None, float, Framing | None], ...],
     tuple[float, ...],
     tuple[tuple[int, ChannelSpec], ...],
-    tuple[Path, ...],
+    tuple[NodePath, ...],
     BuffersShape | None,
 ]
 
@@ -33,7 +33,7 @@ SubNetworkShape = tuple[
 class SubNetwork:
     """The paths to some memories, `paths[i]` from a PE to the i-th of them."""
 
-    def __init__(self, whole: Network, paths: Sequence[Path]) -> None:
+    def __init__(self, whole: Network, paths: Sequence[NodePath]) -> None:
         routes = [(whole.route(path), whole.route(path[::-1])) for path in paths]
         self.links = sorted({link for there, back in routes for link in (*there.links, *back.links)})
         nodes: dict[int, int] = {}  # from the whole network's index to ours

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from kernbench.components.builtin.pe_state import Placement
+from kernbench.components.builtin.pe_state import ChannelPlacement
 from kernbench.components.builtin.tile_plan import Outline
 
 Kinds = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -27,7 +27,7 @@ PART_BEGIN = 7  # where the first one begins: what the loop before has to write 
 MOST_OVER = 3  # tiles that may have been fed beyond the begin of a step in a long loop
 
 
-def loop_kinds(outline: Outline, placements: Mapping[int, Placement]) -> Kinds:
+def loop_kinds(outline: Outline, placements: Mapping[int, ChannelPlacement]) -> Kinds:
     """The kind of every loop, in order; without placements only sizes count."""
     rows, cols = len(outline.rows), len(outline.cols)
     heights, widths = _numbered(outline.rows), _numbered(outline.cols)
@@ -56,10 +56,10 @@ def _numbered(values: object) -> Kinds:
     return np.asarray(numbers, np.int64)
 
 
-class Steps:
+class TileSteps:
     """The steps of a plan whose loops have `loop` tiles, by number of the place where they begin."""
 
-    def __init__(self, loop: int, outline: Outline, placements: Mapping[int, Placement]) -> None:
+    def __init__(self, loop: int, outline: Outline, placements: Mapping[int, ChannelPlacement]) -> None:
         kinds, sizes = loop_kinds(outline, placements), loop_kinds(outline, {})
         self._loop = loop
         self._kinds = {True: kinds, False: sizes}  # by whether channels count

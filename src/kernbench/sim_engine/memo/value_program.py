@@ -15,12 +15,13 @@ from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from kernbench.common.array_types import Array, Shape
 from kernbench.common.dtypes import DType
 from kernbench.sim_engine.memo.launch_places import PartKey, Shift
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.values.bytes_of import ViewParams
 from kernbench.values.graph import Scalar, Value, ValueGraph
-from kernbench.values.op import Array, Params, Shape
+from kernbench.values.op import Params
 
 Anchor: TypeAlias = tuple[str, PartKey]  # the PE whose kernel reaches bytes, and the part that they lie in
 

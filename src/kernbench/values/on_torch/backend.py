@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernbench.common.array_types import Array
 from kernbench.values.backend import Job, Rates
 from kernbench.values.bytes_of import Patch, ViewParams
 from kernbench.values.graph import Value
@@ -27,8 +28,7 @@ from kernbench.values.on_torch.matmul import MATMULS, product
 from kernbench.values.on_torch.moves import MOVES, arange, full, random
 from kernbench.values.on_torch.rows import ROWS
 from kernbench.values.on_torch.storage import Resident, cast, stack, to_device
-from kernbench.values.op import Array
-from kernbench.values.plan import Unit
+from kernbench.values.plan import EvaluationUnit
 
 COMPUTED: dict[str, Compute] = {**ELEMENTWISE, **ROWS, **MOVES, **MATMULS}
 SOURCES = {"full": full, "arange": arange, "random": random}  # ops without inputs, made on the device
@@ -123,13 +123,13 @@ class TorchBackend:
                 tensor = bytes_of.gather(sources, value.type, cast_to(tuple[Patch, ...], value.params))
             value.data = Resident(tensor, value.dtype)
 
-    def chains(self, chains: Sequence[Unit], threads: int) -> tuple[list[Job], bool]:
+    def chains(self, chains: Sequence[EvaluationUnit], threads: int) -> tuple[list[Job], bool]:
         a, b = (v.type for v in chains[0].links[0].inputs[-2:])
         size = 4 * (a.size + b.size + chains[0].last.type.size)
         count = max(1, self.chunk_bytes // max(size, 1))
         return [partial(self._chains, chains[at : at + count]) for at in range(0, len(chains), count)], False
 
-    def _chains(self, chains: Sequence[Unit]) -> None:
+    def _chains(self, chains: Sequence[EvaluationUnit]) -> None:
         """Compute link after link, each for all chains."""
         a_type, b_type = (v.type for v in chains[0].links[0].inputs[-2:])
         sums, last = sum_type(a_type, b_type), chains[0].last

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernbench.common.array_types import Array
 from kernbench.common.dtypes import (
     BF16,
     BOOL,
@@ -34,7 +35,6 @@ from kernbench.common.dtypes import (
 )  # fmt: skip
 from kernbench.common.errors import DataError
 from kernbench.values.casts import E4M3_MAX
-from kernbench.values.op import Array
 
 STORAGE: dict[DType, torch.dtype] = {
     F64: torch.float64, F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16,
