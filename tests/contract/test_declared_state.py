@@ -223,7 +223,7 @@ class Forgets(Counts):
         self.last_ns = 0.0
         self.queue: list[int] = []
         self.server = ServerQueue()
-        self.on_room = None
+        self.replayed = None
 
     def flit_delay_ns(self, flit: Any) -> float:
         self.last_ns += 1.0
@@ -241,7 +241,7 @@ def test_an_attribute_that_is_fixed_needs_no_declaration() -> None:
 
 def test_a_forgotten_attribute_is_found() -> None:
     found = undeclared(block_of(Forgets), outside=assigned_from_outside())
-    assert found == ["Forgets.last_ns", "Forgets.on_room", "Forgets.queue", "Forgets.server"]
+    assert found == ["Forgets.last_ns", "Forgets.queue", "Forgets.replayed", "Forgets.server"]
 
 
 def test_states_differ_when_a_declared_attribute_does() -> None:

@@ -169,7 +169,7 @@ def test_a_kernel_runs_on_parts_that_only_have_the_members(parts, ns):
     [
         ("pe_tcm", HalfTcm, "has no ports to fetch from", "give its class store, as "),
         ("pe_tcm", Idle, "has no ports to fetch from", "give its class fetch and store, as "),
-        ("pe_fetch_store", Idle, "takes no commands", "give its class on_room and take and has_room, as "),
+        ("pe_fetch_store", Idle, "takes no commands", "give its class take and has_room and await_room, as "),
         ("pe_dma", Idle, "moves no bytes", "give its class translate and access, as "),
         ("pe_mmu", Idle, "translates no addresses", "give its class translation_ns and translate, as "),
         ("pe_scheduler", Idle, "takes no commands", "give its class submit, as "),

@@ -32,6 +32,7 @@ from kernbench.sim_engine.memo import launch_recorder
 from kernbench.sim_engine.memo.regions import regions_of
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.op_stream import StreamingOpLog
+from kernbench.sim_engine.purposes import purpose_of
 from kernbench.topology import TopologyGraph, load_topology
 from kernbench.triton_emu.tl_context import TLContext
 
@@ -716,7 +717,7 @@ def test_whose_launches_are_known(tmp_path: Any) -> None:
     assert not knows(check_races=True)
     assert not knows(fast=False)
     assert not knows(mode="flits")
-    assert not knows(activity=Activity())
+    assert not knows(activity=Activity(purpose_of))
     assert not knows(op_log=OpLog(lines=True))
     with StreamingOpLog(tmp_path / "ops.parquet") as log:
         assert not knows(op_log=log)

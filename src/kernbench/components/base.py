@@ -79,7 +79,7 @@ class Packet:
     is_reply: bool = False
     answer: Callable[[Packet], object] | None = None
     payload: object = None
-    on_left: OnLeft | None = None  # called when it departs, from its sender and from each block that forwards it
+    on_left: tuple[OnLeft, ...] = ()  # called when it departs, from its sender and from each block that forwards it
     on_arrival: Callable[[], object] | None = None  # called when it is in the memory at the end, instead of listeners
     slot: tuple[int, int] | None = None  # the i-th of n packets whose flits alternate on the first link
     granules: int = 0  # that the last burst of a memory access touches; 0: as many as its bytes fill

@@ -309,8 +309,8 @@ def _engine(graph: TopologyGraph, options: RunOptions) -> GraphEngine:
         check_races=options.check_races,
         fast=options.fast,
         activity=options.activity,
+        progress=options.progress,
     )
-    engine.progress = options.progress
     engine.limit_time(options.max_time_ns)
     engine.values.backend = options.backend
     if options.debug_ops:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from greenlet import getcurrent, greenlet
 from numpy.typing import ArrayLike
@@ -35,7 +35,7 @@ from kernbench.runtime_api.op_order import OccupiedPes
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.runtime_api.script_errors import shorten_uncaught_errors
 from kernbench.runtime_api.tensor import Tensor
-from kernbench.runtime_api.tensor_base import DeviceOperations, TensorBase
+from kernbench.runtime_api.tensor_base import TensorBase
 from kernbench.runtime_api.tensor_store import OnFree
 from kernbench.runtime_api.torch_functions import TorchFunctions
 from kernbench.runtime_api.torch_names import TorchNames
@@ -74,7 +74,6 @@ class RuntimeContext(TorchFunctions, TorchNames):
         self.accelerator = AcceleratorNamespace(self.ahbm)
         self.cuda = self.ahbm  # the device has the names that programs use for it
         self.ops = DeviceOps(self)
-        self._store.ops = lambda: cast(DeviceOperations, self.ops)  # every tensor is a Tensor
         self.checks = checks if checks is not None else Checks(enabled=False)
         self._launcher = Launcher(self._queue)
         self.communicators = Communicators(engine)
@@ -168,7 +167,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
 
     def watch_contents(self, on_free: OnFree) -> None:
         """Call `on_free` with the contents of every shard of a tensor, as bytes, when the tensor is freed."""
-        self._store.on_free = on_free
+        self._store.on_free.append(on_free)
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
         """How much of a PE's HBM slice tensors take; without HBM, of the SRAM of its cube."""

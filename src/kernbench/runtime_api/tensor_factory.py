@@ -8,7 +8,7 @@ f16, until `torch.set_default_dtype` changes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ from kernbench.runtime_api.host_queue import HostQueue
 from kernbench.runtime_api.not_modelled import check_no_grad
 from kernbench.runtime_api.random_state import Generator, RandomState
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.runtime_api.tensor_base import DeviceOperations
 from kernbench.runtime_api.tensor_store import Contents, TensorStore
 from kernbench.runtime_api.tensor_views import SizeArguments
 from kernbench.values.graph import Value
@@ -44,7 +45,7 @@ class TensorFactory:
         self.engine = queue.engine
         self.ahbm = ahbm
         self._queue = queue
-        self._store = TensorStore(queue)
+        self._store = TensorStore(queue, lambda: cast(DeviceOperations, self.ops))  # every tensor is a Tensor
         self._default_dtype = F16
         self.random_state = RandomState()
 

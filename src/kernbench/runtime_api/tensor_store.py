@@ -58,7 +58,7 @@ class _Resources:
 class TensorStore:
     """Creates tensors, and implements their reads and writes (`tensor.Host`)."""
 
-    def __init__(self, queue: HostQueue) -> None:
+    def __init__(self, queue: HostQueue, ops: Callable[[], DeviceOperations]) -> None:
         self._queue = queue
         self._engine = queue.engine
         self._spec = queue.engine.graph.spec
@@ -69,8 +69,8 @@ class TensorStore:
         self._dropped: list[int] = []  # numbers of tensors without references
         self._count = 0
         self._closed = False
-        self.ops: Callable[[], DeviceOperations] = _no_ops
-        self.on_free: OnFree | None = None  # called with the contents of every freed shard
+        self.ops = ops
+        self.on_free: list[OnFree] = []  # called with the contents of every freed shard
 
     def create(
         self,
@@ -286,9 +286,10 @@ class TensorStore:
             for sip, cubes in resources.mapped.items():
                 handles.append(self._queue.submit(self._unmapping(allocation, sip, cubes)))
         for shard in allocation.shards:
-            if self.on_free is not None and self._engine.data:
+            if self.on_free and self._engine.data:
                 held = self._engine.memory.read(shard.pa, (shard.nbytes,), "u8", zero_fill=True)
-                self.on_free(resources.name, shard, held)
+                for on_free in self.on_free:
+                    on_free(resources.name, shard, held)
             self._engine.memory.free(shard.pa, shard.nbytes)
             if self._engine.races is not None:
                 self._engine.races.detector.forget(shard.pa, shard.nbytes)
@@ -332,10 +333,6 @@ def _read_of(tensor: TensorBase, at: int, wanted: Mask | None) -> MemoryReadMsg:
         dst_kind="discard",  # contents are taken from memory directly, as values
         debug_label=tensor.name,
     )
-
-
-def _no_ops() -> DeviceOperations:
-    raise UsageError("this context computes nothing", hint="use tensors of a RuntimeContext")
 
 
 def _checked_layout(layout: object, shape: tuple[int, ...], space: Space) -> TensorLayout:

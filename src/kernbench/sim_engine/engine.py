@@ -77,7 +77,8 @@ class GraphEngine(Machine):
     `check_races` compares the memory accesses of kernels and host programs; `found_races` returns the races. `fast`
     selects the fast paths (`fast_paths.py`): all of them, or those of a `FastPaths`; `fast=False` runs every kernel and
     simulates every tile, as the environment variable KERNBENCH_EXACT=tiles does for all engines. Times, records and
-    counters are the same. An `activity` observes every flit of the fabric. `stats` has what was replayed.
+    counters are the same. An `activity` observes every flit of the fabric. `progress` is called with the time now and
+    then while time passes. `stats` has what was replayed.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class GraphEngine(Machine):
         check_races: bool = False,
         fast: bool | FastPaths | None = None,
         activity: Activity | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         another_machine(graph.spec.n_pes)
         super().__init__(graph, op_log, data, check_races, fast_paths_of(fast, mode), activity)
@@ -100,7 +102,7 @@ class GraphEngine(Machine):
             self._enable_launch_replay()
         self.host_records: dict[RequestId, int] = {}  # of requests that are done: number of the record
         self.trace_hops = trace_hops
-        self.progress: Callable[[float], None] | None = None  # called with the time now and then while time passes
+        self._progress = progress
         self._max_time_ns = INFINITY
         self._command_order = CommandOrder(self)
         self._handles: list[Handle] = []
@@ -221,7 +223,7 @@ class GraphEngine(Machine):
         """Let time pass until there is something in `happened`, which callbacks fill; False when nothing is left that
         could happen. Raises TimeLimitError when it would happen after the limit of the run.
         """
-        step, progress = self.env.step, self.progress
+        step, progress = self.env.step, self._progress
         is_limited = self._max_time_ns < INFINITY
         steps = 0
         with raised_gc_threshold():

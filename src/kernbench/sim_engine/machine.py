@@ -20,7 +20,7 @@ from kernbench.common.writers import MachineWriters, Writers
 from kernbench.components.base import ActiveComponent, Component, Packet
 from kernbench.components.builtin.ipcq_trace import traces_messages
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
-from kernbench.components.memory_port import Listener, MemoryPort
+from kernbench.components.memory_port import Listener, MemoryPort, OnLeft
 from kernbench.components.replays import LaunchReplayer
 from kernbench.components.table import make_component
 from kernbench.sim_engine.blank_memory import BlankMemory
@@ -39,9 +39,7 @@ from kernbench.sim_engine.memory_ports import make_port
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.memory_traffic import MemoryTraffic
 from kernbench.sim_engine.op_log import OpLog
-from kernbench.sim_engine.op_stream import StreamingOpLog
 from kernbench.sim_engine.op_tally import OpTally
-from kernbench.sim_engine.purposes import purpose_of
 from kernbench.sim_engine.simulation_stats import OFF, SimulationStats
 from kernbench.sim_engine.wiring import PacketLegs, network_of, wiring_of
 from kernbench.sim_engine.write_listeners import WriteListeners
@@ -90,8 +88,6 @@ class Machine(MachineMemories):
         for node in wiring.eager:
             self.component(node)
         self.activity = activity
-        if activity is not None:
-            activity.purpose_of = purpose_of
         network = network_of(graph, wiring, self._components, self)
         compile_after = MANY_EVENTS if fast.compiled else INFINITY
         self.fabric = Fabric(network, mode=fast.mode, activity=activity, compile_after=compile_after)
@@ -103,8 +99,8 @@ class Machine(MachineMemories):
         self.composite_replayer = None if self.stats.composites.why_not else CompositeMemo(self)
         if op_log is not None and not self.why_not_ahead:
             op_log.before_read.append(self.interrupt_replays)
-            if isinstance(op_log, StreamingOpLog) and self.composite_replayer is not None:
-                op_log.not_before = self.composite_replayer.earliest_begin_ns
+            if self.composite_replayer is not None:
+                op_log.not_before.append(self.composite_replayer.earliest_begin_ns)
         self.launch_replayer: LaunchReplayer | None = None
         self.host_ahead = HostAhead(allowed=fast.workers)
         self._traffic = MemoryTraffic(graph, self.fabric, wiring.with_channels)
@@ -206,7 +202,7 @@ class Machine(MachineMemories):
         slot = packet.slot if is_whole_path else None  # a block that stores and forwards takes one after the other
         packet.place = stop
         is_traced = packet.trace is not None
-        on_left = None if packet.on_left is None else partial(packet.on_left, path[place])
+        on_left = partial(_left, packet.on_left, path[place]) if packet.on_left else None
         now, arrived, nbytes = self.env.now, self._arrived, packet.nbytes
         is_control = not nbytes and packet.address is not None  # requests of memory accesses, acknowledgements
         if is_control:
@@ -328,3 +324,9 @@ class Machine(MachineMemories):
     def memory_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
         """What a block has moved to and from HBM, far memory and SRAM, by node; of transfers that are done."""
         return self._traffic.by(node_id)
+
+
+def _left(observers: Sequence[OnLeft], node: str, left_ns: float) -> None:
+    """A packet has left a node."""
+    for observer in observers:
+        observer(node, left_ns)

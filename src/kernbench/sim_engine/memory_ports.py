@@ -16,7 +16,15 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kernbench.components.base import ActiveComponent, Component, Context, MemoryComponent, Packet
 from kernbench.components.builtin.sip_port import SipPortComponent
-from kernbench.components.memory_port import Initiator, MemoryAccess, MemoryPort, Notice, OnArrival, PartialRead
+from kernbench.components.memory_port import (
+    Initiator,
+    MemoryAccess,
+    MemoryPort,
+    Notice,
+    OnArrival,
+    OnLeft,
+    PartialRead,
+)
 from kernbench.sim_engine.fabric import Fabric, JoinedRead, Network, Transfer
 from kernbench.sim_engine.fabric.routes import Route
 from kernbench.sim_engine.interleaved_port import InterleavedPort, refuse_multicast
@@ -277,7 +285,7 @@ class PacketPort:
 
     def write(self, access: MemoryAccess) -> None:
         nbytes, address, _, _, tag, payload, on_left, _, _ = access
-        packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=on_left)
+        packet = Packet(tag.request, self.path, nbytes, address=address, payload=payload, on_left=_observers(on_left))
         self._send(packet, access)
 
     def multicast_to(self, others: Sequence[MemoryPort], nbytes: int) -> Callable[[Sequence[MemoryAccess]], None]:
@@ -301,7 +309,9 @@ class PacketPort:
     def put(self, access: MemoryAccess, landed: OnLanded) -> None:
         """Write bytes; `landed` is called when the last one is in memory, instead of the listeners there."""
         nbytes, address, _, _, tag, _, on_left, slot, _ = access
-        packet = Packet(tag.request, self.path, nbytes, address=address, on_left=on_left, on_arrival=landed, slot=slot)
+        packet = Packet(
+            tag.request, self.path, nbytes, address=address, on_left=_observers(on_left), on_arrival=landed, slot=slot
+        )
         self._send(packet, access)
 
     def update(self, access: MemoryAccess, apply: Callable[[], object]) -> None:
@@ -320,6 +330,10 @@ class PacketPort:
         packet.leg_routes = self._legs
         packet.granules = access.granules
         self._machine.at(access.at_ns, self._machine.send, packet)
+
+
+def _observers(on_left: OnLeft | None) -> tuple[OnLeft, ...]:
+    return () if on_left is None else (on_left,)
 
 
 def _call(action: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,7 +64,6 @@ class StreamingOpLog(OpLog):
     def __init__(self, path: str | Path, *, chunk_records: int = CHUNK_RECORDS, lines: bool = False) -> None:
         super().__init__(lines=lines)
         self.path = Path(path)
-        self.not_before: Callable[[], float] | None = None  # what is yet to be written down ends no earlier
         self._chunk_records = chunk_records
         self._write_at = chunk_records  # records here at which some are written
         self._arrow, parquet = _arrow()
@@ -107,8 +106,7 @@ class StreamingOpLog(OpLog):
     ) -> int:
         last = super().record_chain(describer, subject, times, dependency_ids, token, causes)
         if len(self._times) // 2 >= self._write_at:
-            now = times[-1]
-            self._put_in_order(now if self.not_before is None else min(now, self.not_before()))
+            self._put_in_order(min([times[-1], *[earliest_ns() for earliest_ns in self.not_before]]))
             self._write(self._resolved_rows())
             self._write_at = len(self._times) // 2 + self._chunk_records
         return last

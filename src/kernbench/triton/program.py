@@ -59,7 +59,7 @@ class PeProgram:
         self._pointers = pointers
         self._cycles_per_op = cycles_per_op
         self._charged_ops = 0
-        self.on_load: Callable[[], object] | None = None  # called before every load
+        self.before_load: list[Callable[[], object]] = []
         self._issued: list[PendingHandle] = []  # loads and work of this program, in program order
         self._fenced = 0  # how many of them a fence has waited for
         self._stores: deque[PendingHandle] = deque()
@@ -236,8 +236,8 @@ class PeProgram:
     def load(self, ptrs: Any, mask: Any, other: Any) -> DeviceHandle:
         """A block of pointers to DMA reads. Addresses and the mask are waited for, the data is not."""
         self._charge_index_ops()
-        if self.on_load is not None:
-            self.on_load()
+        for observer in self.before_load:
+            observer()
         addresses, live = self._lanes(ptrs, mask)
         self._note_polled()
         dtype = ptrs.get_element_ty()

@@ -279,7 +279,7 @@ class Simulation:
                 if self._is_trial and ahead.loads and most_ns < float("inf"):
                     is_late = self._likely_ns > (1 + LIKELY_MARGIN) * self._most_ns
                     outlook = Outlook(program, min(end - first, waves) * ahead.loads, most_ns, is_late)
-                    program.on_load = lambda: outlook.at_load(self.context.engine.limit_time)
+                    program.before_load.append(partial(outlook.at_load, self.context.engine.limit_time))
             try:
                 with np.errstate(all="ignore"):
                     for number in mine:

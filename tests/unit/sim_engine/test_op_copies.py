@@ -230,6 +230,6 @@ def test_sums_of_a_log_whose_rows_are_taken_are_those_of_all_its_rows() -> None:
 @pytest.mark.parametrize("chunk_records", [1, 5, 100])
 def test_a_file_has_copies_too(tmp_path: Path, chunk_records: int) -> None:
     with StreamingOpLog(tmp_path / "ops", chunk_records=chunk_records) as log:
-        log.not_before = lambda: 100.0  # the earliest time at which a copied op may start
+        log.not_before.append(lambda: 100.0)  # the earliest time at which a copied op may start
         written_to(log, recorded())
     assert list(read_op_stream(tmp_path / "ops")) == list(written_to(OpLog()).items())

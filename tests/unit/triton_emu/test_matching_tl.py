@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, partial
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import pytest
 import kernbench
 from kernbench.common.errors import KernelError
 from kernbench.common.launch import TensorArg
+from kernbench.common.messages import KernelLaunchMsg
+from kernbench.components.base import Packet
 from kernbench.components.builtin.kernel_arguments import argument_of
 from kernbench.components.builtin.pe_cpu import PeCpuComponent
 from kernbench.policy.placement.dp import DPPolicy
@@ -78,16 +81,17 @@ def ran(kernel: Kernel, *scalars: object, traced: bool = True) -> Ran:
     found: list[Traced] = []
     shared = SharedCalls()
 
-    def tl_of(cpu: PeCpuComponent, env: KernelEnv) -> TLContext:
+    def make_tl(cpu: PeCpuComponent, env: KernelEnv) -> TLContext:
         found.append(Traced(cpu, env, Trace()))
         return RecordingTl(env, found[-1].trace, place_of(env), shared)
 
-    for pe in range(PES if traced else 0):
-        cpu = engine.component(f"sip0.cube0.pe{pe}.pe_cpu")
-        assert isinstance(cpu, PeCpuComponent)
-        cpu.tl_of = partial(tl_of, cpu)
+    def accept(cpu: PeCpuComponent, packet: Packet) -> None:
+        assert isinstance(packet.request, KernelLaunchMsg)
+        cpu.serve_without_packet(packet.request, partial(cpu._reply_with, packet), partial(make_tl, cpu))
+
     rows = DPPolicy(pe="row_wise", num_cubes=1, num_pes=PES)
-    with RuntimeContext(engine) as torch:
+    served = patch.object(PeCpuComponent, "accept", accept) if traced else nullcontext()
+    with served, RuntimeContext(engine) as torch:
         x, y, z = (torch.zeros(PES * SHAPE[0], SHAPE[1], dtype=dtype, dp=rows) for dtype in ("f16", "f16", "f32"))
         launch = torch.launch(kernel, x, y, z, *scalars)
         peaks = [result.tcm_peak_bytes for result in launch.pes]

@@ -20,6 +20,8 @@ from kernbench.components.base import ActiveComponent, Context, Packet, Process
 from kernbench.components.builtin.barriers import Barriers
 from kernbench.topology.graph import Node
 
+OnFailure = Callable[[Sequence[int]], None]
+
 
 def cube_dispatch_ns(ctx: Context, m_cpu: str, cube: int, command: CubeCommand) -> float:
     """From the instant at which `m_cpu` forwards a launch until the last of its cube's PEs has it."""
@@ -53,9 +55,10 @@ class CommandProcessor(ActiveComponent):
 
     def fan_out(self, packet: Packet, command: CubeCommand, targets: Sequence[str]) -> None:
         """Send a command to all targets; `packet` is answered with their answers, in the order of targets."""
-        answers = _Answers(self, packet, len(targets))
+        on_failure: OnFailure | None = None
         if isinstance(command, KernelLaunchMsg) and command.failure_policy == "fail_fast":
-            answers.on_failure = partial(self._abort, command, targets)
+            on_failure = partial(self._abort, command, targets)
+        answers = _Answers(self, packet, len(targets), on_failure)
         for index, node in enumerate(targets):
             self.ctx.send(Packet(command, self._path_to(node), answer=partial(answers.take, index), trace=packet.trace))
 
@@ -94,10 +97,16 @@ def _ignore_answer(_: Packet) -> None:
 
 
 class _Answers:
-    """Answers under way to one processor. After a failure, `on_failure` gets the targets that have not answered."""
+    """Answers under way to one processor. `on_failure` gets the targets that have not answered at the first failure."""
 
-    def __init__(self, processor: CommandProcessor, packet: Packet, expected: int) -> None:
-        self.on_failure: Callable[[list[int]], None] | None = None
+    def __init__(
+        self,
+        processor: CommandProcessor,
+        packet: Packet,
+        expected: int,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        self._on_failure = on_failure
         self._processor = processor
         self._packet = packet
         self._missing = expected
@@ -109,11 +118,11 @@ class _Answers:
             return
         results = self._results[index] = _results_in(answer.payload) if isinstance(answer, Packet) else ()
         self._missing -= 1
-        if self.on_failure is not None:
+        if self._on_failure is not None:
             for result in results:
                 if result.error is not None:
                     self._missing = 0
-                    self.on_failure([missing for missing, answered in enumerate(self._results) if answered is None])
+                    self._on_failure([missing for missing, answered in enumerate(self._results) if answered is None])
                     break
         if not self._missing:
             together = tuple([result for part in self._results for result in part or ()])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from math import ceil, inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from kernbench.common.commands import RecvCmd, SendCmd
 from kernbench.common.declared_state import Derived, State, incomparable
@@ -14,6 +14,9 @@ from kernbench.common.ipcq import Chunk, Communicator, Credit, Message
 from kernbench.common.message_traffic import MessageCounter, NodePath
 from kernbench.common.messages import KernelLaunchMsg
 from kernbench.common.units import on_grid
+from kernbench.components.base import Context
+from kernbench.components.builtin.interfaces import MessageMover, MessageQueue
+from kernbench.components.memory_port import Landed
 from kernbench.components.recording import Release
 from kernbench.triton_emu.kernel_runner import RecordsCallback
 
@@ -115,6 +118,42 @@ class RecvOp(_Op):
         self.posted_ns = issued_ns
 
 
+class RingUser(Protocol):
+    """PE_IPCQ, as its rings need it: callbacks for their events, and queries about pending commands."""
+
+    pe: PeId
+    key: PeKey
+    ctx: Context
+
+    @property
+    def dma(self) -> MessageMover:
+        """The PE's DMA engine."""
+
+    def queue_of(self, pe: PeKey) -> MessageQueue:
+        """The PE_IPCQ of another PE."""
+
+    def credited(self, ring: TxRing, landed: Landed) -> None:
+        """A write to the credit word of a ring has landed."""
+
+    def landed(self, ring: RxRing, landed: Landed) -> None:
+        """A write to a slot of a ring has landed."""
+
+    def arrived(self, ring: RxRing, chunk: Chunk) -> None:
+        """A chunk is written to its slot."""
+
+    def fetched(self, ring: RxRing) -> None:
+        """The bytes of a slot have been read over the fabric."""
+
+    def has_receive(self, communicator: Communicator, direction: str) -> bool:
+        """Whether a pending receive accepts messages of a direction."""
+
+    def is_sending(self, ring: TxRing) -> bool:
+        """Whether a send to a ring is under way."""
+
+    def closed(self, communicator: Communicator) -> None:
+        """A communicator has been closed, and its rings with it."""
+
+
 class TxRing:
     """The sender's side of a direction: its view of the ring at the other end."""
 
@@ -126,7 +165,7 @@ class TxRing:
         "stalled_since_ns", "stop_listening", "taken", "there", "word",
     )  # fmt: skip
 
-    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, word: int) -> None:
+    def __init__(self, user: RingUser, communicator: Communicator, direction: str, peer: PeKey, word: int) -> None:
         self.communicator = communicator
         self.direction = direction
         self.peer = peer
@@ -140,7 +179,9 @@ class TxRing:
         self.ops: deque[SendOp] = deque()  # with chunks to post
         self.stalled_since_ns: float | None = None  # for lack of a credit
         self.is_waking = False
-        self.stop_listening: Callable[[], None]
+        port, address = user.dma.locate(word)
+        credit_bytes = communicator.config.credit_bytes
+        self.stop_listening = user.ctx.listen(port.path[-1], address, credit_bytes, partial(user.credited, self))
 
     @property
     def occupancy(self) -> int:
@@ -158,13 +199,15 @@ class RxRing:
         "notice_ns", "on_arrived", "on_fetched", "op", "peer", "peer_name", "stop_listening", "taken",
     )  # fmt: skip
 
-    def __init__(self, communicator: Communicator, direction: str, peer: PeKey, base: int, notice_ns: float) -> None:
+    def __init__(self, user: RingUser, communicator: Communicator, direction: str, peer: PeKey, base: int) -> None:
         self.communicator = communicator
         self.direction = direction
         self.peer = peer
         self.peer_name = str(PeId(*peer))
         self.base = base
-        self.notice_ns = notice_ns  # from the memory to the PE
+        config, (port, address) = communicator.config, user.dma.locate(base)
+        is_near = config.buffer_kind == "tcm"
+        self.notice_ns = 0.0 if is_near else user.ctx.latency_ns(port.path[::-1])  # from the memory to the PE
         self.credit_to: int | None = None  # address of the sender's credit word, once connected
         self.arrived: dict[int, tuple[Chunk, float]] = {}  # by number, with the time of arrival
         self.taken = 0  # chunks so far: the number of the next
@@ -172,9 +215,8 @@ class RxRing:
         self.is_reading = False
         self.idle_since_ns = 0.0  # since when no slot is being read
         self.last_record: int | None = None  # op-log id of the previous receive
-        self.on_arrived: Callable[[Chunk], object]
-        self.on_fetched: Callable[[], object]
-        self.stop_listening: Callable[[], None]
+        self.on_arrived, self.on_fetched = partial(user.arrived, self), partial(user.fetched, self)
+        self.stop_listening = user.ctx.listen(port.path[-1], address, config.ring_bytes, partial(user.landed, self))
 
     @property
     def head_since_ns(self) -> float:

@@ -7,56 +7,16 @@ up takes no simulated time. Sending and receiving through rings is modelled in p
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 from kernbench.common.blocked import RingPointers
 from kernbench.common.declared_state import idle
 from kernbench.common.errors import AllocationError, KernelError, StoppedMessagesError
-from kernbench.common.ids import PeId, PeKey
-from kernbench.common.ipcq import Chunk, Communicator, Peer
+from kernbench.common.ids import PeKey
+from kernbench.common.ipcq import Communicator, Peer
 from kernbench.common.messages import KernelLaunchMsg
-from kernbench.components.base import Context
-from kernbench.components.builtin.interfaces import MessageMover, MessageQueue
-from kernbench.components.builtin.ipcq_rings import RxRing, TxRing
-from kernbench.components.memory_port import Landed
+from kernbench.components.builtin.ipcq_rings import RingUser, RxRing, TxRing
 
 RingKey = tuple[Communicator, str]  # and the direction
-
-
-class RingUser(Protocol):
-    """PE_IPCQ, as its rings need it: callbacks for their events, and queries about pending commands."""
-
-    pe: PeId
-    key: PeKey
-    ctx: Context
-
-    @property
-    def dma(self) -> MessageMover:
-        """The PE's DMA engine."""
-
-    def queue_of(self, pe: PeKey) -> MessageQueue:
-        """The PE_IPCQ of another PE."""
-
-    def credited(self, ring: TxRing, landed: Landed) -> None:
-        """A write to the credit word of a ring has landed."""
-
-    def landed(self, ring: RxRing, landed: Landed) -> None:
-        """A write to a slot of a ring has landed."""
-
-    def arrived(self, ring: RxRing, chunk: Chunk) -> None:
-        """A chunk is written to its slot."""
-
-    def fetched(self, ring: RxRing) -> None:
-        """The bytes of a slot have been read over the fabric."""
-
-    def has_receive(self, communicator: Communicator, direction: str) -> bool:
-        """Whether a pending receive accepts messages of a direction."""
-
-    def is_sending(self, ring: TxRing) -> bool:
-        """Whether a send to a ring is under way."""
-
-    def closed(self, communicator: Communicator) -> None:
-        """A communicator has been closed, and its rings with it."""
 
 
 class RingTable:
@@ -136,15 +96,9 @@ class RingTable:
 
     def _new_tx_ring(self, communicator: Communicator, direction: str, peer: PeKey) -> TxRing:
         """The sender's side of a direction, with its credit word."""
-        credit_bytes = communicator.config.credit_bytes
-        word = communicator.allocate(self._user.key, credit_bytes, "tcm", True)
-        ring = TxRing(communicator, direction, peer, word)
-        port, address = self._user.dma.locate(word)
-        ring.stop_listening = self._user.ctx.listen(
-            port.path[-1], address, credit_bytes, partial(self._user.credited, ring)
-        )
+        word = communicator.allocate(self._user.key, communicator.config.credit_bytes, "tcm", True)
         self._watch(communicator)
-        return ring
+        return TxRing(self._user, communicator, direction, peer, word)
 
     def connect(self, communicator: Communicator, direction: str, credit_to: int, sent: int) -> int:
         """Connect a sender that has sent `sent` chunks to this PE's ring; returns the address of the ring."""
@@ -157,14 +111,8 @@ class RingTable:
         ring = self.rx.get((communicator, direction))
         if ring is None:
             peer = self.peer(communicator, direction)
-            config = communicator.config
             base = self._allocate_ring(communicator)
-            port, address = self._user.dma.locate(base)
-            notice_ns = 0.0 if config.buffer_kind == "tcm" else self._user.ctx.latency_ns(port.path[::-1])
-            ring = self.rx[communicator, direction] = RxRing(communicator, direction, peer.pe, base, notice_ns)
-            ring.on_arrived, ring.on_fetched = partial(self._user.arrived, ring), partial(self._user.fetched, ring)
-            on_landed = partial(self._user.landed, ring)
-            ring.stop_listening = self._user.ctx.listen(port.path[-1], address, config.ring_bytes, on_landed)
+            ring = self.rx[communicator, direction] = RxRing(self._user, communicator, direction, peer.pe, base)
             self._watch(communicator)
         return ring
 

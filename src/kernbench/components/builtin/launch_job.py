@@ -12,9 +12,12 @@ from kernbench.common.messages import KernelLaunchMsg, PeResult
 from kernbench.components.base import Packet, Process
 from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import TcmLease
+from kernbench.triton_emu.kernel_env import KernelEnv
 from kernbench.triton_emu.kernel_runner import KernelRunner
+from kernbench.triton_emu.tl_context import TLContext
 
 Answer = Callable[[PeResult], object]
+MakeTl = Callable[[KernelEnv], TLContext]  # makes the `tl` of a kernel
 
 
 class LaunchJob:
@@ -24,16 +27,17 @@ class LaunchJob:
     """
 
     STATE = incomparable("_steps", "_waits_on", "is_aborted", "is_answered", "lease", "runner", "stops")
-    DERIVED = ("answer", "launch", "tcm_peak_bytes", "watch")
+    DERIVED = ("answer", "launch", "make_tl", "tcm_peak_bytes", "watch")
 
     __slots__ = (
-        "_steps", "_waits_on", "answer", "is_aborted", "is_answered", "launch", "lease", "runner", "stops",
+        "_steps", "_waits_on", "answer", "is_aborted", "is_answered", "launch", "lease", "make_tl", "runner", "stops",
         "tcm_peak_bytes", "watch",
     )  # fmt: skip
 
-    def __init__(self, launch: KernelLaunchMsg, answer: Answer) -> None:
+    def __init__(self, launch: KernelLaunchMsg, answer: Answer, make_tl: MakeTl = TLContext) -> None:
         self.answer = answer  # called with the result
         self.launch = launch
+        self.make_tl = make_tl
         self._steps: Process | None = None
         self._waits_on: simpy.Event | None = None
         self.runner: KernelRunner | None = None  # once it runs

@@ -43,7 +43,7 @@ from kernbench.components.builtin.interfaces import (
     MessageQueue,
 )
 from kernbench.components.builtin.kernel_arguments import argument_of
-from kernbench.components.builtin.launch_job import Answer, LaunchJob
+from kernbench.components.builtin.launch_job import Answer, LaunchJob, MakeTl
 from kernbench.components.builtin.pe_use import Use, longest_ns, use_so_far
 from kernbench.components.race_watch import KernelWatch
 from kernbench.policy.address.allocator import TcmLease
@@ -56,7 +56,6 @@ from kernbench.triton_emu.call_site import failure_of
 from kernbench.triton_emu.kernel_env import KernelEnv, KernelIds
 from kernbench.triton_emu.kernel_runner import KernelRunner, RecordsCallback
 from kernbench.triton_emu.registry import Kernel
-from kernbench.triton_emu.tl_context import TLContext
 
 
 class PeCpuComponent(ActiveComponent):
@@ -66,7 +65,7 @@ class PeCpuComponent(ActiveComponent):
     stores_and_forwards = False
 
     STATE = (StateField("_jobs", lambda cpu, view: differs() if any(cpu._jobs.values()) else ()),)
-    DERIVED = ("barriers", "dma", "ipcq", "scheduler", "tl_of")
+    DERIVED = ("barriers", "dma", "ipcq", "scheduler")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -77,7 +76,6 @@ class PeCpuComponent(ActiveComponent):
         self._dma_id = ctx.resolver.find_pe_part(*self.key, "pe_dma")
         self._scheduler_id = ctx.resolver.find_pe_part(*self.key, "pe_scheduler")
         self._ipcq_id = ctx.resolver.find_pe_part(*self.key, "pe_ipcq")
-        self.tl_of: Callable[[KernelEnv], TLContext] = TLContext  # makes the `tl` of kernels
         # By stream. The first job of each runs, until all its commands are done.
         self._jobs: dict[LaunchStream, deque[LaunchJob]] = {stream: deque() for stream in STREAMS}
 
@@ -87,9 +85,9 @@ class PeCpuComponent(ActiveComponent):
             return None
         return super().accept(packet)
 
-    def serve_without_packet(self, launch: KernelLaunchMsg, answer: Answer) -> None:
-        """Run a launch that was not sent in a packet; `answer` is called with its result."""
-        self._take(LaunchJob(launch, answer))
+    def serve_without_packet(self, launch: KernelLaunchMsg, answer: Answer, make_tl: MakeTl) -> None:
+        """Run a launch that was not sent in a packet, with a `tl` of `make_tl`; `answer` is called with its result."""
+        self._take(LaunchJob(launch, answer, make_tl))
 
     def abandon(self) -> None:
         """End the kernels that run here without letting time pass: the simulation is over."""
@@ -233,7 +231,7 @@ class PeCpuComponent(ActiveComponent):
         )
         try:
             tcm = job.lease or self.ctx.lease_tcm(*self.key, launch.stream)
-            tl = self.tl_of(self._environment(launch, kernel, runner, tcm))
+            tl = job.make_tl(self._environment(launch, kernel, runner, tcm))
             call = self.call_of(launch, kernel, tl)
         except KernBenchError as wrong:
             return failure_of(wrong, kernel, self.key)

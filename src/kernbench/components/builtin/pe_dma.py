@@ -263,7 +263,7 @@ class PeDmaComponent(PeEngine):
             else:
                 assert isinstance(following, Posted | Fetched)
                 self._communicate(following)
-            if self.on_room is not None:
+            if self._waiting_feeder is not None:
                 self.notify_room(left)
             return
         channel.taken -= 1

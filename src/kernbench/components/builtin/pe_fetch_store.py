@@ -97,7 +97,7 @@ class PeFetchStoreComponent(PeEngine):
             if left != NO_REF:
                 token.causes += (token.index, SLOT, self.env.now, left)
             self.ctx.at(self.tcm.fetch(token, stage.nbytes) + self.overhead_ns, self._fetched, token)
-        if started != NO_REF and self.on_room is not None:
+        if started != NO_REF and self._waiting_feeder is not None:
             self.notify_room(started)
 
     def _fetched(self, token: TileToken) -> None:

@@ -351,7 +351,7 @@ class PeSchedulerComponent(PeEngine):
             if self._held_up is not None:
                 self._feed(self._held_up, token.ref)
 
-    def _has_room(self, left: int) -> None:
+    def _feed_again(self, left: int) -> None:
         """The engine that the next tile goes to first has a place again, since stage `left` is over."""
         self._feed(Release.LANE, left)
 
@@ -369,7 +369,7 @@ class PeSchedulerComponent(PeEngine):
                 continue
             engine = engines[tile.stages[0].component]
             if not engine.has_room():
-                engine.on_room = self._has_room
+                engine.await_room(self._feed_again)
                 break
             need = tile.in_bytes + tile.out_bytes
             if feed.fed == feed.barrier and feed.context.completed_tiles < feed.barrier:

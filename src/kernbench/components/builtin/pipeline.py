@@ -232,21 +232,22 @@ lanes_ns = compute_ns  # public alias for user-defined engines
 class StageServer(Protocol):
     """An engine of a PE, as the scheduler and the engines before it need it."""
 
-    on_room: Callable[[int], None] | None  # a feeder that waits for a place in the queue
-
     def take(self, token: TileToken) -> None:
         """Serve the token's present stage."""
 
     def has_room(self) -> bool:
-        """Whether the feeder may admit a token to this engine's queue; if not, the engine calls `on_room` later."""
+        """Whether the feeder may admit a token to this engine's queue."""
+
+    def await_room(self, feed: Callable[[int], None]) -> None:
+        """Call `feed` once, when there is a place in the queue again, with the stage that is over since then."""
 
 
 class PeEngine(ActiveComponent):
     """An engine of a PE. Subclasses implement `take`, and call `finish` when a token's stage is over."""
 
-    STATE: ClassVar[State] = (is_set("on_room"),)
+    STATE: ClassVar[State] = (is_set("_waiting_feeder"),)
 
-    __slots__ = ("on_room", "overhead_ns", "pe", "queue_depth")
+    __slots__ = ("_waiting_feeder", "overhead_ns", "pe", "queue_depth")
 
     stores_and_forwards = False
 
@@ -256,7 +257,7 @@ class PeEngine(ActiveComponent):
         self.pe = PeId(place.sip, place.cube, place.pe)
         self.overhead_ns = on_grid(self.entry_ns)
         self.queue_depth = int(node.attrs.get("queue_depth", 1))
-        self.on_room: Callable[[int], None] | None = None  # a feeder that waits for a place in the queue
+        self._waiting_feeder: Callable[[int], None] | None = None  # it waits for a place in the queue
 
     def take(self, token: TileToken) -> None:
         """Serve the token's present stage."""
@@ -270,11 +271,15 @@ class PeEngine(ActiveComponent):
         """Whether the feeder may admit a token to this engine's queue."""
         return True
 
+    def await_room(self, feed: Callable[[int], None]) -> None:
+        """Call `feed` once, when there is a place in the queue again, with the stage that is over since then."""
+        self._waiting_feeder = feed
+
     def notify_room(self, left: int) -> None:
-        """A place in the queue is free, since stage `left` is over: wake the feeder, if it waits here."""
-        wake, self.on_room = self.on_room, None
-        if wake is not None:
-            wake(left)
+        """A place in the queue is free, since stage `left` is over: call the feeder, if it waits here."""
+        feed, self._waiting_feeder = self._waiting_feeder, None
+        if feed is not None:
+            feed(left)
 
     def finish(self, token: TileToken) -> None:
         """The stage is over: record its times and hand the token on."""

@@ -9,6 +9,7 @@ Packets that wait here have no limit, so no cycle of ports can wait for one anot
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from kernbench.common.declared_state import idle, quantity
 from kernbench.components.base import ActiveComponent, Context, Packet, Process
@@ -37,7 +38,7 @@ class SipPortComponent(ActiveComponent):
             return super().handle(packet)
         own, places = self.node.place.sip, [self.ctx.graph.node(node).place.sip for node in self._ends(packet)]
         if places[1] == own:  # it has come over the link
-            self._when_left(packet, packet.path[packet.place - 1])
+            packet.on_left += (partial(self._return_credit, packet.path[packet.place - 1]),)
             self.ctx.send(packet)
         else:
             self._waiting.append(packet)
@@ -58,16 +59,9 @@ class SipPortComponent(ActiveComponent):
         """The nodes before and after this one on the packet's path."""
         return packet.path[packet.place - 1], packet.path[packet.place + 1]
 
-    def _when_left(self, packet: Packet, sender: str) -> None:
-        """Return the credit of a packet to the sending end of the link once it has left this port."""
-        before, credit_ns = packet.on_left, float(self.node.attrs.get("credit_ns", 0.0))
-
-        def left(node: str, left_ns: float) -> None:
-            if before is not None:
-                before(node, left_ns)
-            if node == self.node.id:
-                port = self.ctx.component(sender)
-                assert isinstance(port, SipPortComponent)
-                self.ctx.at(left_ns + credit_ns, SipPortComponent.credited, port)
-
-        packet.on_left = left
+    def _return_credit(self, sender: str, node: str, left_ns: float) -> None:
+        """Once a packet has left this port, return its credit to the sending end of the link."""
+        if node == self.node.id:
+            port, credit_ns = self.ctx.component(sender), float(self.node.attrs.get("credit_ns", 0.0))
+            assert isinstance(port, SipPortComponent)
+            self.ctx.at(left_ns + credit_ns, SipPortComponent.credited, port)

@@ -51,6 +51,7 @@ from kernbench.report.runs.run_log import RunLog
 from kernbench.report.runs.source_files import read_sources
 from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.sim_engine.fabric.activity import MOST_BINS, Activity, TransferGroup
+from kernbench.sim_engine.purposes import purpose_of
 from kernbench.sim_engine.uncontended import Uncontended
 from kernbench.topology.machine_hash import machine_hash
 
@@ -79,7 +80,7 @@ class RunFolder:
     def __init__(self, path: Path, most_bins: int) -> None:
         self._path = path
         self.log = RunLog(path / RAW)
-        self.activity = Activity(most_bins=most_bins)
+        self.activity = Activity(purpose_of, most_bins=most_bins)
 
     def write(self, result: BenchResult, about: About) -> str:
         """Write all files; returns the hash of the content."""

@@ -77,8 +77,10 @@ class _Own:
 class Activity:
     """What is seen of one fabric. `purpose_of` says what a transfer is for, by its tag; None: not recorded."""
 
-    def __init__(self, *, bin_ns: float = 1.0, most_bins: int = MOST_BINS) -> None:
-        self.purpose_of: Callable[[object], Hashable] = lambda tag: None
+    def __init__(
+        self, purpose_of: Callable[[object], Hashable], *, bin_ns: float = 1.0, most_bins: int = MOST_BINS
+    ) -> None:
+        self._purpose_of = purpose_of
         self.bins = Bins(bin_ns, most_bins)
         self.transfer_groups: dict[Hashable, TransferGroup] = {}  # by purpose
         self._own: dict[Hashable, dict[int, _Own]] = {}  # by purpose, then place; of those under way
@@ -111,7 +113,7 @@ class Activity:
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         """A transfer sets out."""
-        purpose = self.purpose_of(transfer.tag)
+        purpose = self._purpose_of(transfer.tag)
         if purpose is None:
             return
         self._purposes[id(transfer)] = purpose

@@ -113,8 +113,9 @@ class Fabric:
                 hint=f"inject now or later, and before {MAX_TIME_NS:.0f} ns",
             )
         transfer = self._maker.make(
-            route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, seq, granules, is_control
-        )
+            route, nbytes, on_grid(at), on_done, tag, header_bytes, read_from, write_to, seq, granules, is_control,
+            on_left,
+        )  # fmt: skip
         if not transfer.flits:
             engine.send_control(transfer)
             return transfer
@@ -122,7 +123,6 @@ class Fabric:
             transfer.slow = True
             if trace:
                 transfer.times = [[0.0] * 4 for _ in range(route.hops)]
-        transfer.on_left = on_left
         if slot is not None and slot[1] > 1 and on_left is None and read_from is None:
             transfer.slot = slot
         engine.send(transfer)

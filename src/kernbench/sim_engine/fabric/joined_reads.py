@@ -33,13 +33,15 @@ class JoinedReads(Transfer):
 
     __slots__ = ("_parts", "_then", "as_single", "in_loop", "last_flits", "number")
 
-    def __init__(self, reads: list[JoinedRead], then: Callable[[Transfer], None], tag: object) -> None:
+    def __init__(
+        self, reads: list[JoinedRead], then: Callable[[Transfer], None], tag: object, as_single: AsSingle
+    ) -> None:
         first = reads[0]
         super().__init__(first.seq, first.route, sum(read.nbytes for read in reads), first.at_ns, self.part_done, tag)
         self.in_loop: dict[int, JoinedRead] = {}  # of those that the loop moves, by their place there
         self.last_flits: dict[int, LastFlit] = {}
         self.number = -1  # of all of them, there
-        self.as_single: AsSingle  # set for those that the loop moves
+        self.as_single = as_single
         self._then = then
         self._parts = 0  # not done: what the loop moves is one, a read that is a transfer of its own is another
 

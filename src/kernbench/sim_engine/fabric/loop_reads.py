@@ -97,7 +97,7 @@ class LoopReads:
     def add(self, reads: list[JoinedRead], then: Callable[[Transfer], None], tag: object, as_single: AsSingle) -> None:
         """Reads set out together; `then` is called when the last of them is done."""
         engine = self._engine
-        together = JoinedReads(reads, then, tag)
+        together = JoinedReads(reads, then, tag, as_single)
         if not self._under_way:
             self._begin()
         joined: list[tuple[JoinedRead, ChannelGroup, int, LastFlit]] = []
@@ -113,7 +113,6 @@ class LoopReads:
                 spare = group.per_burst - read.granules if read.granules else group.spare_of(last_bytes)
             joined.append((read, group, flits, read.route.last_flit(engine.network, read.nbytes, spare)))
         if joined:
-            together.as_single = as_single
             together.add_part()
             self._join(together, joined)
         elif not self._under_way:

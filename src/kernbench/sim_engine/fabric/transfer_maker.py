@@ -35,6 +35,7 @@ class TransferMaker:
         seq: int | None = None,
         granules: int = 0,
         is_control: bool = False,
+        on_left: Callable[[float], None] | None = None,
     ) -> Transfer:
         """A transfer that has yet to be sent, whose last burst touches so many `granules`; 0: as many as its bytes
         fill. One that `is_control` is counted on links alone. Raises FabricError for a path or size that the network
@@ -42,7 +43,7 @@ class TransferMaker:
         """
         if nbytes < 0 or header_bytes < 0:
             raise FabricError(f"a transfer of {nbytes} bytes with a header of {header_bytes}", hint="give 0 or more")
-        transfer = Transfer(next(self.seq) if seq is None else seq, route, nbytes, at_ns, on_done, tag)
+        transfer = Transfer(next(self.seq) if seq is None else seq, route, nbytes, at_ns, on_done, tag, on_left)
         if read_from is not None:
             transfer.source, transfer.block = self._channels_at(route.nodes[0], read_from, header_bytes)
         if write_to is not None:

@@ -107,6 +107,7 @@ class Transfer:
         at_ns: float,
         on_done: Callable[[Transfer], None] | None,
         tag: object,
+        on_left: Callable[[float], None] | None = None,
     ) -> None:
         self.seq = seq
         self.order: float = INJECTED + seq
@@ -124,7 +125,7 @@ class Transfer:
         self.on_done = on_done
         self.tag = tag
         self.done_ns = INFINITY
-        self.on_left: Callable[[float], None] | None = None
+        self.on_left = on_left
         self.finish_ns = 0.0  # of the latest burst committed so far
         self.source: ChannelGroup | None = None  # the memory it reads
         self.sink: ChannelGroup | None = None  # the memory it writes

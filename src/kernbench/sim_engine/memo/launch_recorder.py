@@ -192,14 +192,12 @@ class _LaunchRun:
         pe, contents, shared = str(PeId(*key)), self._contents, self._shared
         writers = None if memory is None else WritersOf(memory, pe)
 
-        def tl_of(env: KernelEnv) -> RecordingTl:
+        def make_tl(env: KernelEnv) -> RecordingTl:
             replayed = env.memory if contents is None else contents.memory_of(pe)
             return RecordingTl(replace(env, writers=writers, memory=replayed), trace, pointers.place_of, shared)
 
-        cpu = self._cpu_of(key)
-        cpu.tl_of = tl_of
         launch = self._launches[key[0]]
-        cpu.serve_without_packet(launch, partial(self._results.__setitem__, key))
+        self._cpu_of(key).serve_without_packet(launch, partial(self._results.__setitem__, key), make_tl)
         return private.lease_tcm(*key, launch.stream)
 
     def _go_on(self) -> None:

@@ -54,8 +54,7 @@ def test_waiting_is_cut_at_bin_edges_and_bins_are_merged_in_pairs_when_there_are
 
 
 def test_two_senders_meet_on_one_link_and_the_second_is_held_up_there():
-    activity = Activity()
-    activity.purpose_of = lambda tag: tag
+    activity = Activity(lambda tag: tag)
     net = network()
     fabric = Fabric(net, mode="flits", activity=activity)
     fabric.inject(("a", "hub", "memory"), 1024, 0.0, tag="first")
@@ -75,8 +74,7 @@ def test_two_senders_meet_on_one_link_and_the_second_is_held_up_there():
 
 
 def test_a_read_that_finds_channels_taken_waits_for_them():
-    activity = Activity()
-    activity.purpose_of = lambda tag: tag
+    activity = Activity(lambda tag: tag)
     fabric = Fabric(network(), mode="flits", activity=activity)
     fabric.inject(("memory", "hub", "a"), 512, 0.0, read_from=0, tag="first")  # both channels for 8 ns
     fabric.inject(("memory", "hub", "b"), 256, 2.0, read_from=0, tag="second")
@@ -113,8 +111,7 @@ def test_a_watched_fabric_takes_the_same_times_and_its_bins_sum_to_the_counters(
         return fabric, sorted((transfer.seq, transfer.done_ns) for transfer in done)
 
     def watch(mode):
-        activity = Activity(bin_ns=1.0, most_bins=64)
-        activity.purpose_of = lambda tag: tag
+        activity = Activity(lambda tag: tag, bin_ns=1.0, most_bins=64)
         return activity, *ends(mode=mode, activity=activity)
 
     activity, watched, times = watch("adaptive")
