@@ -318,9 +318,11 @@ def test_to_ask_why_a_composite_is_simulated_changes_nothing(monkeypatch: pytest
 
     def asked(memo, scheduler, feed, *, is_only_command):
         env, before = memo._machine.env, list(memo._machine.env.calls())
+        blocks = list(memo._machine._components)
         why = [memo.why_simulated(scheduler, feed, is_only_command=is_only_command) for _ in range(5)]
         assert why == why[:1] * 5
         assert list(env.calls()) == before
+        assert list(memo._machine._components) == blocks
         reasons.append(why[0])
         return begin(memo, scheduler, feed, is_only_command=is_only_command)
 

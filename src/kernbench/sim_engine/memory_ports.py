@@ -164,7 +164,10 @@ class DirectPort:
 
     def read_together(self, parts: Sequence[PartialRead], at_ns: float, done: OnArrival, tag: Initiator) -> bool:
         fabric = self._fabric
-        if self._control_bytes or not fabric.admit_reads(len(parts)):
+        if self._control_bytes:
+            return False
+        fabric.note_reads(len(parts))
+        if not fabric.may_join_reads(len(parts)):
             return False
         ports = [part.port for part in parts]
         if not all(type(port) is DirectPort and port.burst_bytes for port in ports):

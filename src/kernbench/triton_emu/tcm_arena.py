@@ -47,8 +47,7 @@ class TcmArena:
 
     def alloc(self, nbytes: int) -> TcmBlock:
         """A block of `nbytes`; raises KernelCapacityError at the user's line when there is no room."""
-        space = self._space or self._opened()
-        size = max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES  # one without elements has a place too
+        space, size = self._space or self._opened(), _block_bytes(nbytes)
         try:
             at = space.alloc(size, ALIGN_BYTES)
         except AllocationError:
@@ -59,8 +58,8 @@ class TcmArena:
 
     def has_room(self, nbytes: int) -> bool:
         """Whether a block of `nbytes` can be had now."""
-        space = self._space or self._opened()
-        return space.has_room(max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES)
+        size = _block_bytes(nbytes)
+        return size <= self._capacity_bytes if self._space is None else self._space.has_room(size)
 
     def check_size(self, nbytes: int) -> None:
         """Raise the KernelCapacityError that `alloc` would, for a block that could not fit an empty TCM either."""
@@ -92,3 +91,8 @@ class TcmArena:
             where=kernel_line(),
             hint=f"work on smaller blocks, {self.advice}, or raise cube.memory_map.tcm_mb_per_pe",
         )
+
+
+def _block_bytes(nbytes: int) -> int:
+    """What a block takes: one without elements has a place, too."""
+    return max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES

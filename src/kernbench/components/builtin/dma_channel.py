@@ -44,7 +44,7 @@ class Posted(NamedTuple):
     payload: Chunk
     left: Callable[[], object]
 
-    def has_left(self) -> None:
+    def continue_sender(self) -> None:
         """Its last byte has left: its sender may continue."""
         self.left()
 

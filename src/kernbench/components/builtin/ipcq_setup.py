@@ -130,12 +130,12 @@ class RingTable:
             try:
                 return communicator.allocate(key, config.ring_bytes, config.buffer_kind, False)
             except AllocationError:
-                if config.buffer_kind != "tcm" or not any(map(self._dropped, list(self.rx.values()))):
+                if config.buffer_kind != "tcm" or not any(map(self._release, list(self.rx.values()))):
                     return communicator.allocate(key, config.ring_bytes, config.buffer_kind, True)
 
     # ---- release
 
-    def _dropped(self, ring: RxRing) -> bool:
+    def _release(self, ring: RxRing) -> bool:
         """Release a ring, if it is empty, no chunk is in flight to it and no receive waits on it; returns whether it
         was released.
 

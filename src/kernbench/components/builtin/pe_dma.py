@@ -315,7 +315,7 @@ class PeDmaComponent(PeEngine):
         if node == engine:
             self.ctx.at(left_ns, self._posted, what if node == exit_node else None)
         elif node == exit_node:
-            self.ctx.at(left_ns, Posted.has_left, what)
+            self.ctx.at(left_ns, Posted.continue_sender, what)
 
     def _posted(self, what: Posted | None) -> None:
         """A write has left this engine; its sender is notified here if it may continue from now on."""

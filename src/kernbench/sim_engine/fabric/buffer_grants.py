@@ -167,8 +167,8 @@ def pass_channel_on(
     note(s, start, ((BUFFER if s.inputs[other + SLOT] >= 0 else SOURCE) << KIND_BITS) | other)
 
 
-def gets_link(s: BufferLoopState, came: int, link: int, now: float) -> bool:
-    """Round robin: whether a flit starts at once; it waits for the link otherwise."""
+def take_link_or_wait(s: BufferLoopState, came: int, link: int, now: float) -> bool:
+    """Round robin: take the link now, or wait for it; returns whether the flit starts at once."""
     at = link * WORDS
     if s.link[at + GRANTED] < 0 and s.free_ns[link] <= now:
         return True

@@ -28,12 +28,12 @@ from __future__ import annotations
 from kernbench.sim_engine.fabric.buffer_grants import (
     call_link,
     find_channel,
-    gets_link,
     note,
     pass_channel_on,
     return_credit,
     take_credit,
     take_credit_or_wait,
+    take_link_or_wait,
     take_next,
 )
 from kernbench.sim_engine.fabric.buffer_records import (
@@ -313,7 +313,7 @@ def happen(s: BufferLoopState, rules: Rules, kind: int, at: int, now: float) -> 
         buffer = s.inputs[came + OWNED]
     if rules.round_robin:
         link = s.row[row + AT_LINK]
-        if kind != LINK and not gets_link(s, came, link, now):
+        if kind != LINK and not take_link_or_wait(s, came, link, now):
             return
         s.link[link * WORDS + LINK_LAST] = came
     start_on_link(s, rules, came, node, transfer, row, flit, ready, buffer)

@@ -33,7 +33,7 @@ from kernbench.sim_engine.gc_threshold import collect_after_compiling
 
 _SOURCES = records, event_heap, buffer_grants, loop
 # Called, not put in line: they are seldom needed, and take a fifth of the time of compiling.
-_CALLED = "report", "next_branch", "move_to_branch", "keep_packet", "take_next", "gets_link", "call_link"
+_CALLED = "report", "next_branch", "move_to_branch", "keep_packet", "take_next", "take_link_or_wait", "call_link"
 
 
 @cache

@@ -82,15 +82,13 @@ class FlitEngine(FlitSteps):
         """A transfer sets out at its time, in the order of sequence numbers."""
         self.agenda.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
 
-    def admit_reads(self, count: int) -> bool:
-        """Count reads that set out together, since many of them ask for a compiled loop; returns whether it may move
-        them together now.
-        """
-        if self.queues is None:
-            if self.compile_after < INFINITY:
-                self.compile_after -= count * TYPICAL_HOPS
-            return False
-        if not self.joins_reads or (count < FEW_READS and not (self.reads is not None and self.reads.are_any)):
+    def note_reads(self, count: int) -> None:
+        """Reads set out at one instant: many of them make a compiled loop worth while, if there is none yet."""
+        self.compile_after -= count * TYPICAL_HOPS
+
+    def may_join_reads(self, count: int) -> bool:
+        """Whether a compiled loop may move so many reads, which set out now, together."""
+        if self.reads is None or not self.joins_reads or (count < FEW_READS and not self.reads.are_any):
             return False
         return not (self.reservations.held or self.counters.sees_flits)
 

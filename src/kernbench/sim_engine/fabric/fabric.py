@@ -192,13 +192,17 @@ class Fabric:
             self.network.buffers.check_multicast(nbytes, self.network.flit_bytes)
         return found
 
-    def admit_reads(self, count: int) -> bool:
-        """Whether `inject_reads` may be called for so many."""
-        return self.engine.admit_reads(count)
+    def note_reads(self, count: int) -> None:
+        """So many reads are about to set out at one instant, together or not."""
+        self.engine.note_reads(count)
+
+    def may_join_reads(self, count: int) -> bool:
+        """Whether `inject_reads` may be called for so many, now."""
+        return self.engine.may_join_reads(count)
 
     def inject_reads(self, reads: list[JoinedRead], on_done: Callable[[Transfer], None], tag: object) -> None:
         """Have reads set out together, each as `inject` does with `read_from`; `on_done` is called when the last one is
-        done. Only where `admit_reads` says so, at the same instant.
+        done. Only where `may_join_reads` says so, at the same instant.
         """
         assert self.engine.reads is not None
         self.engine.reads.add(reads, on_done, tag, self._as_single)

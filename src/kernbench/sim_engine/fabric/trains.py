@@ -64,7 +64,9 @@ class TrainPlanner:
             if trains.last_write(group, now):
                 self._split(trains.writes_after(group, now), now, transfer.order)
             engine.commit_read(transfer, group, now)
-        if self._admit_plan(transfer) and (self._plan_from_template(transfer, now) or self._plan_new(transfer, now)):
+        if self._count_down_pause(transfer) and (
+            self._plan_from_template(transfer, now) or self._plan_new(transfer, now)
+        ):
             return
         if trains.active:
             contending_trains = trains.contending_trains(transfer, now)
@@ -105,7 +107,7 @@ class TrainPlanner:
             self._commit_plan(train)
         return True
 
-    def _admit_plan(self, transfer: Transfer) -> bool:
+    def _count_down_pause(self, transfer: Transfer) -> bool:
         """Count down the pause of its first link, if it has one; returns whether a plan is worth trying. A small
         transfer needs a link where trains run through; a compiled loop moves it for less than a plan costs. A transfer
         that alternates with others on its first link is never uncontended.

@@ -19,6 +19,7 @@ from kernbench.common.messages import stream_of
 from kernbench.common.units import on_grid
 from kernbench.components.builtin.command_log import TileDescriber
 from kernbench.components.builtin.operand_access import OperandAccess
+from kernbench.components.builtin.pe_dma import PeDmaComponent
 from kernbench.components.builtin.pe_scheduler import PeSchedulerComponent, TileFeed
 from kernbench.components.memory_port import MemoryPort
 from kernbench.sim_engine.bounded_dict import BoundedDict
@@ -63,7 +64,7 @@ class CompositeMemo:
     def __init__(self, machine: MachineParts) -> None:
         self._machine = machine
         self._recorded = composite_recordings(machine.graph)
-        self._blocks: dict[PeSchedulerComponent, PeBlocks | None] = {}
+        self._blocks: dict[PeSchedulerComponent, PeBlocks] = {}
         self._under_way: dict[int, OneEventComposite] = {}
         self._count = 0
         self._backoffs: dict[PeSchedulerComponent, Backoff] = {}
@@ -89,12 +90,12 @@ class CompositeMemo:
         assert isinstance(feed, TileFeed)
         if not is_only_command:
             return "its PE has another command"
-        blocks = self._blocks_of(scheduler)
-        if blocks is None:
+        if not self._has_built_in_engines(scheduler):
             return "an engine of its PE is not built in"
         if feed.plan.total_tiles < LEAST_TILES:
             return "it has few tiles"
-        if not blocks.dma.is_idle:
+        dma = feed.context.engines["pe_dma"]
+        if not (isinstance(dma, PeDmaComponent) and dma.is_idle):
             return "its DMA engine is in use"
         backoff = self._backoffs.get(scheduler)
         if backoff is not None and not backoff.is_over:
@@ -115,12 +116,8 @@ class CompositeMemo:
 
     def _replay(self, scheduler: PeSchedulerComponent, feed: TileFeed) -> OneEventComposite | None:
         """Reserve links and channels, and replay; None where they are in use."""
-        blocks, ports, backoff = (
-            self._blocks_of(scheduler),
-            _ports_of(feed),
-            self._backoffs.setdefault(scheduler, Backoff()),
-        )
-        assert blocks is not None
+        blocks, ports = self._blocks_of(scheduler), _ports_of(feed)
+        backoff = self._backoffs.setdefault(scheduler, Backoff())
         sub_network = self._sub_network_of(ports)
         composite = OneEventComposite(self, self._machine, blocks, feed, sub_network, ports, backoff)
         reservation = self._machine.fabric.reserve(sub_network.links, sub_network.memories, composite.on_interrupt)
@@ -154,15 +151,16 @@ class CompositeMemo:
         """It is over, or goes on tile by tile."""
         del self._under_way[composite.number]
 
-    def _blocks_of(self, scheduler: PeSchedulerComponent) -> PeBlocks | None:
-        """The blocks of a PE; None where one of them is not ours."""
+    def _has_built_in_engines(self, scheduler: PeSchedulerComponent) -> bool:
+        """Whether all blocks of a PE that a composite uses are built in."""
+        parts = ("pe_scheduler", *scheduler.engines, "pe_tcm", "pe_mmu")
+        nodes = [node for part in parts if (node := scheduler.pe.part(part)) in self._machine.graph.nodes]
+        return all(self._machine.class_of(node).__module__.startswith(BUILTIN_PREFIX) for node in nodes)
+
+    def _blocks_of(self, scheduler: PeSchedulerComponent) -> PeBlocks:
+        """The blocks of a PE, made by now."""
         if scheduler not in self._blocks:
-            engines: list[object] = [scheduler, *scheduler.engines.values()]
-            pe = scheduler.pe
-            others = [pe.part(part) for part in ("pe_tcm", "pe_mmu")]
-            engines += [self._machine.component(node) for node in others if node in self._machine.graph.nodes]
-            is_ours = all(type(engine).__module__.startswith(BUILTIN_PREFIX) for engine in engines)
-            self._blocks[scheduler] = PeBlocks(scheduler) if is_ours else None
+            self._blocks[scheduler] = PeBlocks(scheduler)
         return self._blocks[scheduler]
 
     def _sub_network_of(self, ports: list[MemoryPort]) -> SubNetwork:

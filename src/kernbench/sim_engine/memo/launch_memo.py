@@ -173,8 +173,8 @@ class LaunchMemo:
             machine,
             launches,
             self._under_way,
-            partial(self._was_completed, outside),
-            partial(self._was_interrupted, outside, launches),
+            partial(self._note_completion, outside),
+            partial(self._note_interrupt, outside, launches),
         )
         reservation = machine.fabric.reserve(
             links, [machine.fabric.network.names[node] for node in memories], replayed.on_interrupt
@@ -205,13 +205,13 @@ class LaunchMemo:
         dma = self._machine.component_so_far(self._machine.resolver.find_pe_part(*cpu.key, "pe_dma"))
         return cpu.is_only_job(job) and (not isinstance(dma, PeDmaComponent) or dma.is_idle)
 
-    def _was_interrupted(self, outside: OutsideValues, launches: Sequence[KernelLaunchMsg]) -> None:
+    def _note_interrupt(self, outside: OutsideValues, launches: Sequence[KernelLaunchMsg]) -> None:
         outside.check()
-        self._recordings.was_interrupted(launches[0])
+        self._recordings.note_interrupt(launches[0])
         for launch in launches:
             self._machine.note_launch(launch, INTERRUPTED)
 
-    def _was_completed(self, outside: OutsideValues, regions: int) -> None:
+    def _note_completion(self, outside: OutsideValues, regions: int) -> None:
         outside.check()
         self.replayed_regions += regions
 

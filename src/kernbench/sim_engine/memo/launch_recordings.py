@@ -119,7 +119,7 @@ class LaunchRecordings:
         if self.sip_group_of(launch) is not None and launch.kernel_ref.name in self._machine.kernels:
             self._first_calls.setdefault(self._kind_of(launch), (launch.communicator, launch.tag))
 
-    def was_interrupted(self, launch: KernelLaunchMsg) -> None:
+    def note_interrupt(self, launch: KernelLaunchMsg) -> None:
         """The replay of a launch was interrupted."""
         kind = self._kind_of(launch)
         self._interrupted[kind] += 1
@@ -253,8 +253,8 @@ class LaunchRecordings:
     # ---- workers
 
     def _import_from_workers(self, kind: LaunchKind, key: str) -> bool:
-        """Whether a worker has recorded a kind of launch; the recordings are kept from now on. That it has found none
-        proves nothing.
+        """Keep what a worker has recorded of a kind of launch; returns whether it has. That it has found none proves
+        nothing.
         """
         found = None if self._ahead.is_worker else self._ahead.take(key, RecordedAhead)
         if found is None or not found.recordings:

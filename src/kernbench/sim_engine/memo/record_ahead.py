@@ -52,19 +52,19 @@ class RecorderProcesses(NamedTuple):
         if os.getpid() != owner:
             return
         for pid in self.pids:
-            if self.is_alive(pid):
+            if not self.collect_if_ended(pid):
                 with suppress(ProcessLookupError, ChildProcessError):
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
         shutil.rmtree(self.place, ignore_errors=True)
         os.close(self.lock)
 
-    def is_alive(self, pid: int) -> bool:
-        """Whether one of them still runs."""
+    def collect_if_ended(self, pid: int) -> bool:
+        """Collect one of them if it has ended, so that the system forgets it; returns whether it has ended."""
         try:
-            return os.waitpid(pid, os.WNOHANG)[0] == 0
-        except ChildProcessError:  # its end was reported elsewhere
-            return False
+            return os.waitpid(pid, os.WNOHANG)[0] == pid
+        except ChildProcessError:  # it was collected before
+            return True
 
 
 class RecordAhead:
@@ -187,7 +187,7 @@ class RecordAhead:
         assert self._workers is not None
         path, recorder = self._file_of(key), int(self._reservation_of(key).read_text())
         while not path.exists():
-            if not self._workers.is_alive(recorder) and not path.exists():
+            if self._workers.collect_if_ended(recorder) and not path.exists():
                 return None
             time.sleep(POLL_S)
         found = pickle.loads(path.read_bytes())  # written by a worker
@@ -231,7 +231,7 @@ def _remove_leftovers() -> None:
 
 
 def _try_to_own(path: Path) -> bool:
-    """Whether this process is the first to take something: a link to a file that says who."""
+    """Take something by a link to a file that says who; returns whether this process is the first to do so."""
     own = path.with_suffix(f".{os.getpid()}")
     own.write_text(str(os.getpid()))
     try:

@@ -105,7 +105,9 @@ class Traffic:
                 self.fabric.inject(there, nbytes, at, write_to=address, on_done=one_done, tag=tag, seq=seq)
             else:
                 reads.append(JoinedRead(back, nbytes, at + there.control_ns, address, 0, seq))
-        if kind == "together" and self._joined and self.fabric.admit_reads(len(reads)):
+        if kind == "together" and self._joined:
+            self.fabric.note_reads(len(reads))
+        if kind == "together" and self._joined and self.fabric.may_join_reads(len(reads)):
             self.fabric.inject_reads(reads, lambda transfer: self._next(reader, transfer), tag)
             return
         for route, nbytes, arrives_ns, address, _, seq in reads:
@@ -161,7 +163,7 @@ def test_more_reads_than_there_was_room_for() -> None:
                 at = 1.0 * request + network.route(path(f"p{reader}", f"m{memory}")).control_ns
                 reads.append(JoinedRead(network.route(path(f"m{memory}", f"p{reader}")), 512, at, 512 * row, 0, seq))
             if joined:
-                assert fabric.admit_reads(24)
+                assert fabric.may_join_reads(24)
                 fabric.inject_reads(
                     reads, lambda t, done=done, fabric=fabric: done.append((t.tag, fabric.now)), request
                 )  # type: ignore[misc]
