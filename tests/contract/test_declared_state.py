@@ -1,7 +1,8 @@
-"""Every mutable attribute of a block, and of the objects it owns, is declared as state or as derived from state.
+"""Every mutable attribute of a block, of the clock, of the fabric, and of the objects that they own, is declared.
 
 `timing_state` is built from these declarations (`common.declared_state`). A forgotten one would make two different
-states look equal, and repeated stretches of a composite would then be skipped with wrong times.
+states look equal, and repeated stretches of a composite would then be skipped with wrong times. So is what a rewind
+sets aside: a forgotten attribute of the clock would be of the past when the rewind has caught up.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import pytest
 
 import kernbench
-from kernbench.common.declared_state import declared, quantity, timing_state
+from kernbench.common.declared_state import aside, declared, quantity, set_aside, timing_state
 from kernbench.components.base import Component
 from kernbench.components.builtin.core_group import CoreGroupComponent
 from kernbench.components.builtin.forwarding import ForwardingComponent
@@ -33,19 +34,20 @@ from kernbench.components.recording import NO_REF
 from kernbench.components.table import BUILTIN
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine import machine
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
 
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.corners": ["NW"]}
 VIRTUAL = {"system.address_model": "va"}  # all blocks: other models have no MMU
 TWO_READS = {"cube.pe_template.components.pe_dma.attrs.outstanding": 2}
-NUMBERS = (bool, int, float, str, bytes, type(None), Enum, type, FunctionType)
+NUMBERS = (bool, int, float, str, bytes, type(None), Enum, type, FunctionType, MethodType)
 SIMULATED = ("components", "sim_engine", "policy/address")
 HARDWARE = ("kernbench.components.", "kernbench.sim_engine.", "kernbench.policy.")
 MET = {  # owned objects of which a run below has some, at one instant or another
-    "Agenda", "Barriers", "ChannelGroup", "DmaChannel", "FlitEngine", "LaunchJob", "Links", "OperandRead",
-    "OperandReads", "PageTable", "RecvOp", "RingTable", "RxRing", "SendOp", "ServerQueue", "TileFeed", "TileToken",
-    "Transfer", "TxRing", "User",
+    "Agenda", "Barriers", "ChannelGroup", "DmaChannel", "FabricEnvironment", "FlitEngine", "LaunchJob", "Links",
+    "OperandRead", "OperandReads", "PageTable", "RecvOp", "Reservations", "RingTable", "RxRing", "SendOp",
+    "ServerQueue", "TileFeed", "TileToken", "Transfer", "TxRing", "User",
 }  # fmt: skip
 # Compared event by event (`FabricView.events`), whatever its buckets are; and record by record (`relative_state_of`).
 LOOKED_INTO = {"Agenda", "BufferMemory"}
@@ -144,7 +146,8 @@ class Watch:
         engine = self._engine
         fabric = engine.fabric.engine
         transfers = {event[3].seq: event[3] for event in fabric.agenda}
-        for root in (*self._blocks, fabric, *transfers.values()):
+        moved_by = (fabric.planner, fabric.reservations, *filter(None, (fabric.loop, fabric.reads)))
+        for root in (*self._blocks, engine.env, fabric, *moved_by, *transfers.values()):
             for part in owned(root):
                 name = type(part).__name__
                 if name not in self.met and name not in LOOKED_INTO:
@@ -173,9 +176,22 @@ def kernel_of(look: Callable[[], None]) -> Callable[..., None]:
     return kernel
 
 
-@pytest.mark.parametrize("buffers", [{}, {"fabric.buffers.slots": 2}], ids=["no limit", "finite buffers"])
-def test_all_blocks_and_what_they_own_declare_their_state(buffers: dict[str, object]) -> None:
-    engine = GraphEngine(load_topology(None, {**SMALL, **VIRTUAL, **TWO_READS, **buffers}), fast=False)
+@pytest.mark.parametrize(
+    ("settings", "is_compiled", "moved_by"),
+    [
+        ({}, False, {"TrainPlanner"}),
+        ({}, True, {"FlitQueues", "LoopReads", "TrainPlanner"}),
+        ({"fabric.buffers.slots": 2}, False, {"BufferedFlits", "BufferedTrains", "BufferMemory"}),
+    ],
+    ids=["no limit", "a compiled loop", "finite buffers"],
+)
+def test_all_blocks_and_what_they_own_declare_their_state(
+    settings: dict[str, object], is_compiled: bool, moved_by: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_compiled:
+        pytest.importorskip("numba")
+        monkeypatch.setattr(machine, "MANY_EVENTS", 0)
+    engine = GraphEngine(load_topology(None, {**SMALL, **VIRTUAL, **TWO_READS, **settings}), fast=False)
     watch = Watch(engine)
     with RuntimeContext(engine) as torch:
         torch.install_ipcq(slot_size=1024)
@@ -183,7 +199,7 @@ def test_all_blocks_and_what_they_own_declare_their_state(buffers: dict[str, obj
         x, y = (torch.zeros(64, 64, dtype="f16", dp=dp) for _ in range(2))
         torch.launch("k", kernel_of(watch.look), x, y, target_cubes=0, target_pes=range(2))
     assert sorted(watch.wrong) == []
-    assert sorted((MET | ({"BufferedFlits", "BufferMemory"} if buffers else set())) - watch.met) == []
+    assert sorted((MET | moved_by) - watch.met) == []
 
 
 def test_every_registered_implementation_was_looked_at() -> None:
@@ -254,6 +270,33 @@ def test_states_differ_when_a_declared_attribute_does() -> None:
     assert block.timing_state(Instant(2.0)) == before
     block.flit_delay_ns(None)
     assert block.timing_state(Instant(2.0)) != before
+
+
+class Clock:
+    """Something that a rewind sets aside: its time, its calls and a counter that begins anew; steps only grow."""
+
+    SET_ASIDE = (
+        aside("now"),
+        aside("calls", lambda clock: [], lambda clock, left: clock.calls.extend(left)),
+        aside("seen", lambda clock: 0),
+    )
+    DERIVED = ("steps",)
+
+    def __init__(self) -> None:
+        self.now, self.calls, self.seen, self.steps = 7.0, ["a"], 3, 1
+
+    def step(self) -> None:
+        self.now, self.seen, self.steps = self.now - 5.0, self.seen + 1, self.steps + 1
+
+
+def test_what_is_set_aside_is_given_back_with_what_was_left_behind() -> None:
+    clock = Clock()
+    with set_aside(clock):
+        assert (clock.now, clock.calls, clock.seen) == (7.0, [], 0)
+        clock.step()
+        clock.calls.append("b")
+    assert (clock.now, clock.calls, clock.seen, clock.steps) == (7.0, ["a", "b"], 3, 2)
+    assert undeclared(clock, outside=frozenset()) == []
 
 
 def test_a_busy_server_looks_the_same_from_instants_with_the_same_time_left() -> None:

@@ -1,18 +1,22 @@
 """Declared state: which attributes of a block decide future timing, and their form relative to an instant.
 
-A class that takes part in the simulation declares all of its mutable attributes, in one of two tables:
+A class that takes part in the simulation declares all of its mutable attributes, in one of three tables:
 
-    STATE    decides future timing: fields with the attribute's form relative to an instant (`quantity`, `instant`, ...)
-    DERIVED  decides none: caches, statistics, what follows from state, references to other blocks: names
+    STATE      decides future timing: fields with the attribute's form relative to an instant (`quantity`, `instant`)
+    DERIVED    decides none: caches, statistics, what follows from state, references to other blocks: names
+    SET_ASIDE  belongs to the present instant, which a rewind leaves and returns to: fields of `aside`. An attribute
+               that is state as well may be here, too.
 
-An attribute in neither table is set in `__init__`, holds an immutable value and never changes. A subclass adds to the
+An attribute in no table is set in `__init__`, holds an immutable value and never changes. A subclass adds to the
 tables of its base classes, and may declare a name again. `timing_state` is built from the tables: two instants with
-equal states have the same future. tests/contract/test_declared_state.py fails for a mutable attribute in neither table.
+equal states have the same future. What a rewind restores (`set_aside`) is built from them, too. tests/contract/test_declared_state.py
+fails for a mutable attribute in no table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -152,4 +156,47 @@ def declared(cls: type[object]) -> dict[str, RelativeForm | None]:
     for base in reversed(cls.__mro__):
         found.update({field.name: field.relative for field in vars(base).get("STATE", ())})
         found.update(dict.fromkeys(vars(base).get("DERIVED", ())))
+        for field in vars(base).get("SET_ASIDE", ()):
+            found.setdefault(field.name)
     return found
+
+
+class AsideField(NamedTuple):
+    """An attribute of the present instant: what a rewind has in its place, and where that goes in the end."""
+
+    name: str
+    begin: Callable[[Any], object]  # of an owner: what the rewind begins with
+    join: Callable[[Any, Any], object]  # of an owner that has again what it had, and what the rewind has left behind
+
+
+Aside = tuple[AsideField, ...]
+
+
+def aside(
+    name: str, begin: Callable[[Any], object] | None = None, join: Callable[[Any, Any], object] | None = None
+) -> AsideField:
+    """An attribute with which a rewind begins as it is, or with that of `begin`; what is left behind is dropped, or
+    joins what the owner has again.
+    """
+    return AsideField(name, begin or (lambda owner: getattr(owner, name)), join or (lambda owner, left: None))
+
+
+@contextmanager
+def set_aside(owner: object) -> Iterator[None]:
+    """Have an object leave the present instant for a while."""
+    fields = _aside_fields(type(owner))
+    held = [getattr(owner, field.name) for field in fields]
+    for field in fields:
+        setattr(owner, field.name, field.begin(owner))
+    try:
+        yield
+    finally:
+        left = [getattr(owner, field.name) for field in fields]
+        for field, value in zip(fields, held, strict=True):
+            setattr(owner, field.name, value)
+        for field, value in zip(fields, left, strict=True):
+            field.join(owner, value)
+
+
+def _aside_fields(cls: type[object]) -> Aside:
+    return tuple([field for base in reversed(cls.__mro__) for field in vars(base).get("SET_ASIDE", ())])

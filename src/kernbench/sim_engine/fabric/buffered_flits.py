@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Protocol
 
 from kernbench.common.compiled_code import compiled
-from kernbench.common.declared_state import StateField, View, idle
+from kernbench.common.declared_state import StateField, View, aside, idle, set_aside
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric import buffer_grants, event_heap
 from kernbench.sim_engine.fabric import buffer_loop as loop
@@ -81,9 +81,13 @@ class BufferedFlits:
         idle("_trees"),
     )
     DERIVED = (
-        "_counters", "_move", "_set_aside", "_users", "has_entered", "is_compiled", "moved_to_ns", "next_ns",
-        "under_way",
+        "_counters", "_move", "_users", "has_entered", "is_compiled", "under_way",
     )  # fmt: skip
+    SET_ASIDE = (
+        aside("_is_set_aside", lambda flits: True),
+        aside("moved_to_ns"),
+        aside("next_ns", lambda flits: INFINITY),
+    )
 
     def __init__(self, network: Network, links: Links, counters: Counters, *, is_compiled: bool = True) -> None:
         self._counters = counters
@@ -96,7 +100,7 @@ class BufferedFlits:
         self._trees: dict[Transfer, _Tree] = {}  # multicasts under way, by their first segment
         self.next_ns = INFINITY
         self.moved_to_ns = 0.0  # up to where `move` went
-        self._set_aside = False  # whether events of other transfers are not in the heap
+        self._is_set_aside = False  # whether events of other transfers are not in the heap
 
     # ---- transfers come
 
@@ -179,7 +183,7 @@ class BufferedFlits:
             self._read_log(counts[records.LOG], ended)
         if counts[records.IS_FULL]:
             memory.make_room()
-        elif self.next_ns == INFINITY and self.under_way and not self._set_aside:
+        elif self.next_ns == INFINITY and self.under_way and not self._is_set_aside:
             raise FabricError("flits in buffers wait for one another", hint="report this: routes are checked for it")
         return counts[records.HOPS_DONE]
 
@@ -251,14 +255,13 @@ class BufferedFlits:
 
     @contextmanager
     def without_events(self) -> Iterator[None]:
-        memory, moved_to_ns, now = self._memory, self.moved_to_ns, float(self._memory.state.clock[records.NOW_NS])
+        memory, now = self._memory, float(self._memory.state.clock[records.NOW_NS])
         events = memory.take_events()
-        self.next_ns, self._set_aside, was_set_aside = INFINITY, True, self._set_aside
         try:
-            yield
+            with set_aside(self):
+                yield
         finally:
             for at, key in events:
                 memory.push(at, key)
-            self.moved_to_ns, memory.state.clock[records.NOW_NS] = moved_to_ns, now
+            memory.state.clock[records.NOW_NS] = now
             self.next_ns = float(memory.state.heap_ns[0]) if memory.state.counts[records.HEAP] else INFINITY
-            self._set_aside = was_set_aside

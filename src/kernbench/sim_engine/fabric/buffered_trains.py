@@ -52,6 +52,11 @@ class BufferedTrain:
 class BufferedTrains(FlitsOnly):
     """The planner of a network with finite buffers."""
 
+    DERIVED = (  # a train comes to the times of its flits
+        "_engine", "_flit_engine", "_flits", "_is_paused", "_next_pause", "_on_link", "_pause", "_seq", "_to_memory",
+        "planned", "replanned", "split",
+    )  # fmt: skip
+
     def __init__(self, engine: FlitEngine) -> None:
         super().__init__(engine)
         assert engine.buffered is not None

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import simpy
 from simpy.events import NORMAL, Event, EventPriority, Timeout
 
+from kernbench.common.declared_state import aside, set_aside
 from kernbench.common.errors import KernBenchError
 from kernbench.common.units import GRID_NS, on_grid
 from kernbench.sim_engine.fabric.agenda import INFINITY
@@ -27,6 +28,7 @@ from kernbench.sim_engine.fabric.transfers import Transfer
 _BEFORE_PROCESSES = EventPriority(-1)  # SimPy priority of completions
 _AFTER_PROCESSES = EventPriority(NORMAL + 1)  # and of what comes when all else of an instant has happened
 
+NEVER = -1.0
 _simpy_step = simpy.Environment.step
 
 T = TypeVar("T")
@@ -46,6 +48,15 @@ class TransferEnd(Event):
 class FabricEnvironment(simpy.Environment):
     """A SimPy environment whose `transfer` moves bytes through `fabric`."""
 
+    SET_ASIDE = (
+        aside("_queue", lambda clock: [], lambda clock, left: clock.return_events(left)),
+        aside("_calls", lambda clock: {}, lambda clock, left: clock.return_calls(left)),
+        aside("_call_times", lambda clock: []),
+        *map(aside, ("now", "_now", "_active_proc", "_is_before_calls", "_follows_calls")),
+        *(aside(name, lambda clock: NEVER) for name in ("ends_at", "calls_at", "processes_at", "ended_at")),
+    )
+    DERIVED = ("_eid", "fabric")  # numbers of events only grow
+
     fabric: Fabric
     now: float = 0.0  # SimPy's property as an attribute: it is read several times per event
 
@@ -54,10 +65,10 @@ class FabricEnvironment(simpy.Environment):
         self._calls: dict[float, list[tuple[Callable[[Any], object], Any]]] = {}  # by time
         self._call_times: list[float] = []  # a heap
         # The last instant at which ends were reported, calls were made, and processes went on,
-        self.ends_at = self.calls_at = self.processes_at = -1.0
+        self.ends_at = self.calls_at = self.processes_at = NEVER
         self._is_before_calls = False  # and whether the last of these is one that goes on before calls are made,
         self._follows_calls = False  # of which there were some already: it was started by one.
-        self.ended_at = -1.0  # the last instant at which `at_end_of_instant` was reached
+        self.ended_at = NEVER  # the last instant at which `at_end_of_instant` was reached
         if fabric is not None:
             self.fabric = fabric
 
@@ -127,13 +138,6 @@ class FabricEnvironment(simpy.Environment):
         """All calls that were asked for, in order."""
         return [(time, *call) for time in sorted(self._calls) for call in self._calls[time] if call[0] is not _stop]
 
-    def take_calls(self) -> list[tuple[float, Callable[[Any], object], Any]]:
-        """All calls that were asked for, in order; they will not be made here."""
-        taken = self.calls()
-        self._calls.clear()
-        self._call_times.clear()
-        return taken
-
     # ---- what was to happen and did not
 
     def rewind(self, begin_ns: float, start: Callable[[], object], *, is_call: bool = True) -> None:
@@ -149,30 +153,27 @@ class FabricEnvironment(simpy.Environment):
         now = self.fabric.engine.now
         if is_call and begin_ns >= now != self.ended_at:
             self.at(begin_ns, _begin, start)
-            self.fabric.engine.has_new_calls = True
+            self.fabric.engine.look_again()
             return
         happens = self._moment(now)
-        kept = self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at, self.ended_at
-        kind = self._is_before_calls, self._follows_calls
-        queue, calls, times = self._queue, self._calls, self._call_times
-        self._queue, self._calls, self._call_times = [], {}, []
-        try:
-            with rewound(self.fabric.engine) as fabric:
-                self.begin_at(begin_ns)
-                self.ends_at = self.processes_at = self.ended_at = -1.0
-                self.calls_at = begin_ns
-                start()
-                self.run_calls(now - GRID_NS)
-                happens(now, fabric)
-        finally:
-            left, later = self._queue, self.take_calls()
-            self._queue, self._calls, self._call_times = queue, calls, times
-            self.now, self._now, self._active_proc, self.ends_at, self.calls_at, self.processes_at, self.ended_at = kept
-            self._is_before_calls, self._follows_calls = kind
-            for event in left:
-                heappush(queue, event)
-            for call in later:
-                self.at(*call)
+        with set_aside(self), rewound(self.fabric.engine) as fabric:
+            self.begin_at(begin_ns)
+            self.calls_at = begin_ns
+            start()
+            self.run_calls(now - GRID_NS)
+            happens(now, fabric)
+
+    def return_events(self, left: list[Any]) -> None:
+        """SimPy events that a rewind has left behind."""
+        for event in left:
+            heappush(self._queue, event)
+
+    def return_calls(self, left: dict[float, list[tuple[Callable[[Any], object], Any]]]) -> None:
+        """Calls that were asked for in a rewind, and will be made later."""
+        for at_ns in sorted(left):
+            for action, subject in left[at_ns]:
+                if action is not _stop:
+                    self.at(at_ns, action, subject)
 
     def _moment(self, now: float) -> Callable[[float, RewoundFabric], None]:
         """How to let that happen which comes before what happens now, of what comes at this very instant."""

@@ -17,6 +17,7 @@ from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from kernbench.common.declared_state import aside
 from kernbench.common.errors import FabricError
 from kernbench.common.units import MAX_TIME_NS
 from kernbench.sim_engine.fabric.activity import Activity
@@ -52,9 +53,16 @@ class FlitEngine(FlitSteps):
     """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
 
     DERIVED = (  # a plan is split before its state is taken, and a reservation ends at the first interfering transfer
-        "compile_after", "events", "has_new_calls", "joins_reads", "lacks_numba", "loop", "planner", "reads",
-        "reservations",
+        "events", "lacks_numba", "loop", "planner", "reads", "reservations",
     )  # fmt: skip
+    SET_ASIDE = (
+        aside("agenda", lambda engine: Agenda(engine._hop_ns), lambda engine, left: left.pour_into(engine.agenda)),
+        aside("now"),
+        # A caller in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded.
+        aside("compile_after", lambda engine: INFINITY),
+        aside("joins_reads", lambda engine: False),
+        aside("has_new_calls", lambda engine: False, lambda engine, left: engine.look_again()),
+    )
 
     def __init__(self, network: Network, *, record: bool = False, activity: Activity | None = None) -> None:
         super().__init__(network, record=record, activity=activity)
@@ -335,8 +343,9 @@ class FlitEngine(FlitSteps):
 
     # ---- for `rewind.py`
 
-    def new_agenda(self) -> Agenda[Event]:
-        return Agenda(self._hop_ns)
+    def look_again(self) -> None:
+        """There are new calls: what comes first may be another."""
+        self.has_new_calls = True
 
     def happen(self, event: Event) -> None:
         """Let one event happen, away from the loop of `advance`. An end is not reported."""

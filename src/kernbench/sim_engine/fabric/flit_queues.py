@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.array_types import Floats
+from kernbench.common.declared_state import aside, incomparable, set_aside
 from kernbench.sim_engine.fabric import compiled_loop, loop_queues, loop_state
 from kernbench.sim_engine.fabric.agenda import INFINITY, Agenda
 from kernbench.sim_engine.fabric.channels import ChannelGroup
@@ -30,6 +31,10 @@ FEW = 32  # flits whose times are not worth a calculation with arrays
 
 class FlitQueues:
     """Plain flits of one engine: those of transfers that are not traced, over links without delay rules."""
+
+    STATE = incomparable("_clock", "_counts", "_free_places", "_places", "_state", "_under_way")
+    DERIVED = ("_firsts", "_traversals")
+    SET_ASIDE = (aside("next_ns", lambda queues: INFINITY),)
 
     def __init__(self, links: Links, groups: Mapping[int, ChannelGroup]) -> None:
         count, memories, channels = len(links.free), len(groups), sum(group.channels for group in groups.values())
@@ -262,9 +267,10 @@ class FlitQueues:
     def without_events(self) -> Iterator[None]:
         taken, heads = loop_queues.take_all(self._state)
         quick_ns = self._state.quick_ns[: self._counts[loop_state.QUICK]].copy()
-        self._counts[loop_state.QUICK], self.next_ns = 0, INFINITY
+        self._counts[loop_state.QUICK] = 0
         try:
-            yield
+            with set_aside(self):
+                yield
         finally:
             loop_queues.return_all(taken, heads, quick_ns, self._state)
             self.look_at_clock()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kernbench.common.declared_state import declared, incomparable
 from kernbench.common.units import on_grid
 from kernbench.sim_engine.fabric import compiled_loop, loop_state
 from kernbench.sim_engine.fabric.agenda import Agenda
@@ -77,12 +78,16 @@ def _reclaim(group: ChannelGroup) -> None:
     reads.reclaim(group)
 
 
-for _name in ("_extra", "_free_ns", "_worst_at_ns", "_worst_ns", "even", "pending", "users"):
-    setattr(ChannelsInLoop, _name, _reclaiming(_name))
+for _name in declared(ChannelGroup):
+    if _name != "state_held_by":
+        setattr(ChannelsInLoop, _name, _reclaiming(_name))
 
 
 class LoopReads:
     """The joined reads of one engine, and the memories whose state its loop holds."""
+
+    STATE = incomparable("_free_numbers", "_next_number", "_under_way")
+    DERIVED = ("_engine", "_may_reserve", "_numbers", "_queues")
 
     def __init__(self, engine: ReadsEngine, queues: FlitQueues) -> None:
         self._engine, self._queues = engine, queues

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from kernbench.common.declared_state import Derived
 from kernbench.sim_engine.fabric.flit_steps import FlitSteps
 from kernbench.sim_engine.fabric.transfers import Transfer
 
@@ -55,6 +56,8 @@ class FlitLoop(Protocol):
 
 class FlitsOnly:
     """The planner that plans nothing."""
+
+    DERIVED: ClassVar[Derived] = ("_engine",)
 
     def __init__(self, engine: FlitSteps) -> None:
         self._engine = engine

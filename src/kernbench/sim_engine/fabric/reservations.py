@@ -18,10 +18,10 @@ path may be added or removed without changing a single time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from kernbench.common.declared_state import aside
 from kernbench.sim_engine.fabric.agenda import INFINITY
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.links import Links
@@ -59,6 +59,11 @@ class Reservation:
 
 class Reservations:
     """All reservations on one fabric's links and channels. Nothing can be reserved unless they `are_allowed`."""
+
+    DERIVED = (  # a reservation changes no time
+        "_buffers", "_by_link", "_by_node", "_groups", "_links", "_network", "are_allowed", "held",
+    )  # fmt: skip
+    SET_ASIDE = (aside("_interfering_order", lambda reservations: INFINITY),)
 
     __slots__ = (
         "_buffers", "_by_link", "_by_node", "_groups", "_interfering_order", "_links", "_network", "are_allowed",
@@ -138,15 +143,6 @@ class Reservations:
     def interfering_order(self) -> float:
         """The injection order of the transfer that interrupts owners just now; infinity if none does."""
         return self._interfering_order
-
-    @contextmanager
-    def without_interference(self) -> Iterator[None]:
-        """Within the interrupt of an owner: for a while, as if no transfer interrupted one."""
-        before, self._interfering_order = self._interfering_order, INFINITY
-        try:
-            yield
-        finally:
-            self._interfering_order = before
 
     def _interrupt(self, reservation: Reservation, now: float, order: float) -> None:
         self.release(reservation)

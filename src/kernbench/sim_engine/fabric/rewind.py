@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from kernbench.sim_engine.fabric.agenda import INFINITY
+from kernbench.common.declared_state import set_aside
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.flit_events import AT_DONE, Event
-from kernbench.sim_engine.fabric.trains import TrainPlanner
-from kernbench.sim_engine.fabric.transfers import Transfer
 
 BEHIND_ALL = 1 << 62  # place within an instant, behind every flit and every injection
 
@@ -55,27 +53,11 @@ class RewoundFabric:
 @contextmanager
 def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
     """Have an engine without events for a while. What it has under way at the end joins what it had before."""
-    now, compile_after, joins_reads = engine.now, engine.compile_after, engine.joins_reads
-    planner = engine.planner
-    waiting: dict[int, Transfer] = {}
-    if isinstance(planner, TrainPlanner):
-        waiting, planner.waiting = planner.waiting, {}
-    agenda, agenda_then = engine.agenda, engine.new_agenda()
-    engine.agenda = agenda_then
-    # A caller in the middle of `advance` has links at hand that a compiled loop would replace: none is loaded here.
-    engine.compile_after, engine.has_new_calls, engine.joins_reads = INFINITY, False, False
     fabric = RewoundFabric(engine)
     loop = nullcontext() if engine.loop is None else engine.loop.without_events()
     try:
-        with engine.reservations.without_interference(), loop:
+        with set_aside(engine), set_aside(engine.planner), set_aside(engine.reservations), loop:
             yield fabric
     finally:
-        engine.agenda = agenda
-        engine.now, engine.compile_after, engine.joins_reads = now, compile_after, joins_reads
-        if isinstance(planner, TrainPlanner):
-            waiting.update(planner.waiting)
-            planner.waiting = waiting
-        agenda_then.pour_into(agenda)
         for event in fabric.ends:
-            agenda.push(event)
-        engine.has_new_calls = True  # there are new calls: look again what comes first
+            engine.agenda.push(event)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from kernbench.common.declared_state import aside
 from kernbench.sim_engine.fabric.channels import ChannelGroup
 from kernbench.sim_engine.fabric.engine import FlitEngine
 from kernbench.sim_engine.fabric.fifo import leave_ns, wait_ns
@@ -31,6 +32,12 @@ MAX_REPLAN_DOUBLINGS = 6  # doublings of the ends waited for before a transfer i
 
 class TrainPlanner:
     """Trains where a transfer is uncontended; one event per flit and hop, which is the engine's, where flows meet."""
+
+    DERIVED = (  # a train comes to the times of its flits
+        "_engine", "_ends", "_is_paused", "_links", "_next_pause", "_pause", "_train_seq", "_trains", "planned",
+        "replanned", "split",
+    )  # fmt: skip
+    SET_ASIDE = (aside("waiting", lambda planner: {}, lambda planner, left: planner.waiting.update(left)),)
 
     def __init__(self, engine: FlitEngine) -> None:
         self.planned = self.replanned = self.split = 0  # how often; of use to see what a run was made of
