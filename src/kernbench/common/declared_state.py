@@ -9,8 +9,8 @@ A class that takes part in the simulation declares all of its mutable attributes
 
 An attribute in no table is set in `__init__`, holds an immutable value and never changes. A subclass adds to the
 tables of its base classes, and may declare a name again. `timing_state` is built from the tables: two instants with
-equal states have the same future. What a rewind restores (`set_aside`) is built from them, too. tests/contract/test_declared_state.py
-fails for a mutable attribute in no table.
+equal states have the same future. What a rewind restores (`set_aside`) is built from them, too.
+tests/contract/test_declared_state.py fails for a mutable attribute in no table.
 """
 
 from __future__ import annotations
