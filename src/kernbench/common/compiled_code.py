@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, cast
 from zlib import crc32
 
 
@@ -22,6 +23,28 @@ def compiled(function: Callable[..., Any], *, sources: tuple[str, ...] = (), **o
         return njit(cache=True, **options)(function)
     except RuntimeError:  # neither beside its file nor among the user's files
         return njit(**options)(function)
+
+
+def compiled_with_calls(
+    function: Callable[..., Any],
+    modules: Sequence[ModuleType],
+    options_of: Callable[[str], Mapping[str, Any]],
+    **options: Any,
+) -> Any:
+    """A function of plain Python, compiled as it stands, in a namespace of its own in which the functions of `modules`
+    that it calls are compiled too, each with the options of its name. None where numba is not installed.
+    """
+    try:
+        from numba import njit
+    except ImportError:  # it is an extra
+        return None
+    names = {name: value for module in modules for name, value in vars(module).items()}
+    own = {module.__name__ for module in modules}
+    for name, value in names.items():
+        if isinstance(value, FunctionType) and value.__module__ in own:
+            names[name] = njit(**options_of(name))(FunctionType(value.__code__, names))
+    made = FunctionType(cast(FunctionType, function).__code__, names)
+    return compiled(made, sources=tuple(str(module.__file__) for module in modules), **options)
 
 
 @cache

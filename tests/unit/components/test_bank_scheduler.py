@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench.common.bank_timing import HBM2
+from kernbench.components.builtin.bank_loop import ROW
 from kernbench.components.builtin.bank_scheduler import BankScheduler, MemoryLine
 from kernbench.topology.spec_hbm import BANKS
 
@@ -126,15 +127,18 @@ class Logged(BankScheduler):
         super().__init__(timing, line_ns)
         self.log = []
 
+    def open_rows(self):
+        return [bank[ROW] for bank in self._banks]
+
     def issue(self, now):
-        before = [(bank.row, len(bank.queue)) for bank in self._banks]
+        before = self.open_rows()
         issued = super().issue(now)
-        for number, ((row, _), bank) in enumerate(zip(before, self._banks, strict=True)):
+        for number, (row, opened) in enumerate(zip(before, self.open_rows(), strict=True)):
             if issued is not None and issued.line.bank == number:
                 self.log.append((now, "WR" if issued.line.is_write else "RD", number))
-            elif row < 0 <= bank.row:
+            elif row < 0 <= opened:
                 self.log.append((now, "ACT", number))
-            elif bank.row < 0 <= row:
+            elif opened < 0 <= row:
                 self.log.append((now, "PRE", number))
         return issued
 
@@ -172,44 +176,6 @@ def test_random_lines_are_served_once_and_no_command_comes_too_early(given):
             assert t - earlier >= least, (first, other, earlier, kind, bank, t)
     opened = [t for t, kind, _ in log if kind == "ACT"]
     assert all(fifth - first >= HBM2.faw_ns for first, fifth in zip(opened, opened[4:], strict=False))
-
-
-def commands(scheduler, given):
-    """When each command is issued and what it moves, with lines that arrive `given` ns after the line before."""
-    arrivals, at = [], 0.0
-    for gap, line in given:
-        at += gap
-        arrivals.append((at, line))
-    now, found = 0.0, []
-    while True:
-        if scheduler.is_idle:
-            scheduler.resume(now)
-        while arrivals and arrivals[0][0] <= now and scheduler.has_room(arrivals[0][1].is_write):
-            scheduler.add(arrivals.pop(0)[1])
-        due = scheduler.next_ns(now)
-        following = [arrivals[0][0]] if arrivals and arrivals[0][0] > now else []
-        if due is None and not arrivals:
-            return found
-        if due is None or (following and following[0] < due):
-            now = following[0]
-        elif due > now:
-            now = due
-        else:
-            found.append((now, scheduler.issue(now)))
-
-
-some_lines = st.builds(MemoryLine, st.integers(0, 15), st.integers(0, 3), st.booleans(), st.integers(0, 9))
-gaps = st.sampled_from([0.0, 0.0, 0.0, 0.5, 3.0, 20.0, 500.0, 9000.0])
-
-
-@settings(max_examples=20)
-@given(st.lists(st.tuples(gaps, some_lines), min_size=1, max_size=150), st.sampled_from(sorted(BANKS)))
-def test_compiled_decisions_are_the_same_bit_for_bit(given, preset):
-    compiled = pytest.importorskip("kernbench.components.builtin.compiled_banks").CompiledBankScheduler
-    for timing in (BANKS[preset], BANKS[preset]._replace(row_hits=1, bank_queue=2, write_buffer=5, refi_ns=700.0)):
-        plain = commands(BankScheduler(timing, LINE_NS), given)
-        assert commands(compiled(timing, LINE_NS), given) == plain
-        assert sum(issued is not None for _, issued in plain) == len(given)
 
 
 def test_streams_that_meet_on_one_bank_close_its_row_for_every_block():

@@ -1,8 +1,13 @@
-"""The decisions of `bank_scheduler.py` on arrays, for numba: which lines go to the queues of banks, which command is
-next, and what it does. The same sums in the same order, so times are the same bit for bit. Imported only where numba
-is.
+"""The decisions of a memory channel with banks: which lines go to the queues of banks, which command is next, and what
+it does. Plain Python on lists, and the same functions compiled by numba on arrays.
 
-`numbers` and `times` are the channel's own, `banks` and `bank_ns` have a row for each bank, `queues` a queue for each
+Reads wait in a queue, writes in a buffer that is drained when it is full, or when there is nothing to read. From there
+they go to queues of the banks, oldest first, where there is room. A bank serves its queue oldest first, but lines of
+its open row before others, up to `row_hits` of them while others wait. The command bus takes one command per clock: of
+banks that could use it, that with the oldest line. Commands keep the distances that the standards name; refresh closes
+all rows.
+
+`numbers` and `times` are the channel's own, `banks` and `allowed` have a row for each bank, `queues` a queue for each
 bank, then that of reads and the buffer of writes. Constants name places in rows.
 """
 
@@ -10,9 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernbench.common.compiled_code import compiled
-
-Array = Any  # numba knows the types by what it is called with
+Cells = Any  # nested lists, or an array of numba, which knows types by what it is called with
 
 # numbers: writes of a batch still to go to banks, lines in queues of banks, reads and writes that wait, the groups of
 # the last column commands (read, write) and of the last four activations, and limits.
@@ -23,13 +26,12 @@ NUMBERS = 14
 BUS, REFRESH, LAST, ACTIVE = 0, 1, 2, 4
 CLOCK, RCD, RP, RAS, RRD_S, RRD_L, RTP, WR, FAW, RFC, REFI, CL, CWL, LINE, GAPS = range(8, 23)
 TIMES = GAPS + 8  # gaps between column commands: [was a write][is a write][of the same group]
-ROW, HITS, LENGTH = 0, 1, 2  # of a bank
+ROW, HITS, LENGTH = 0, 1, 2  # of a bank: its open row, hits of it while others waited, lines in its queue
 ACT, COLUMN, PRE = 0, 1, 2  # from when on its commands are allowed
 BANK, LINE_ROW, ORDER, IS_WRITE = 0, 1, 2, 3  # of a line
 
 
-@compiled
-def _distribute(numbers: Array, banks: Array, queues: Array) -> None:
+def distribute(numbers: Cells, banks: Cells, queues: Cells) -> None:
     """Lines go to the queues of their banks: reads, or the writes of a batch."""
     if not numbers[DRAIN] and numbers[WRITES]:
         is_full = numbers[WRITES] >= numbers[WRITE_BUFFER]
@@ -39,11 +41,11 @@ def _distribute(numbers: Array, banks: Array, queues: Array) -> None:
     lines = queues[len(banks) + source - READS]
     kept = 0
     for at in range(numbers[source]):
-        bank = lines[at, BANK]
-        length = banks[bank, LENGTH]
+        bank = lines[at][BANK]
+        length = banks[bank][LENGTH]
         if length < numbers[BANK_QUEUE] and (source == READS or numbers[DRAIN]):
-            queues[bank, length] = lines[at]
-            banks[bank, LENGTH] += 1
+            queues[bank][length] = lines[at]
+            banks[bank][LENGTH] += 1
             numbers[QUEUED] += 1
             if source == WRITES:
                 numbers[DRAIN] -= 1
@@ -53,53 +55,53 @@ def _distribute(numbers: Array, banks: Array, queues: Array) -> None:
     numbers[source] = kept
 
 
-@compiled
-def _candidate(numbers: Array, banks: Array, queues: Array, bank: int) -> int:
+def candidate(numbers: Cells, banks: Cells, queues: Cells, bank: int) -> int:
     """The line of a bank's queue that the next command is for: the oldest of the open row, or the oldest of all."""
-    row = banks[bank, ROW]
-    if row < 0 or queues[bank, 0, LINE_ROW] == row or banks[bank, HITS] >= numbers[ROW_HITS]:
+    row, queue = banks[bank][ROW], queues[bank]
+    if row < 0 or queue[0][LINE_ROW] == row or banks[bank][HITS] >= numbers[ROW_HITS]:
         return 0
-    for at in range(banks[bank, LENGTH]):
-        if queues[bank, at, LINE_ROW] == row:
+    for at in range(banks[bank][LENGTH]):
+        if queue[at][LINE_ROW] == row:
             return at
     return 0
 
 
-@compiled
-def _ready_ns(numbers: Array, times: Array, banks: Array, bank_ns: Array, queues: Array, bank: int, at: int) -> float:
+def ready_ns(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, line: Cells) -> float:
     """From when on the next command for a line is allowed."""
-    group, row = bank // numbers[GROUP_BANKS], banks[bank, ROW]
+    bank = line[BANK]
+    group, row = bank // numbers[GROUP_BANKS], banks[bank][ROW]
     if row < 0:
-        ready = bank_ns[bank, ACT]
+        ready = allowed[bank][ACT]
         for last in range(4):
             gap = times[RRD_L] if numbers[ACTIVE_GROUP + last] == group else times[RRD_S]
             ready = max(ready, times[ACTIVE + last] + gap)
-        return max(ready, times[ACTIVE] + times[FAW])  # type: ignore[no-any-return]  # an array of numba has no types
-    if row != queues[bank, at, LINE_ROW]:
-        return bank_ns[bank, PRE]  # type: ignore[no-any-return]  # the same
-    ready = bank_ns[bank, COLUMN]
+        return max(ready, times[ACTIVE] + times[FAW])  # type: ignore[no-any-return]  # cells have no types
+    if row != line[LINE_ROW]:
+        return allowed[bank][PRE]  # type: ignore[no-any-return]  # the same
+    ready = allowed[bank][COLUMN]
     for was_write in range(2):
         is_same = 1 if numbers[LAST_GROUP + was_write] == group else 0
-        gap = times[GAPS + 4 * was_write + 2 * queues[bank, at, IS_WRITE] + is_same]
+        gap = times[GAPS + 4 * was_write + 2 * line[IS_WRITE] + is_same]
         ready = max(ready, times[LAST + was_write] + gap)
     return ready  # type: ignore[no-any-return]  # the same
 
 
-@compiled
-def _choice(
-    numbers: Array, times: Array, banks: Array, bank_ns: Array, queues: Array, now: float
+def choice(
+    numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, now: float
 ) -> tuple[float, int, int]:
-    """When, on which bank and for which of its lines the next command is issued; bank -1 for a refresh, -2 for none."""
+    """When, on which bank and for which of its lines the next command is issued: the earliest, and among equals that
+    of the oldest line; bank -1 for a refresh, -2 for none.
+    """
     least = max(now, times[BUS])
     if least >= times[REFRESH]:
         return least, -1, 0
     best_ns, best_order, best_bank, best_at = 0.0, 0, -2, 0
     for bank in range(len(banks)):
-        if not banks[bank, LENGTH]:
+        if not banks[bank][LENGTH]:
             continue
-        at = _candidate(numbers, banks, queues, bank)
-        ns = max(least, _ready_ns(numbers, times, banks, bank_ns, queues, bank, at))
-        order = queues[bank, at, ORDER]
+        at = candidate(numbers, banks, queues, bank)
+        line = queues[bank][at]
+        ns, order = max(least, ready_ns(numbers, times, banks, allowed, line)), line[ORDER]
         if best_bank < 0 or ns < best_ns or (ns == best_ns and order < best_order):
             best_ns, best_order, best_bank, best_at = ns, order, bank, at
     if best_bank >= 0 and best_ns >= times[REFRESH]:
@@ -107,73 +109,82 @@ def _choice(
     return best_ns, best_bank, best_at
 
 
-@compiled
-def next_ns(numbers: Array, times: Array, banks: Array, bank_ns: Array, queues: Array, now: float) -> float:
+def next_ns(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, now: float) -> float:
     """When a command can be issued; infinity where there is nothing to do."""
-    _distribute(numbers, banks, queues)
-    ns, bank, _ = _choice(numbers, times, banks, bank_ns, queues, now)
+    distribute(numbers, banks, queues)
+    ns, bank, _ = choice(numbers, times, banks, allowed, queues, now)
     return ns if bank > -2 else float("inf")
 
 
-@compiled
-def issue(numbers: Array, times: Array, banks: Array, bank_ns: Array, queues: Array, now: float) -> tuple[int, float]:
+def issue(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, now: float) -> tuple[int, float]:
     """Issue the command that is due at `now`; returns the order of the line that it moves, 0 for none, and when the
     last of its data is on the bus.
     """
     if now >= times[REFRESH]:
-        _refresh(times, banks, bank_ns, now)
+        refresh(times, banks, allowed, now)
         return 0, 0.0
-    _, bank, at = _choice(numbers, times, banks, bank_ns, queues, now)
+    _, bank, at = choice(numbers, times, banks, allowed, queues, now)
     times[BUS] = now + times[CLOCK]
-    row = queues[bank, at, LINE_ROW]
-    if banks[bank, ROW] < 0:
-        banks[bank, ROW], banks[bank, HITS] = row, 0
-        bank_ns[bank, COLUMN] = now + times[RCD]
-        bank_ns[bank, PRE] = now + times[RAS]
-        bank_ns[bank, ACT] = now + times[RAS] + times[RP]
-        for last in range(3):
-            times[ACTIVE + last] = times[ACTIVE + last + 1]
-            numbers[ACTIVE_GROUP + last] = numbers[ACTIVE_GROUP + last + 1]
-        times[ACTIVE + 3], numbers[ACTIVE_GROUP + 3] = now, bank // numbers[GROUP_BANKS]
+    row = queues[bank][at][LINE_ROW]
+    if banks[bank][ROW] < 0:
+        activate(numbers, times, banks, allowed, bank, row, now)
         return 0, 0.0
-    if banks[bank, ROW] != row:
-        banks[bank, ROW], banks[bank, HITS] = -1, 0
-        bank_ns[bank, ACT] = max(bank_ns[bank, ACT], now + times[RP])
+    if banks[bank][ROW] != row:
+        banks[bank][ROW], banks[bank][HITS] = -1, 0
+        allowed[bank][ACT] = max(allowed[bank][ACT], now + times[RP])
         return 0, 0.0
-    return _move(numbers, times, banks, bank_ns, queues, bank, at, now)  # type: ignore[no-any-return]  # the same
+    return move(numbers, times, banks, allowed, queues, bank, at, now)
 
 
-@compiled
-def _move(
-    numbers: Array, times: Array, banks: Array, bank_ns: Array, queues: Array, bank: int, at: int, now: float
+def activate(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, bank: int, row: int, now: float) -> None:
+    """Open a row."""
+    banks[bank][ROW], banks[bank][HITS] = row, 0
+    allowed[bank][COLUMN] = now + times[RCD]
+    allowed[bank][PRE] = now + times[RAS]
+    allowed[bank][ACT] = now + times[RAS] + times[RP]
+    for last in range(3):
+        times[ACTIVE + last] = times[ACTIVE + last + 1]
+        numbers[ACTIVE_GROUP + last] = numbers[ACTIVE_GROUP + last + 1]
+    times[ACTIVE + 3], numbers[ACTIVE_GROUP + 3] = now, bank // numbers[GROUP_BANKS]
+
+
+def move(
+    numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, bank: int, at: int, now: float
 ) -> tuple[int, float]:
-    order, is_write = queues[bank, at, ORDER], queues[bank, at, IS_WRITE]
-    banks[bank, LENGTH] -= 1
-    for after in range(at, banks[bank, LENGTH]):
-        queues[bank, after] = queues[bank, after + 1]
+    """Read or write a line of the open row."""
+    queue = queues[bank]
+    order, is_write = queue[at][ORDER], queue[at][IS_WRITE]
+    banks[bank][LENGTH] -= 1
+    for after in range(at, banks[bank][LENGTH]):
+        queue[after] = queue[after + 1]
     numbers[QUEUED] -= 1
     if at > 0:
-        banks[bank, HITS] += 1
+        banks[bank][HITS] += 1
     times[LAST + is_write], numbers[LAST_GROUP + is_write] = now, bank // numbers[GROUP_BANKS]
     if is_write:
         done_ns = now + times[CWL] + times[LINE]
-        bank_ns[bank, PRE] = max(bank_ns[bank, PRE], done_ns + times[WR])
+        allowed[bank][PRE] = max(allowed[bank][PRE], done_ns + times[WR])
     else:
         done_ns = now + times[CL] + times[LINE]
-        bank_ns[bank, PRE] = max(bank_ns[bank, PRE], now + times[RTP])
+        allowed[bank][PRE] = max(allowed[bank][PRE], now + times[RTP])
     return order, done_ns
 
 
-@compiled
-def _refresh(times: Array, banks: Array, bank_ns: Array, now: float) -> None:
+def close_rows(banks: Cells) -> None:
+    """No bank has an open row."""
+    for bank in range(len(banks)):
+        banks[bank][ROW], banks[bank][HITS] = -1, 0
+
+
+def refresh(times: Cells, banks: Cells, allowed: Cells, now: float) -> None:
     """All rows are closed, and all banks are busy."""
     closed_ns = now
     for bank in range(len(banks)):
-        if banks[bank, ROW] >= 0:
-            closed_ns = max(closed_ns, bank_ns[bank, PRE] + times[RP])
+        if banks[bank][ROW] >= 0:
+            closed_ns = max(closed_ns, allowed[bank][PRE] + times[RP])
+    close_rows(banks)
     for bank in range(len(banks)):
-        banks[bank, ROW], banks[bank, HITS] = -1, 0
-        bank_ns[bank, ACT] = max(bank_ns[bank, ACT], closed_ns + times[RFC])
+        allowed[bank][ACT] = max(allowed[bank][ACT], closed_ns + times[RFC])
     times[BUS] = closed_ns + times[RFC]
     while times[REFRESH] <= now:
         times[REFRESH] += times[REFI]

@@ -2,9 +2,8 @@
 
 Accesses arrive as packets, and their lines enter the channels' queues in the order of arrival: one that finds no room
 holds up those behind it. A read is answered when its last line has been read, a write when its last line is in the
-write buffer. What a channel does with them is `bank_scheduler.py`, or `compiled_banks.py` with the same times. Lines
-lie in rows, which rotate over the banks of a channel; channels rotate by bursts, as in other models. Nothing is
-forecast or replayed.
+write buffer. What a channel does with them is `bank_scheduler.py`. Lines lie in rows, which rotate over the banks of a
+channel; channels rotate by bursts, as in other models. Nothing is forecast or replayed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 from simpy.events import Event
 
-from kernbench.common.bank_timing import BankTiming
 from kernbench.common.units import on_grid
 from kernbench.components.base import Context, MemoryComponent, Packet, Process
 from kernbench.components.builtin.bank_scheduler import BankScheduler, MemoryLine
@@ -42,17 +40,6 @@ class BankedChannel(NamedTuple):
     wake: list[Event]
 
 
-def new_scheduler(timing: BankTiming, line_ns: float, *, may_compile: bool) -> BankScheduler:
-    """The scheduler of a channel: compiled where it may be and numba is installed, with the same times."""
-    if may_compile:
-        try:
-            from kernbench.components.builtin.compiled_banks import CompiledBankScheduler
-        except ImportError:  # numba is an extra
-            return BankScheduler(timing, line_ns)
-        return CompiledBankScheduler(timing, line_ns)
-    return BankScheduler(timing, line_ns)
-
-
 class HbmBanksComponent(HbmCtrlComponent):
     """All channels of a PE's slice."""
 
@@ -74,7 +61,7 @@ class HbmBanksComponent(HbmCtrlComponent):
             return MemoryComponent.accept(self, packet)
         if not self._lanes:
             for _ in range(self.channels.channels):
-                scheduler = new_scheduler(self._timing, self._line_ns, may_compile=self.ctx.may_compile)
+                scheduler = BankScheduler(self._timing, self._line_ns, may_compile=self.ctx.may_compile)
                 self._lanes.append(BankedChannel(deque(), scheduler, []))
                 self.env.process(self._serve(self._lanes[-1]))
         lines = [(channel, MemoryLine(bank, row, is_write)) for nbytes, is_write in

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from types import FunctionType
 from typing import Protocol
 
-from kernbench.common.compiled_code import compiled
+from kernbench.common.compiled_code import compiled_with_calls
 from kernbench.common.declared_state import StateField, View, aside, idle, set_aside
 from kernbench.common.errors import FabricError
 from kernbench.sim_engine.fabric import buffer_grants, event_heap
@@ -38,22 +37,13 @@ _CALLED = "report", "next_branch", "move_to_branch", "keep_packet", "take_next",
 
 @cache
 def compiled_move() -> Callable[..., None] | None:
-    """The loop compiled by numba; None where numba is not installed.
-
-    Functions are compiled as they stand, in a namespace of their own, in which what `move` calls is put in line.
-    """
-    try:
-        from numba import njit
-    except ImportError:
-        return None
-    names = {name: value for module in _SOURCES for name, value in vars(module).items()}
-    for name, value in names.items():
-        if isinstance(value, FunctionType) and value.__module__.startswith(str(__package__)):
-            options = {"_nrt": False} if name in _CALLED else {"inline": "always"}
-            names[name] = njit(**options)(FunctionType(value.__code__, names))
-    move = FunctionType(loop.move.__code__, names)
+    """The loop compiled by numba, with what it calls in line; None where numba is not installed."""
     # Nothing is allocated. With reference counts, all arrays of `State` are counted wherever one is used.
-    return compiled(move, sources=tuple(str(module.__file__) for module in _SOURCES), _nrt=False)  # type: ignore[no-any-return]  # numba has no types
+    return compiled_with_calls(loop.move, _SOURCES, _options_of, _nrt=False)  # type: ignore[no-any-return]  # numba has no types
+
+
+def _options_of(name: str) -> dict[str, object]:
+    return {"_nrt": False} if name in _CALLED else {"inline": "always"}
 
 
 class TransferView(View, Protocol):
