@@ -1,4 +1,4 @@
-"""One BLAS thread per process: the suite is parallel by itself, and more only gets in its way. Processes that explore
+"""One BLAS thread per process: the suite is parallel by itself, and more only gets in its way. Processes that record
 ahead (KERNBENCH_WORKERS) are started as users have them; where pytest itself has several threads, as under xdist, only
 by programs that tests start. They cost the few tests that reach them 7 % of CPU time.
 

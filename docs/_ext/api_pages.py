@@ -136,7 +136,7 @@ def tl_page() -> str:
 def torch_page() -> str:
     """What host code calls `torch`: its functions, tensors, and its modules for several ranks."""
     lines = ["## The namespace\n", text_of(RuntimeContext) + "\n"]
-    for name in dict.fromkeys((*PUBLIC, *(n for n in dir(RuntimeContext) if n in ("explore_ahead", "timing_only")))):
+    for name in dict.fromkeys((*PUBLIC, *(n for n in dir(RuntimeContext) if n in ("record_ahead", "timing_only")))):
         thing = inspect.getattr_static(RuntimeContext, name, None)
         if inspect.isfunction(thing) or isinstance(thing, property):
             lines += entry(f"torch.{name}", thing, 3)

@@ -37,13 +37,13 @@ def to_the_other_sip(tl: Any) -> None:
     tl.wait()
 
 
-def test_a_launch_that_is_explored_in_vain_leaves_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    explored: list[bool] = []
+def test_a_launch_that_is_recorded_in_vain_leaves_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[bool] = []
     record = launch_recorder.LaunchRecorder.record
 
     def noted(self: Any, *args: Any) -> Any:
         recording = record(self, *args)
-        explored.append(recording is not None)
+        recorded.append(recording is not None)
         return recording
 
     monkeypatch.setattr(launch_recorder.LaunchRecorder, "record", noted)
@@ -58,7 +58,7 @@ def test_a_launch_that_is_explored_in_vain_leaves_no_machine(monkeypatch: pytest
 
     engine = run()
     gc.collect()
-    assert explored == [False, False]  # its first cube and its first SIP, once
+    assert recorded == [False, False]  # its first cube and its first SIP, once
     assert engine() is None
 
 
@@ -135,7 +135,7 @@ def test_kernels_that_are_thrown_out_hide_no_error(kernel: Any, error: type[Base
     assert [engine() for engine in engines] == [None]
 
 
-def test_what_a_kernel_raises_as_its_exploration_ends_is_not_seen() -> None:
+def test_what_a_kernel_raises_as_its_recording_ends_is_not_seen() -> None:
     @repeatable
     def waits(tl: Any) -> None:
         tl.send_async("global_E", tl.zeros((4, 64)))

@@ -298,7 +298,7 @@ def test_a_host_write_races_with_a_launch_under_way_and_not_with_a_later_one(eng
         torch.wait(launch)
     (race,) = engine.found_races()
     host = race.first if race.first.sip is None else race.second
-    assert (race.kind, host.tensor, host.who) == ("write-write", "by the host", "the host")
+    assert (race.kind, host.tensor, host.issuer) == ("write-write", "by the host", "the host")
     assert host.source_line == "engine.wait(engine.submit(write(x.shards[0].pa)))"
 
 

@@ -1,4 +1,4 @@
-"""Worker processes that explore launches ahead: the same results, whatever becomes of them."""
+"""Worker processes that record launches ahead: the same results, whatever becomes of them."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def looks(x, more, tl):
 def work(rank, torch, lines):
     torch.ahbm.set_device(rank)
     x = torch.zeros(16, 64, dtype="f16", dp=DPPolicy(cube="row_wise", pe="row_wise"))
-    with torch.explore_ahead(), torch.explore_ahead():
+    with torch.record_ahead(), torch.explore_ahead():
         for number, line in enumerate(lines[rank]):
             torch.launch(first if number == 0 else looks, x, *([] if number == 0 else [int(line)]))
             if rank and not number:
@@ -194,7 +194,7 @@ def again(x, times, tl):
 engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
 with RuntimeContext(engine) as torch:
     x = torch.zeros(16, 64, dtype="f16", dp=DPPolicy(cube="row_wise", pe="row_wise"))
-    with torch.explore_ahead():
+    with torch.record_ahead():
         for times in (20, 21, 22, 23, 24):
             torch.launch(again, x, times)
     launches = [launch.as_json() for launch in torch.launches]
@@ -207,7 +207,7 @@ def test_one_kernel_with_several_arguments(tmp_path: Path) -> None:
     program = PROGRAM[: PROGRAM.index("engine = ")].format(change="") + VARIANTS
     alone, ahead = (carried_out(program, tmp_path, workers) for workers in ("0", "1"))
     assert alone.stdout == ahead.stdout
-    assert json.loads(ahead.stderr)["taken"] >= 2  # the first was explored before there was a worker
+    assert json.loads(ahead.stderr)["taken"] >= 2  # the first was recorded before there was a worker
 
 
 PIPES = """
@@ -226,7 +226,7 @@ engine = GraphEngine(load_topology(None, machine), op_log=OpLog(), data=False)
 seen = []
 with RuntimeContext(engine) as torch:
     x = torch.zeros(16, 64, dtype="f16", dp=DPPolicy(cube="row_wise", pe="row_wise"))
-    with torch.explore_ahead():
+    with torch.record_ahead():
         torch.launch(again, x, 9)
         for _ in range(6):
             seen.append(os.read(asked, 1).decode())

@@ -40,7 +40,7 @@ SHAPE = (64, 64)
 
 
 @pytest.fixture(autouse=True)
-def explored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only when a collective comes for the second time."""
     monkeypatch.setattr(LaunchRecordings, "_is_new", lambda self, launch: False)
 

@@ -294,7 +294,7 @@ def work(rank: int, torch: RuntimeContext, job: LayerJob, tp: int, rows: JobRows
     tensors = LayerTensors(torch, group, job, x)
     layer = DecoderLayer(tensors)
     torch.distributed.barrier()
-    with torch.explore_ahead():
+    with torch.record_ahead():
         out = layer.forward()
     cubes, pes = torch.spec.sip.n_cubes, torch.spec.cube.n_pes
     used = max(torch.used_bytes(rank, cube, pe) for cube in range(cubes) for pe in range(pes))

@@ -41,7 +41,7 @@ CREDIT = "machine:cube.pe_template.components.pe_ipcq.attrs.credit"
 
 
 class Hop(NamedTuple):
-    """A way from SIP 0, cube 0, PE 0: what it is called, the direction there and back, and who is there."""
+    """A path from SIP 0, cube 0, PE 0: its name, the directions there and back, and the receiver."""
 
     name: str
     there: str

@@ -1,1 +1,1 @@
-"""Collectives: what the host asks for, who is whose neighbour, and algorithms written with `tl` that do it."""
+"""Collectives: what the host asks for, which PEs are neighbours, and algorithms written with `tl`."""

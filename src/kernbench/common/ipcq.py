@@ -119,7 +119,7 @@ class Unreceived(NamedTuple):
 class Communicator:
     """PEs that know each other by directions, and the memory of their rings.
 
-    `peer_of` says who is in a direction of a PE, `directions_of` which it has. `allocate` finds memory for a ring or a
+    `peer_of` has the peer in a direction of a PE, `directions_of` which it has. `allocate` finds memory for a ring or a
     credit word, (PE, bytes, kind, whether it may take the room of long rings) to a physical address, and `free` takes
     it back. `failure` is set when a kernel that used it has failed: the contents of its rings are then undefined.
     `users` counts the running kernels that have used it, one per PE.

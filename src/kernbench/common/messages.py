@@ -1,6 +1,6 @@
 """What travels between host and device, and what comes back. Fields are checked when a message is made.
 
-Requests name their target twice, as a physical address and as (sip, cube, pe): the tag decides who serves it, the
+Requests name their target twice, as a physical address and as (sip, cube, pe): the tag decides which PE serves it, the
 address decides where the bytes land, and a request whose two halves disagree is refused when it is submitted.
 """
 

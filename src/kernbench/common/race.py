@@ -78,8 +78,8 @@ class RaceSide:
         )
 
     @property
-    def who(self) -> str:
-        """Where it ran: `sip 0, cube 0, pe 1`, with the program of a grid if there is one, or `the host`."""
+    def issuer(self) -> str:
+        """What accessed the bytes: `sip 0, cube 0, pe 1`, with the program of a grid if there is one, or `the host`."""
         program = "" if self.program is None else f", program {self.program}"
         return "the host" if self.sip is None else f"sip {self.sip}, cube {self.cube}, pe {self.pe}{program}"
 
@@ -91,7 +91,7 @@ class RaceSide:
     def __str__(self) -> str:
         whose = f"{self.op} of '{self.kernel}'" if self.kernel else self.op
         until = "unfinished" if self.end_ns is None else f"to {format_ns(self.end_ns)}"
-        return f"{whose} on {self.who}, {format_ns(self.start_ns)} {until}\n    {self.where}"
+        return f"{whose} on {self.issuer}, {format_ns(self.start_ns)} {until}\n    {self.where}"
 
     def as_json(self) -> dict[str, object]:
         return {each.name: getattr(self, each.name) for each in fields(self)}

@@ -24,7 +24,7 @@ class Writers:
     def __init__(self) -> None:
         self.access_observers = AccessObservers()  # called with the address
         self._starts: list[int] = []
-        self._stretches: list[tuple[int, int]] = []  # end, who
+        self._stretches: list[tuple[int, int]] = []  # end, op
 
     def note(self, address: int, nbytes: int, op: int | None) -> None:
         """Bytes from `address` on were last written by `op`, or by the host."""
@@ -64,10 +64,10 @@ class Writers:
         first, past = self._touched(start, end)
         noted = [] if op is None else [(address, address + nbytes, op) for address, nbytes in segments]
         old = zip(self._starts[first:past], self._stretches[first:past], strict=True)
-        kept = _outside(((begin, stop, who) for begin, (stop, who) in old), segments)
+        kept = _outside(((begin, stop, op) for begin, (stop, op) in old), segments)
         together = sorted([*noted, *kept])
         self._starts[first:past] = [begin for begin, _, _ in together]
-        self._stretches[first:past] = [(stop, who) for _, stop, who in together]
+        self._stretches[first:past] = [(stop, op) for _, stop, op in together]
 
     def of(self, address: int, nbytes: int) -> tuple[int, ...]:
         """The ops that wrote these bytes, each once, in order of id."""
@@ -149,16 +149,16 @@ def _by_window(address: int, nbytes: int) -> Sequence[tuple[int, int, int]]:
 def _outside(
     stretches: Iterable[tuple[int, int, int]], segments: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int]]:
-    """What is left of stretches (start, end, who) when segments are taken out of them; both in ascending order."""
+    """What is left of stretches (start, end, op) when segments are taken out of them; both in ascending order."""
     at = 0
-    for begin, stop, who in stretches:
+    for begin, stop, op in stretches:
         while at < len(segments) and sum(segments[at]) <= begin:
             at += 1
         following = at
         while begin < stop and following < len(segments) and segments[following][0] < stop:
             if begin < segments[following][0]:
-                yield begin, segments[following][0], who
+                yield begin, segments[following][0], op
             begin = sum(segments[following])
             following += 1
         if begin < stop:
-            yield begin, stop, who
+            yield begin, stop, op

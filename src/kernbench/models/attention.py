@@ -32,7 +32,7 @@ class OnlineSoftmax:
         self.result = tl.zeros((rows, d), "f32")
 
     def take(self, keys: TensorHandle, values: TensorHandle, seen: TensorHandle | None = None) -> None:
-        """Process one block of keys and values; `seen`, (tokens, 1, keys), tells which of them the rows of each token
+        """Process one block of keys and values; `seen`, (tokens, 1, keys), says which of them the rows of each token
         see. At most two tensors of scores, and two of results, are in TCM at a time: every step frees its input.
         """
         tl, best = self._tl, self.best

@@ -95,7 +95,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
             )
         self.engine.drop_contents()
 
-    def explore_ahead(self) -> AbstractContextManager[None]:
+    def record_ahead(self) -> AbstractContextManager[None]:
         """A block in which the host only makes tensors, launches kernels and waits. Worker processes may execute it
         ahead of time, to simulate the next launches in parallel, which makes this simulation faster. Their effects are
         discarded; but a program that writes files in such a block writes them more than once.
@@ -103,6 +103,8 @@ class RuntimeContext(TorchFunctions, TorchNames):
         Every running rank must be within such a block. Times and numbers do not change.
         """
         return self.engine.host_ahead.scope(lambda: self.ranks.running)
+
+    explore_ahead = record_ahead  # its former name
 
     def __enter__(self) -> RuntimeContext:
         return self

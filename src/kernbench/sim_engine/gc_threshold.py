@@ -61,7 +61,7 @@ def paused_gc() -> Iterator[None]:
     """No collections while modules are imported: they make much and drop nothing, and collections are a tenth of it.
 
     What there is counts as old afterwards, so that only a full collection looks through it; where the process has
-    frozen objects they stay frozen, and the modules stay young. For imports only: who does this again and again puts
+    frozen objects they stay frozen, and the modules stay young. For imports only: doing this again and again puts
     full collections off for ever.
     """
     if not gc.isenabled():

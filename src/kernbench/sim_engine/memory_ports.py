@@ -43,7 +43,7 @@ class PortOwner(Context, Protocol):
     listeners: WriteListeners
 
     def sequence_of(self, node: str) -> Iterator[int]:
-        """Places in the order of injections, for one who asks for transfers."""
+        """Places in the order of injections, for one initiator of transfers."""
 
     def legs_of(self, path: tuple[str, ...]) -> PacketLegs:
         """From each block on a path that accepts packets: up to which one they travel, and how."""

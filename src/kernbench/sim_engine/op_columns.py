@@ -14,7 +14,7 @@ from kernbench.sim_engine.op_rows import RecordIds, natural
 
 
 class OpColumns:
-    """Rows of records: who describes each, its times, its causes and what it waited for."""
+    """Rows of records: what describes each, its times, its causes and what it waited for."""
 
     def __init__(self) -> None:
         self._describers: list[OpDescriber] = []

@@ -127,19 +127,19 @@ class _Move:
         moved = list(causes)
         for at in range(2, len(moved), 4):
             moved[at] += self._copy.later_ns
-            moved[at + 1] = self._who(int(moved[at + 1]))
+            moved[at + 1] = self._reference(int(moved[at + 1]))
         return moved
 
-    def _who(self, who: int) -> int:
-        """A cause's `who`. Of several ops that a placeholder stands for, the last is named."""
-        if who == NO_REF:
+    def _reference(self, reference: int) -> int:
+        """The reference of a cause, copied. Of several ops that a placeholder stands for, the last is named."""
+        if reference == NO_REF:
             return NO_REF
-        if who < NO_REF:
-            numbers = self._numbers(-2 - who)
+        if reference < NO_REF:
+            numbers = self._numbers(-2 - reference)
             return op_ref(numbers[-1]) if numbers else NO_REF
         rows = self._copy.rows
-        assert 0 <= (who >> STAGE_BITS) - rows.first_token < rows.tokens, "the token belongs to no recorded op"
-        return who + (self.tokens_on << STAGE_BITS)
+        assert 0 <= (reference >> STAGE_BITS) - rows.first_token < rows.tokens, "the token belongs to no recorded op"
+        return reference + (self.tokens_on << STAGE_BITS)
 
     def _numbers(self, recorded: int) -> tuple[int, ...]:
         if recorded >= PLACEHOLDER:

@@ -287,12 +287,12 @@ class OpLog(OpColumns):
         return records
 
     def _causes_of(self, row: int) -> dict[int, tuple[int, float, int | None]]:
-        """Of the stages of a row that have an entry: the release, when it was ready, who let it start."""
+        """Of the stages of a row that have an entry: the release, when it was ready, and the op that let it start."""
         start, end = self._cause_ends[row - 1] if row else 0, self._cause_ends[row]
         found: dict[int, tuple[int, float, int | None]] = {}
         for at in range(start, end, _CAUSE):
-            stage, release, ready, who = self._causes[at : at + _CAUSE]
-            found[int(stage)] = (int(release), ready, self._id_of(int(who)))
+            stage, release, ready, reference = self._causes[at : at + _CAUSE]
+            found[int(stage)] = (int(release), ready, self._id_of(int(reference)))
         return found
 
     def id_of_stage(self, ref: int) -> int | None:
@@ -303,11 +303,11 @@ class OpLog(OpColumns):
         """The id of the record that was written under a number."""
         return self._ids.id_of(number)
 
-    def _id_of(self, who: int) -> int | None:
+    def _id_of(self, reference: int) -> int | None:
         """The id of the record that a cause refers to; None for `NO_REF`, and for a token that is not recorded."""
-        if who <= NO_REF:
-            return None if who == NO_REF else self._ids.id_of(-2 - who)
-        token, known = who >> STAGE_BITS, self._token_firsts
+        if reference <= NO_REF:
+            return None if reference == NO_REF else self._ids.id_of(-2 - reference)
+        token, known = reference >> STAGE_BITS, self._token_firsts
         if token >= len(known) or known[token] < 0:
             return None
-        return self._ids.id_of(known[token] + (who & (1 << STAGE_BITS) - 1))
+        return self._ids.id_of(known[token] + (reference & (1 << STAGE_BITS) - 1))

@@ -139,8 +139,8 @@ class StreamingOpLog(OpLog):
         start, causes = 0, self._causes
         for row, end in enumerate(self._cause_ends[: self._ordered]):
             for at in range(start + 3, end, 4):
-                who = int(causes[at])
-                if who >= 0 and self._id_of(who) is None:
+                reference = int(causes[at])
+                if reference >= 0 and self._id_of(reference) is None:
                     return row
             start = end
         return self._ordered

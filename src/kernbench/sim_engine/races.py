@@ -131,7 +131,7 @@ class RaceDetector:
             if racing:
                 clean = False
             else:
-                cell.clear()  # who races with what happened before a write races with the write too
+                cell.clear()  # what races with an access before a write races with the write too
             cell.writes[_key(touch)] = touch
         if clean:
             fresh = ShadowCell()

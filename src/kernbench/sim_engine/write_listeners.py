@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from kernbench.components.memory_port import Landed, Listener
 
-ListenedRange = tuple[int, int, int, Listener]  # first byte, number in the order of adding, end, whom to call
+ListenedRange = tuple[int, int, int, Listener]  # first byte, number in the order of adding, end, what to call
 _NUMBER = itemgetter(1)
 
 

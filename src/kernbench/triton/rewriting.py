@@ -1,7 +1,7 @@
 """Kernels as Triton compiles them, where Python alone would do something else.
 
 A kernel is rewritten once. `and`, `or` and `not` of tensors, `min`, `max`, `print` and `assert` are operations of
-Triton's language; loops tell the program where an iteration begins; functions of the language that a file has imported
+Triton's language; loops mark where an iteration begins; functions of the language that a file has imported
 by their names are replaced as those of its modules are. What the rewritten source refers to is bound to it as variables
 of an enclosing function are: nothing is added to the user's module, and the variables of a function around the kernel
 are those of the user.

@@ -274,7 +274,7 @@ def _in_pieces(lanes: Lanes, address: int, translate: Translate) -> Block:
     for offset, size, lane_offset in lanes.runs:
         done = 0
         for pa, nbytes in translate(address + offset, size):
-            rows.append((pa, nbytes, lane_offset + done, pa - offset - done))  # the last one tells memories apart
+            rows.append((pa, nbytes, lane_offset + done, pa - offset - done))  # the last one distinguishes memories
             done += nbytes
     pas, lengths, lane_starts, memories = np.array(rows, np.int64).reshape(-1, 4).T
     return Block(lanes, segments, tuple(requests), _patches(pas, lengths, lane_starts, memories))

@@ -1,4 +1,4 @@
-"""Kernels by name, for those who want to name a kernel once and launch it from several places.
+"""Kernels by name, to name a kernel once and launch it from several places.
 
 An engine keeps its own table of the kernels launched on it, so two engines are independent; this one is the
 process's.

@@ -61,7 +61,7 @@ class ProductCase(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """One operand of some cores: which core sends it, to whom, and which tiles a block has."""
+    """One operand of some cores: its sender and receivers, and which tiles a block has."""
 
     noc: str
     sender: Callable[[int], int]
@@ -125,7 +125,7 @@ class Multiply:
             ends.append(ends[-1] + (ends[-1] - ends[-2]))
         return ends[-1]
 
-    # ---- who sends what
+    # ---- senders and receivers
 
     def _operands(self) -> Iterator[Blocks]:
         p, env = self._product, self._env

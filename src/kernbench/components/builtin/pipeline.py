@@ -116,8 +116,8 @@ def _relative_causes(tile: TileToken, view: TileView) -> tuple[float, ...]:
     found: list[float] = []
     causes, now = tile.causes, view.now
     for at in range(0, len(causes), 4):
-        stage, release, ready, who = causes[at : at + 4]
-        found += (stage, int(release), ready - now, view.ref(who))
+        stage, release, ready, reference = causes[at : at + 4]
+        found += (stage, int(release), ready - now, view.ref(reference))
     return tuple(found)
 
 

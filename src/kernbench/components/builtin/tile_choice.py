@@ -53,7 +53,7 @@ class TileLimits:
     register_bytes: int
     gemm_tile: tuple[int, int, int]
     math_tile: tuple[int, int]
-    servers: tuple[tuple[str, OpServer], ...] = ()  # who serves which math op, besides PE_MATH
+    servers: tuple[tuple[str, OpServer], ...] = ()  # by math op, the engine that serves it instead of PE_MATH
 
 
 def limits_of(graph: TopologyGraph, pe: PeId, servers: OpServers | None = None) -> TileLimits:

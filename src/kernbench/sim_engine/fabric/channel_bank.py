@@ -56,14 +56,36 @@ class ChannelBank:
         StateField("pending", lambda group, view: view.pending(group.pending)),
     )
     DERIVED: ClassVar[Derived] = (
-        "_all_waited_ns", "_busy_with", "_counted", "_extra", "_rounds", "_worst_at_ns", "_worst_ns", "even",
-        "state_held_by", "most_pending",
+        "_all_waited_ns", "_busy_with", "_counted", "_extra", "_rounds", "_worst_at_ns", "_worst_ns",
+        "any_first_channel", "state_held_by", "most_pending",
     )  # fmt: skip
 
     __slots__ = (
-        "_all_waited_ns", "_busy_with", "_counted", "_direction", "_extra", "_free_ns", "_rounds", "_worst_at_ns",
-        "_worst_ns", "burst_ns", "drain", "even", "granule_ns", "granule_shift", "mask", "most_pending", "node",
-        "open_ns", "penalty_ns", "pending", "per_burst", "separate", "shift", "state_held_by", "users",
+        "_all_waited_ns",
+        "_busy_with",
+        "_counted",
+        "_direction",
+        "_extra",
+        "_free_ns",
+        "_rounds",
+        "_worst_at_ns",
+        "_worst_ns",
+        "any_first_channel",
+        "burst_ns",
+        "drain",
+        "granule_ns",
+        "granule_shift",
+        "mask",
+        "most_pending",
+        "node",
+        "open_ns",
+        "penalty_ns",
+        "pending",
+        "per_burst",
+        "separate",
+        "shift",
+        "state_held_by",
+        "users",
     )  # fmt: skip
 
     def __init__(
@@ -93,7 +115,8 @@ class ChannelBank:
         self.pending: list[tuple[float, float, int, WriteBursts]] = []  # write flits on their way: ready, order, index
         self.most_pending = MOST_PENDING  # above this, those that have arrived are committed
         self.users = 0  # writes moved flit by flit whose last burst is not committed
-        self.even: bool | None = None  # whether all went as it would from any other channel on; None: not asked for
+        # Whether accesses so far take as long with any other first channel; None: not asked for.
+        self.any_first_channel: bool | None = None
         self._busy_with: WriteBursts | None = (
             None  # the write that has all channels that are taken, where that is asked
         )

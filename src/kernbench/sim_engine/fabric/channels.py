@@ -47,7 +47,7 @@ class ChannelGroup(ChannelBank):
             # `_commit` and `channel_of`, written out: calls for each flit would double its cost
             block = transfer.block + i
             channel = (block >> CHANNEL_SHIFT) + (block & mask)
-            if self.even:
+            if self.any_first_channel:
                 self._judge_write(transfer, ready)
             start = free_ns[channel]
             if start <= ready:
@@ -69,7 +69,7 @@ class ChannelGroup(ChannelBank):
         if max(self._free_ns) <= ready:
             self._busy_with = transfer
         is_whole = not transfer.flits & self.mask and not transfer.spare
-        self.even = not self.separate and self._busy_with is transfer and is_whole
+        self.any_first_channel = not self.separate and self._busy_with is transfer and is_whole
 
     # ---- writes, as progressions of arrival times
 
@@ -105,8 +105,8 @@ class ChannelGroup(ChannelBank):
 
     def _copy_state(self) -> None:
         """What follows is done to a copy, so that the state before can be restored."""
-        if self.even:
-            self.even = False
+        if self.any_first_channel:
+            self.any_first_channel = False
         self._free_ns, self._direction, self._extra = self._free_ns[:], self._direction[:], self._extra[:]
         self._worst_ns, self._worst_at_ns = self._worst_ns[:], self._worst_at_ns[:]
 
@@ -128,8 +128,8 @@ class ChannelGroup(ChannelBank):
         rounds, more = divmod(n, channels)
         self._rounds += rounds
         if more:
-            if self.even:
-                self.even = False
+            if self.any_first_channel:
+                self.any_first_channel = False
             self._extra = self._extra[:]
             for i in range(more):
                 self._extra[(block + i) & self.mask] += self.per_burst
@@ -172,8 +172,8 @@ class ChannelGroup(ChannelBank):
         if flits >= channels and self._is_idle(now, READ):
             self._read_from_idle(block, flits, now, spare)
             return self.pace_from_idle(now, flits, spare)
-        if self.even:
-            self.even = False
+        if self.any_first_channel:
+            self.any_first_channel = False
         latest, own_end = 0.0, 0.0
         firsts: list[float] = []
         for j in range(min(flits, channels)):
@@ -219,8 +219,8 @@ class ChannelGroup(ChannelBank):
         """Bursts in rounds over all channels; those from `block` on may have one more than the others."""
         channels, burst_ns = self.mask + 1, self.burst_ns
         rounds, more = divmod(flits, channels)
-        if (more or spare) and self.even:
-            self.even = False
+        if (more or spare) and self.any_first_channel:
+            self.any_first_channel = False
         self._rounds += rounds
         self._free_ns = [now + rounds * burst_ns] * channels
         if self.drain:

@@ -191,7 +191,7 @@ class FabricEnvironment(simpy.Environment):
         return lambda now, fabric: fabric.catch_up(now, interfering_order)
 
     def _run_before_calls(self, now: float, _: RewoundFabric) -> None:
-        """What the fabric does at `now`, and those who go on before calls are made."""
+        """What the fabric does at `now`, and the processes that resume before calls are made."""
         queue = self._queue
         self.run_transfers(now)
         while queue and queue[0][:2] < (now, NORMAL):
@@ -199,7 +199,7 @@ class FabricEnvironment(simpy.Environment):
             self.run_transfers(now)
 
     def _run_first_calls(self, now: float, fabric: RewoundFabric) -> None:
-        """The same, and the calls that are made together: one of the same time has started who goes on now."""
+        """The same, and the calls that are made together: one of these has started the process that resumes now."""
         self._run_before_calls(now, fabric)
         if self._call_times and self._call_times[0] == now:
             self.step()

@@ -1,4 +1,4 @@
-"""The state of every link, shared by all movers of flits: when it is free, and who has yet to pass.
+"""The state of every link, shared by all movers of flits: when it is free, and which flits have yet to pass.
 
 Flits take a link one by one (`FlitEngine._move`). A plan *books* it: the link is free again when the plan's last flit
 has left. A plan that does not come true *restores* it.

@@ -206,7 +206,7 @@ class LoopReads:
         part, state = self._channels_of(group), self._queues.state
         state.channel_ns[:, part] = group._free_ns, group._worst_ns, group._worst_at_ns
         state.granules[part] = group._extra
-        group.even = False
+        group.any_first_channel = False
         group.state_held_by = self
         group.__class__ = ChannelsInLoop
 

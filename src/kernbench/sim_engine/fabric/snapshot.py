@@ -16,8 +16,8 @@ from kernbench.sim_engine.fabric.transfers import INJECTED, FlitSchedule, Transf
 FabricState = tuple[object, ...]
 
 
-def is_even(fabric: Fabric, now: float) -> bool:
-    """Whether no channel of a memory is other than the next, and no write is under way: all must be split."""
+def any_first_channel(fabric: Fabric, now: float) -> bool:
+    """Whether all channels of each memory are in one state, and no write is under way: all must be split."""
     for group in fabric.engine.groups.values():
         if group.users or group.pending or len(set(group.busy_for(now))) > 1:
             return False

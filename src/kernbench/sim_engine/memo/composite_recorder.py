@@ -24,7 +24,7 @@ from kernbench.components.memory_port import MemoryPort
 from kernbench.components.recording import NO_REF
 from kernbench.sim_engine.fabric import Transfer
 from kernbench.sim_engine.fabric.agenda import INFINITY
-from kernbench.sim_engine.fabric.snapshot import is_even, state_of
+from kernbench.sim_engine.fabric.snapshot import any_first_channel, state_of
 from kernbench.sim_engine.memo.composite_recording import (
     BusyTimes,
     CompositeRecording,
@@ -146,12 +146,12 @@ class CompositeRecorder:
             while feed.fed < following - self._later_tiles and not self._ended:
                 env.step()
             mark = self._mark(steps)
-            self._add_segment(recorded, steps, last, mark, all(group.even for group in groups))
+            self._add_segment(recorded, steps, last, mark, all(group.any_first_channel for group in groups))
             while (passed := self._skip(recorded, steps, mark)) is not None:
                 mark = passed
             last = mark
             for group in groups:
-                group.even = True
+                group.any_first_channel = True
 
     def _mark(self, steps: TileSteps) -> Mark:
         env, feed, fabric = self._private.env, self._feed, self._private.fabric
@@ -161,14 +161,14 @@ class CompositeRecorder:
         if place is not None:
             state, plain = self._state(place[1])
             # Of rows that are runs of their own it matters where in a burst they begin: no other place is as good.
-            is_plain = not self._feed.plan.by_rows and is_even(fabric, env.now)
+            is_plain = not self._feed.plan.by_rows and any_first_channel(fabric, env.now)
             recorded = RecordedState(place[0], state, plain if is_plain else b"")
         return Mark(recorded, env.now, feed.fed, len(self._rows), self._totals())
 
     def _add_segment(
-        self, recorded: RecordedSegments, steps: TileSteps, start: Mark | None, end: Mark, evenly: bool
+        self, recorded: RecordedSegments, steps: TileSteps, start: Mark | None, end: Mark, any_first_channel: bool
     ) -> None:
-        """What was run between two marks; `evenly` if all channels were used alike."""
+        """What was run between two marks; `any_first_channel` if its timing does not depend on it."""
         if start is None or start.state is None or end.state is None:
             return
         if end.state.place - start.state.place == steps.places_per_step:
@@ -177,7 +177,7 @@ class CompositeRecorder:
                 end.fed - start.fed, end.ns - start.ns, rows, start.ns, start.fed, start.totals, end.totals
             )
             recorded.add(start.state, end.state, segment)
-            if start.state.plain and end.state.plain and evenly:
+            if start.state.plain and end.state.plain and any_first_channel:
                 recorded.add_plain(start.state, end.state, segment)
 
     def _skip(self, recorded: RecordedSegments, steps: TileSteps, mark: Mark) -> Mark | None:

@@ -31,7 +31,7 @@ ChannelRows = list[tuple[int, float, float]]  # of each channel: granules, longe
 
 
 class RecordedRings(NamedTuple):
-    """Rings that messages went through, and which direction of which PE leads to whom."""
+    """Rings that messages went through, and the peer in each direction of each PE."""
 
     config: RingConfig
     peers: list[tuple[PeKey, str, Peer]]
@@ -88,7 +88,7 @@ class LaunchRecording:
         made = sum(len(trace.calls) for trace in self.traces)
         calls = len({id(call) for trace in self.traces for call in trace.calls})
         addresses = sum(len(each.addresses) for each in self.pointers)
-        asked = 0 if self.memory is None else len(self.memory.asked) + len(self.memory.who_wrote)
+        asked = 0 if self.memory is None else len(self.memory.asked) + len(self.memory.pe_of_op)
         rows = 0 if self.rows is None else self.rows.nbytes
         steps = 0 if self.contents is None else len(self.contents.steps) + len(self.contents.needed)
         return rows + CALL_BYTES * (calls + asked + steps) + POINTER_BYTES * made + ADDRESS_BYTES * addresses

@@ -83,7 +83,7 @@ class LaunchRecordings:
         self._interrupted: Counter[LaunchKind] = Counter()
         self.recorded = 0  # recordings so far
         self._first_calls: dict[LaunchKind, object] = {}  # of collectives
-        self._for_others: list[tuple[RecordingKey, LaunchRecording]] = []  # what this process has explored as a worker
+        self._for_others: list[tuple[RecordingKey, LaunchRecording]] = []  # recorded by this process as a worker
 
     # ---- kinds of launches
 
@@ -167,7 +167,7 @@ class LaunchRecordings:
         if is_cube and self._machine.fabric.network.buffers is not None:
             return None  # layers of links differ from cube to cube, and are the same on all SIPs
         if kind in self._extents and (is_cube or self._extents[kind] is Extent.FARTHER):
-            return None  # the last may be known only since another launch that begins now was explored
+            return None  # the last may be known only since another launch that begins now was recorded
         found: list[RegionReplay] = []
         layout = self._machine.graph.spec.address_layout
         for region in regions:

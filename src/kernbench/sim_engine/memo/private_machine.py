@@ -42,22 +42,22 @@ class UnknownWriters(Writers):
     placeholder. `places` says in which parts they lie.
     """
 
-    __slots__ = ("asked", "places", "spans", "who_wrote")
+    __slots__ = ("asked", "pe_of_op", "places", "spans")
 
     def __init__(self, places: LaunchPlaces) -> None:
         super().__init__()
         self.places = places
         self.asked: list[tuple[str, Ranges]] = []  # what each placeholder stands for: whose, and which bytes
         self.spans: dict[str, dict[PartKey, TouchedBytes]] = {}  # by PE
-        self.who_wrote: dict[int, str] = {}  # the PE of every op that has written
+        self.pe_of_op: dict[int, str] = {}  # the PE of every op that has written
 
     def written(self) -> list[tuple[str, int, int, int]]:
-        """All stretches: PE that wrote it, physical address, bytes, op."""
+        """All ranges that were written: the PE, physical address, bytes, op."""
         rows = zip(self._starts, self._stretches, strict=True)
-        return [(self.who_wrote[who], start, end - start, who) for start, (end, who) in rows]
+        return [(self.pe_of_op[op], start, end - start, op) for start, (end, op) in rows]
 
     def touch(self, pe: str, pa: int, nbytes: int, *, is_written: bool) -> None:
-        """A kernel reads or writes bytes; those that are not in the region end its exploration elsewhere."""
+        """A kernel reads or writes bytes; those that are not in the region end its recording elsewhere."""
         part = self.places.part_at(pa)
         if part is None:
             return
@@ -100,13 +100,13 @@ class WritersOf(Writers):
     def note(self, address: int, nbytes: int, op: int | None) -> None:
         assert op is not None
         self._all.note(address, nbytes, op)
-        self._all.who_wrote[op] = self._pe
+        self._all.pe_of_op[op] = self._pe
         self._all.touch(self._pe, address, nbytes, is_written=True)
 
     def note_all(self, segments: Sequence[tuple[int, int]], op: int | None) -> None:
         assert op is not None
         self._all.note_all(segments, op)
-        self._all.who_wrote[op] = self._pe
+        self._all.pe_of_op[op] = self._pe
         for address, nbytes in segments:
             self._all.touch(self._pe, address, nbytes, is_written=True)
 

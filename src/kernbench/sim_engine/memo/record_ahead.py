@@ -31,7 +31,7 @@ from kernbench.sim_engine.host_ahead import HostAhead
 from kernbench.sim_engine.memo.private_files import make_files_private
 from kernbench.sim_engine.simulation_stats import SimulationStats
 
-LONG = 2  # reports of explorations, one every 256 steps of their clocks: about half a second
+LONG = 2  # reports while a launch is recorded, one every 256 steps of its clock: about half a second
 POLL_S = 0.002
 FOLDER, LOCK = "kernbench-", "lock"  # of workers, in the folder of temporary files
 
@@ -74,24 +74,24 @@ class RecordAhead:
         self._host = host
         self._stats = stats
         host.on_end.append(self._end)
-        self._reports = 0  # of the latest launch that was explored
+        self._reports = 0  # of the latest launch that was recorded
         self._owner = 0  # the machine's own process
         self._workers: RecorderProcesses | None = None
         self._finalizer: weakref.finalize[..., RecordAhead] | None = None
         self._reserved: dict[str, bool] = {}  # kinds of launches that were asked for: whether this process records them
-        self._given: set[str] = set()  # those of a worker that it has explored
+        self._given: set[str] = set()  # those that this worker has recorded
 
     @property
     def is_worker(self) -> bool:
         return self._host.is_worker
 
     def note_steps(self) -> None:
-        """An exploration has gone some steps."""
+        """The recording of a launch has taken some more steps of its clock."""
         self._reports += 1
         self.check_owner()
 
     def begin(self) -> None:
-        """A launch was explored, or known: if that has taken long, make workers. What was found is theirs, too."""
+        """A launch was recorded, or had a recording: if that has taken long, make workers, which have it, too."""
         was_long, self._reports = self._reports >= LONG, 0
         if not was_long or self._workers is not None:
             return
@@ -167,11 +167,11 @@ class RecordAhead:
         return self._reserved[key]
 
     def has_given(self, key: str) -> bool:
-        """Whether this worker has explored a kind of launch before."""
+        """Whether this worker has recorded a kind of launch before."""
         return key in self._given
 
     def give(self, key: str, found: object) -> None:
-        """This worker has come to a kind of launch: if it has explored it, that is what it has found."""
+        """Write what this worker has recorded of a kind of launch, if that is reserved for it."""
         if not self._reserved.get(key) or key in self._given:
             return
         self._given.add(key)
@@ -180,10 +180,10 @@ class RecordAhead:
         path.with_suffix(".part").replace(path)
 
     def take(self, key: str, kind: type[Found]) -> Found | None:
-        """What a worker has found, once; None where there is nothing. Waits for a worker that is about it."""
+        """What a worker has found, once; None where there is nothing. Waits for a worker that records it."""
         if self.reserve_recording(key):
             return None
-        self._reserved[key] = True  # what else there is to explore of this kind
+        self._reserved[key] = True  # this process records what else there is of this kind
         assert self._workers is not None
         path, recorder = self._file_of(key), int(self._reservation_of(key).read_text())
         while not path.exists():
@@ -231,7 +231,7 @@ def _remove_leftovers() -> None:
 
 
 def _try_to_own(path: Path) -> bool:
-    """Take something by a link to a file that says who; returns whether this process is the first to do so."""
+    """Take something by a link to a file with the process id; returns whether this process is the first to do so."""
     own = path.with_suffix(f".{os.getpid()}")
     own.write_text(str(os.getpid()))
     try:
