@@ -17,7 +17,8 @@ from kernbench.topology.graph import Edge, EdgeKind, Node
 from kernbench.topology.mesh import snap_mm
 from kernbench.topology.ports import Chiplet, wrap_links
 from kernbench.topology.sip_links import port_sides
-from kernbench.topology.spec import IoChipletSpec, MachineSpec, SipsSpec
+from kernbench.topology.spec import MachineSpec, SipsSpec
+from kernbench.topology.spec_sip import IoChipletSpec
 from kernbench.topology.template import Template, component_data
 
 

@@ -26,10 +26,11 @@ from kernbench.topology.mesh import SIDES
 from kernbench.topology.ports import resolve_chiplets, shoreline, wrap_links
 from kernbench.topology.readers import closest
 from kernbench.topology.record import InvalidValue
-from kernbench.topology.spec import IoChipletPlace, MachineSpec, SipSpec
+from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_base import MAX_CUBES_PER_SIP, MAX_IO_CHIPLETS, MAX_PES, MAX_PES_PER_CUBE
 from kernbench.topology.spec_cube import PE_PARTS_KEY
 from kernbench.topology.spec_hbm import BANKS
+from kernbench.topology.spec_sip import IoChipletPlace, SipSpec
 from kernbench.topology.switches import check_switches
 
 _MEMORY = "cube.memory_map"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from kernbench.common.frozen import frozen
-from kernbench.topology.spec import CubePort, IoChipletPlace, SipSpec
 from kernbench.topology.spec_base import Side
+from kernbench.topology.spec_sip import CubePort, IoChipletPlace, SipSpec
 
 
 @frozen

@@ -1,8 +1,8 @@
 """A machine description as checked, typed, frozen data: one class for each block of the YAML, keys as in default.yaml.
 
 A record checks each value on its own (`record.py`, `readers.py`); `check.py` checks values against each other. The
-cube's block is in `spec_cube.py`, coefficients of energy and area in `spec_energy.py`. Keys that may be null are
-derived: read them through the properties (`sips.grid`, `cube.hbm_slices`).
+blocks of cubes and SIPs are in `spec_cube.py` and `spec_sip.py`, coefficients of energy and area in `spec_energy.py`.
+Keys that may be null are derived: read them through the properties (`sips.grid`, `cube.hbm_slices`).
 """
 
 import math
@@ -12,27 +12,23 @@ from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 from kernbench.common.address_layout import LEAST_CUBE_BITS, UAL_BASE, AddressLayout, FieldWidths, bits_for, layout_of
-from kernbench.topology.readers import choice, number, power_of_two, text, whole
+from kernbench.topology.readers import choice, number, power_of_two, whole
 from kernbench.topology.record import Loc, Problem, Record
 from kernbench.topology.spec_base import (
-    MAX_CUBES_PER_SIP,
     MAX_SIPS,
     AddressMapSpec,
     ComponentSpec,
-    Connections,
     Gbs,
     LinkSpec,
-    Mm,
     Name,
-    SideKey,
-    SizeMm,
 )
 from kernbench.topology.spec_cube import PE_PARTS_KEY, CubeSpec
 from kernbench.topology.spec_energy import AreaSpec, CostSpec, EnergySpec, LimitsSpec, PowerSpec
 from kernbench.topology.spec_fabric import FabricSpec
 from kernbench.topology.spec_far import AT_TOP, FarMemorySpec
 from kernbench.topology.spec_hbm import HbmSpec
-from kernbench.topology.spec_stacks import HbmStacksSpec, share_of
+from kernbench.topology.spec_sip import CubeMesh, IoChipletSpec, SipSpec, SipTypeSpec
+from kernbench.topology.spec_stacks import share_of
 
 _RECORD = FieldWidths()
 
@@ -141,102 +137,6 @@ class SystemSpec(Record):
     def has_tensor_ranges(self) -> bool:
         """Whether a tensor has one range of addresses, virtual or logical, wherever its parts lie."""
         return self.address_model != "pa"
-
-
-# ----------------------------------------------------------------------------------------------------------- the SIP
-
-
-class CubeMesh(Record):
-    """The grid of cubes, and which of its rows (x) and columns (y) are closed to rings."""
-
-    w: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
-    h: Annotated[int, whole(1, MAX_CUBES_PER_SIP)]
-    wrap: Annotated[Literal["none", "x", "y", "xy"], choice("none", "x", "y", "xy")] = "none"
-
-
-class WrapSpec(Record):
-    """A link that closes a row or a column of cubes; it carries packets as `cube_to_cube` does."""
-
-    bw_gbs: Gbs
-    distance_mm: Mm
-
-
-class SipLinks(Record):
-    cube_to_cube: LinkSpec
-    wrap: WrapSpec | None = None
-
-
-class CubeRef(Record):
-    xy: tuple[Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)], Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)]]
-
-
-class CubePort(Record):
-    """A PHY of an IO chiplet and the cube port that it faces. Null values are derived from the chiplet."""
-
-    cube: CubeRef
-    cube_side: SideKey | None = None
-    phy: Annotated[str, text(r"[A-Za-z][A-Za-z0-9_]{0,15}", "a short name such as P0")] | None = None
-    distance_mm: Mm | None = None
-
-
-class IoChipletPlace(Record):
-    id: Annotated[str, text(r"io[0-9]{1,2}", "a name such as io0")]
-    side: SideKey
-    cube_ports: tuple[CubePort, ...] | None = None
-
-
-CubeNumbers = tuple[Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)], ...]
-
-
-class SipTypeSpec(Record):
-    """A SIP that differs from `sip` in which of its cubes are of which type."""
-
-    cube_types: Mapping[str, CubeNumbers] = MappingProxyType({})
-
-
-class SipSpec(Record):
-    cube_mesh: CubeMesh
-    links: SipLinks
-    io_chiplets: tuple[IoChipletPlace, ...]
-    cube_types: Mapping[str, CubeNumbers] = MappingProxyType({})  # type -> cubes; the others are as `cube` says
-    hbm_stacks: HbmStacksSpec | None = None
-
-    @property
-    def n_cubes(self) -> int:
-        return self.cube_mesh.w * self.cube_mesh.h
-
-    def cube_at(self, x: int, y: int) -> int:
-        """Cubes are numbered row by row from the north-west."""
-        return y * self.cube_mesh.w + x
-
-
-class IoComponents(Record):
-    pcie_ep: ComponentSpec
-    io_cpu: ComponentSpec
-    io_noc: ComponentSpec
-    io_ucie: ComponentSpec
-    conn: ComponentSpec
-
-
-class IoLinks(Record):
-    pcie_ep_to_noc_bw_gbs: Gbs
-    io_cpu_to_noc_bw_gbs: Gbs | None
-    per_connection_bw_gbs: Gbs
-    io_ucie_to_cube_bw_gbs: Gbs | None
-
-
-class IoChipletSpec(Record):
-    size_mm: SizeMm
-    n_connections: Connections
-    cube_distance_mm: Mm
-    components: IoComponents
-    links: IoLinks
-
-    @property
-    def phy_bw_gbs(self) -> float:
-        """Bandwidth from a PHY to its cube: the sum over the PHY's connections, unless it is given."""
-        given = self.links.io_ucie_to_cube_bw_gbs
-        return self.n_connections * self.links.per_connection_bw_gbs if given is None else given
 
 
 # ------------------------------------------------------------------------------------------------------- the machine
