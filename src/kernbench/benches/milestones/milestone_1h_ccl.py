@@ -3,9 +3,7 @@
 Every cube has an addend of `size_bytes` (`algorithm` points: every SIP has one tensor, spread over its PEs). Time is
 the device's, from the first PE that starts to the last that ends, of all ranks.
 
-Theory is alpha-beta from the machine: alpha is the latency of every hop that the first byte takes (nodes and wires of
-the path), beta the bytes that the busiest link carries over its bandwidth. Wake-up, addition and
-memory reads are left out, so it is a lower bound.
+Its lower bound is in `_all_reduce_theory.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from typing import Annotated, Literal
 import numpy as np
 
 from kernbench.benches._collectives import WantedCollective, duration_ns, measure, span_of
-from kernbench.benches._paths import latency_ns, narrowest_gbs
+from kernbench.benches.milestones._all_reduce_theory import alpha_beta
 from kernbench.benches.registry import evaluation_bench
-from kernbench.ccl.topologies import SipGroup, group_of, peer_of
-from kernbench.common.ids import PeKey
+from kernbench.ccl.topologies import group_of, peer_of
 from kernbench.common.units import KIB, MIB, format_bytes
 from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, text, values_of, where
 from kernbench.policy.placement.dp import DPPolicy
@@ -147,44 +144,6 @@ def per_cube(torch: RuntimeContext, nbytes: int) -> tuple[float, int | None]:
 
     torch.multiprocessing.spawn(worker, nprocs=ranks)
     return duration_ns(spans), sum(wrong) if wrong else None
-
-
-# ------------------------------------------------------------------------------------------------------------- theory
-
-
-def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
-    """Of an all-reduce over the cube meshes and between their roots: latencies of the longest path, and the time of the
-    bytes that the busiest link carries.
-    """
-    spec, group = machine.spec, group_of(machine.spec)
-    mesh = spec.sip.cube_mesh
-    root: PeKey = (0, (mesh.h // 2) * mesh.w + mesh.w // 2, 0)
-    rounds = exchange_rounds(group)
-    alpha = 0.0
-    if spec.sip.n_cubes > 1:
-        across = (mesh.w // 2, mesh.h // 2)  # hops to the middle, from the farther side
-        beside = [(0, 1, 0) if mesh.w > 1 else None, (0, mesh.w, 0) if mesh.h > 1 else None]
-        alpha += 2 * sum(
-            hops * latency_ns(machine, (0, 0, 0), place)
-            for hops, place in zip(across, beside, strict=True)
-            if place is not None
-        )
-    gbs = narrowest_gbs(machine, (0, 0, 0), (0, 1, 0)) if spec.sip.n_cubes > 1 else float("inf")
-    times = [nbytes / gbs]
-    if rounds:
-        peer: PeKey = (1, root[1], 0)
-        alpha += sum(rounds) * latency_ns(machine, root, peer)
-        times.append(sum(rounds) * nbytes / narrowest_gbs(machine, root, peer))
-    return {"alpha_ns": alpha, "beta_ns": max(times), "bound_ns": alpha + max(times)}
-
-
-def exchange_rounds(group: SipGroup) -> list[int]:
-    """How often a root's addend goes out along each line of the grid of SIPs: round a ring once less than there are,
-    along a mesh there and back.
-    """
-    lines = [len(group.sips)] if group.kind == "ring_1d" else [group.w, group.h]
-    per_step = 2 if group.kind == "mesh_2d_no_wrap" else 1
-    return [per_step * (size - 1) for size in lines if size > 1]
 
 
 # ------------------------------------------------------------------------------------------------------------ figures
