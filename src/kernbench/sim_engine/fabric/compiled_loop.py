@@ -31,6 +31,7 @@ from kernbench.sim_engine.fabric.loop_queues import (
     look_further,
     next_quick,
     note_quick,
+    place_in_window,
     put,
     put_all,
     release_node,
@@ -64,7 +65,6 @@ from kernbench.sim_engine.fabric.loop_state import (
     LAST,
     LAST_BURST,
     LAST_GRANULES,
-    LAST_HERE,
     LATEST,
     LEAST_LAST,
     LEFT,
@@ -94,34 +94,6 @@ from kernbench.sim_engine.fabric.loop_state import (
     compiled,
     in_line,
 )
-
-
-@in_line
-def _is_before(node: int, other: int, node_ns: Array, node_order: Array, node_ints: Array) -> bool:
-    """Whether one flit is taken before another. Several queues may have flits of one transfer, of one order."""
-    if node_ns[node] != node_ns[other]:
-        return node_ns[node] < node_ns[other]  # type: ignore[no-any-return]  # an array of numba has no types
-    if node_order[node] != node_order[other]:
-        return node_order[node] < node_order[other]  # type: ignore[no-any-return]  # as above
-    return node_ints[node, FLIT] < node_ints[other, FLIT]  # type: ignore[no-any-return]  # as above
-
-
-@in_line
-def _place(node: int, link: int, node_ns: Array, node_order: Array, node_ints: Array, link_ints: Array) -> None:
-    """A flit takes its place among those of this window for its link, mostly behind the one that came last."""
-    before, after = -1, link_ints[link, FIRST_HERE]
-    if after >= 0:
-        last = link_ints[link, LAST_HERE]
-        if _is_before(last, node, node_ns, node_order, node_ints):
-            before, after = last, node_ints[last, NEXT]
-        while after >= 0 and _is_before(after, node, node_ns, node_order, node_ints):
-            before, after = after, node_ints[after, NEXT]
-    node_ints[node, NEXT] = after
-    if before < 0:
-        link_ints[link, FIRST_HERE] = node
-    else:
-        node_ints[before, NEXT] = node
-    link_ints[link, LAST_HERE] = node
 
 
 @compiled
@@ -155,7 +127,7 @@ def _hand_out(
                     touched[count] = link
                     count += 1
                 node_order[node] = order
-                _place(node, link, node_ns, node_order, node_ints, link_ints)
+                place_in_window(node, link, node_ns, node_order, node_ints, link_ints)
                 node = following
                 time = node_ns[node] if node >= 0 else np.inf
                 if has_own_orders and node >= 0:

@@ -13,6 +13,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     FAR,
     FAR_NS,
     FIRST,
+    FIRST_HERE,
     FLIT,
     FREE,
     FREE_NODE,
@@ -24,6 +25,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     HOPS,
     IS_WRITE,
     LAST,
+    LAST_HERE,
     LEAST_LAST,
     LINK,
     NEAR,
@@ -321,3 +323,33 @@ def remove(state: LoopState, transfer: int) -> None:
     for queue in filled:
         remove_from(queue, transfer, state.node_ints, state.queues, state.counts)
     put_all(filled, state)
+
+
+@in_line
+def is_before(node: int, other: int, node_ns: Array, node_order: Array, node_ints: Array) -> bool:
+    """Whether one flit is taken before another. Several queues may have flits of one transfer, of one order."""
+    if node_ns[node] != node_ns[other]:
+        return node_ns[node] < node_ns[other]  # type: ignore[no-any-return]  # an array of numba has no types
+    if node_order[node] != node_order[other]:
+        return node_order[node] < node_order[other]  # type: ignore[no-any-return]  # as above
+    return node_ints[node, FLIT] < node_ints[other, FLIT]  # type: ignore[no-any-return]  # as above
+
+
+@in_line
+def place_in_window(
+    node: int, link: int, node_ns: Array, node_order: Array, node_ints: Array, link_ints: Array
+) -> None:
+    """A flit takes its place among those of this window for its link, mostly behind the one that came last."""
+    before, after = -1, link_ints[link, FIRST_HERE]
+    if after >= 0:
+        last = link_ints[link, LAST_HERE]
+        if is_before(last, node, node_ns, node_order, node_ints):
+            before, after = last, node_ints[last, NEXT]
+        while after >= 0 and is_before(after, node, node_ns, node_order, node_ints):
+            before, after = after, node_ints[after, NEXT]
+    node_ints[node, NEXT] = after
+    if before < 0:
+        link_ints[link, FIRST_HERE] = node
+    else:
+        node_ints[before, NEXT] = node
+    link_ints[link, LAST_HERE] = node
