@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.commands import WaitCmd
-from kernbench.triton.addresses import LaneAccess, Storages
+from kernbench.triton.addresses import LaneAccess, Storages, refuse_copies
 from kernbench.triton.dtypes import kb_dtype
 from kernbench.triton.handles import Compute, Countdown, DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import native, np_dtype_of
 from kernbench.triton.origins import origins_of
-from kernbench.triton.refusals import refuse
 from kernbench.triton.spinning import MOST_POLLED, Polls
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import PendingHandle
@@ -280,7 +279,7 @@ class PeProgram:
         dtype = ptrs.get_element_ty()
         assert source.buffer is not None
         for access in self._accesses("store", ptrs, addresses, live, dtype):
-            _refuse_copies("store", access)
+            refuse_copies("store", access)
             where = access.live
 
             def write(where: Any = where) -> None:
@@ -320,7 +319,7 @@ class PeProgram:
         flat = np.ascontiguousarray(addresses).reshape(-1)
         room = self._room(addresses.shape, dtype)
         for access in self._accesses("atomic", ptrs, addresses, live, dtype):
-            _refuse_copies("atomic", access)
+            refuse_copies("atomic", access)
 
             def apply(first: int, count: int) -> None:
                 part = slice(first, first + count)
@@ -358,13 +357,6 @@ class PeProgram:
 
     def _pointer(self, access: LaneAccess) -> int:
         return self._pointers[access.storage.position] + access.offset
-
-
-def _refuse_copies(op: str, access: LaneAccess) -> None:
-    """A tensor that every PE has a copy of is only read: others would not see what one writes."""
-    if access.storage.is_replicated:
-        name = access.storage.name
-        refuse(f"{op} to '{name}', of which every PE has a copy", hint="give the launch placement='auto'")
 
 
 class _Pipeline:
