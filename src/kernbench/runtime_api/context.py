@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from greenlet import getcurrent, greenlet
+from greenlet import greenlet
 from numpy.typing import ArrayLike
 
 from kernbench.ccl.install import WORLD, Communicators, check_received
@@ -90,9 +90,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
         Raises UsageError after the first tensor or launch, and if contents are to be verified.
         """
         if self.checks.enabled:
-            raise UsageError(
-                "timing_only in a run that is to be verified", hint="do not ask to verify it, or to time it only"
-            )
+            raise UsageError("timing_only in a run that is to be verified", hint="verify it, or time it only")
         self.engine.drop_contents()
 
     def record_ahead(self) -> AbstractContextManager[None]:
@@ -278,14 +276,9 @@ class RuntimeContext(TorchFunctions, TorchNames):
             chosen = resolve_algorithm_config(load_ccl_config(ccl_yaml), algorithm)
             rings = chosen.rings
             self.communicators.set_sizes(chosen.ring_bytes, chosen.work_bytes)
-        asked = RingConfig(
-            rings.n_slots if n_slots is None else n_slots,
-            rings.slot_size if slot_size is None else slot_size,
-            rings.buffer_kind if buffer_kind is None else buffer_kind,
-            rings.backpressure if backpressure is None else backpressure,
-            rings.credit_bytes,
-        )
-        self.communicators.install_world(asked)
+        given = zip(RingConfig._fields, (n_slots, slot_size, buffer_kind, backpressure), strict=False)
+        changed: dict[str, Any] = {name: value for name, value in given if value is not None}
+        self.communicators.install_world(rings._replace(**changed))
 
     def wait(self, what: Launch | Handle) -> Completion:
         """Return when a launch or a request is done; raises LaunchError for a launch that failed."""
@@ -302,9 +295,8 @@ class RuntimeContext(TorchFunctions, TorchNames):
     def wait_all(self) -> None:
         """Return when everything that this program issued is done; raises LaunchError if a launch of it failed."""
         self._queue.wait_all()
-        for launch in self._launcher.unreported():
-            if launch.rank() is getcurrent() and not launch.is_waited:
-                self.wait(launch)
+        for launch in self._launcher.own_unreported():
+            self.wait(launch)
 
     def wait_for_users(self, tensors: Sequence[Tensor]) -> None:
         """Return when no running launch of this program uses one of these tensors."""
@@ -314,17 +306,11 @@ class RuntimeContext(TorchFunctions, TorchNames):
 
     def launches_on(self, tensors: Sequence[TensorBase]) -> list[Launch]:
         """Running launches of this program that use one of these tensors, in order of submission."""
-        numbers = {tensor.storage.number for tensor in tensors}
-        return [
-            launch
-            for launch in self._launcher.running()
-            if launch.rank() is getcurrent()
-            and any(isinstance(kept, Tensor) and kept.storage.number in numbers for kept in launch.keeps)
-        ]
+        return self._launcher.own_on({tensor.storage.number for tensor in tensors})
 
     def _finish_on(self, sip: int) -> None:
-        for launch in self._launcher.unreported():
-            if launch.rank() is getcurrent() and sip in launch.sips and not launch.is_waited:
+        for launch in self._launcher.own_unreported():
+            if sip in launch.sips:
                 self.wait(launch)
 
     # ---- ranks

@@ -8,11 +8,13 @@ on other SIPs (`sips=`) accesses its tensors over the tray's links.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from numbers import Integral
+
+from greenlet import getcurrent
 
 from kernbench.common.errors import UsageError
 from kernbench.common.messages import KernelAbortMsg, KernelLaunchMsg, KernelRef, Targets
@@ -47,6 +49,19 @@ class Launcher:
         """Launches that no program has waited for, in order of submission."""
         self._unreported = [launch for launch in self._unreported if not launch.is_waited]
         return self._unreported
+
+    def own_unreported(self) -> Iterator[Launch]:
+        """Those of the program that asks; one that was waited for meanwhile is left out."""
+        return (each for each in self.unreported() if each.rank() is getcurrent() and not each.is_waited)
+
+    def own_on(self, storages: Container[int]) -> list[Launch]:
+        """Running launches of the program that asks which use a tensor in one of these storages, by number."""
+        return [
+            launch
+            for launch in self.running()
+            if launch.rank() is getcurrent()
+            and any(isinstance(kept, Tensor) and kept.storage.number in storages for kept in launch.keeps)
+        ]
 
     def messages(self, call: LaunchCall, device: int) -> list[KernelLaunchMsg]:
         """One message for each SIP; raises UsageError for arguments of unsupported types."""
