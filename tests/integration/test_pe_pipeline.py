@@ -345,7 +345,7 @@ class TestResources:
     def test_two_requests_under_way_share_the_latency(self):
         graph = machine(pe_dma={"outstanding": 2})
         time_ns, records = timed(streamed, *product(64, 64, 32), graph=graph)
-        # A0 and B0 set out together, A1 when A0 is there, B1 when B0 is: the latency is hidden, and each read is there
+        # A0 and B0 depart together, A1 when A0 is there, B1 when B0 is: the latency is hidden, and each read is there
         # 16 ns after the one before it, which is what its 4096 bytes take on the link.
         reads = stages(records, "DMA_READ")
         ends = [record.t_end - reads[0].t_start for record in reads]

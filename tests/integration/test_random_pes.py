@@ -130,7 +130,7 @@ def test_every_program_ends_with_the_right_numbers_and_no_sooner_than_its_work_a
 def test_more_requests_at_a_time_are_not_slower_but_for_what_overtakes_on_a_shared_link_or_channel(
     pe, program, attr, writes
 ):
-    """Requests set out in order. Still a later one can be ahead of an earlier one where they meet: a near read of a far
+    """Requests depart in order. Still a later one can be ahead of an earlier one where they meet: a near read of a far
     one on the last link, a short read of a long one on a memory channel that is free: a hundredth of the time at most.
     """
     key = f"{PARTS}.pe_dma.attrs.{attr}"

@@ -121,7 +121,7 @@ def test_host_writes_and_mappings_are_ops_and_loads_depend_on_what_the_host_wrot
     records = dict(log.items())
     names = [(r.op_name, r.params.get("tensor"), r.release) for r in records.values() if r.op_kind == "host"]
     assert names == [
-        ("host_write", "x", "host"),  # both set out at once, and the bytes are there first
+        ("host_write", "x", "host"),  # both depart at once, and the bytes are there first
         (mapped, "x", "host"),
         ("host_read", "x", "host"),
         (unmapped, "", "host"),

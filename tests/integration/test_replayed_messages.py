@@ -93,7 +93,7 @@ def test_a_kernel_that_is_not_known_uses_the_same_rings() -> None:
 
 
 def test_messages_that_are_under_way_longer_than_their_launch() -> None:
-    """Credits set out so late that the host has its answer before."""
+    """Credits depart so late that the host has its answer before."""
     slow = machine(**{"cube.pe_template.components.pe_dma.attrs.overhead_ns": 2000.0})
     same(exchanges(talk_last), slow)
 

@@ -205,7 +205,7 @@ def random_program(
         steps = rng.randint(2, 4)
         if interferes_after and sip == 1 and me >= PES:
             tl.cycles(interferes_after)
-            tl.load(far, (16, 64))  # a request that sets out when it is there: an event of the fabric
+            tl.load(far, (16, 64))  # a request that departs when it is there: an event of the fabric
         for step in range(steps):
             if (crosses or tells) and sip == 0 and step == steps // 2 and me == seed % (2 * PES):
                 if crosses:

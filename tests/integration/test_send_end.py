@@ -66,7 +66,7 @@ def test_a_send_behind_a_store_waits_for_the_link() -> None:
 
 
 def test_two_sends_at_once_share_the_link() -> None:
-    """With two engines per direction both set out at one instant: one has the link after the other."""
+    """With two engines per direction both depart at one instant: one has the link after the other."""
     _, (first, second) = of_pe_0(0, 2, **{ENGINES: 2})
     assert first.t_start == second.t_start
     assert [first.t_end - first.t_start, second.t_end - second.t_start] == [4.0, 8.0]

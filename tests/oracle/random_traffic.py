@@ -249,7 +249,7 @@ class Outcome:
 
 
 def fabric_in(network: Network, mode: Any) -> Fabric:
-    """A fabric in one of its modes; "compiled" is adaptive, with a compiled loop for flits that meet from the start,
+    """A fabric in one of its modes; "compiled" is adaptive, with a compiled loop for flits that contend from the start,
     "compiled later" when there are some.
     """
     if mode == "compiled later":
@@ -271,7 +271,7 @@ def run_fabric(case: Case, mode: Any, *, trace: bool = False) -> Outcome:
 
 
 def run_readers(case: ReaderCase, mode: Any) -> Outcome:
-    """All streams as processes. A read sets out when its request is at the memory."""
+    """All streams as processes. A read departs when its request is at the memory."""
     fabric = fabric_in(case.network(), mode)
     env = FabricEnvironment(fabric)
 
@@ -297,7 +297,7 @@ def run_naive_readers(case: ReaderCase, naive_fabric: Any) -> Done:
 
 
 def run_fabric_ahead(case: Case, mode: Any) -> Outcome:
-    """The first leg of every stream, all injected before anything moves, so in another order than they set out."""
+    """The first leg of every stream, all injected before anything moves, so in another order than they depart in."""
     fabric = fabric_in(case.network(), mode)
     transfers = [
         fabric.inject(s.legs[0].path, s.legs[0].nbytes, s.at_ns, **s.legs[0].options) for s in case.streams

@@ -100,7 +100,7 @@ def test_the_compiled_loop_goes_on_wherever_it_takes_over(
     monkeypatch: pytest.MonkeyPatch, mode: str, room: str
 ) -> None:
     """Seeds with ties among flits of one transfer in several queues (the first three), and with writes that arrive
-    after an end that sets off a read (the others). With little room, flits come a few at a time and all arrays grow.
+    after an end that schedules a read (the others). With little room, flits come a few at a time and all arrays grow.
     """
     if room == "little":
         monkeypatch.setattr("kernbench.sim_engine.fabric.flit_steps.MOST_QUEUED", 4)

@@ -89,7 +89,7 @@ def brute_force(events: list[Event]) -> set[int]:
                 between = [e for e in events[earlier + 1 : number] if e.do == "write"]
                 if any(not any(e.start <= byte < e.end for e in between) for byte in event.shared(other)):
                     event.after.add(earlier)
-    # A command waits for branches before it is set going: a later step of its task follows those too.
+    # A command waits for branches before it is started: a later step of its task follows those too.
     before: list[set[int]] = []
     for number, event in enumerate(events):
         known = set(event.after)

@@ -1,6 +1,6 @@
 """What a kernel's messages have moved over the links of the machine, and to memory.
 
-For links a chunk of a message counts for a kernel if it travelled while that kernel ran: it set out after the kernel's
+For links a chunk of a message counts for a kernel if it travelled while that kernel ran: it departed after the kernel's
 start and had landed before its end. So what is counted for a link, over the link's bandwidth, is never longer than the
 kernel. For memory a chunk counts for the kernel that sent it, also where it lands after that kernel's end: the PE's
 traffic has the late bytes when they land, which may be during another kernel, and they are taken off that one.
@@ -42,7 +42,7 @@ class MessageCounter:
         self._carried: dict[NodePath, int] = {}
 
     def send(self, memory: str, nbytes: int, to_channels: ChannelTraffic | None) -> None:
-        """A chunk sets out; `to_channels` is what it writes where its slot lies in a memory with channels."""
+        """A chunk departs; `to_channels` is what it writes where its slot lies in a memory with channels."""
         self.sent_bytes += nbytes
         if to_channels is not None:
             self.under_way[memory] = self.under_way.get(memory, NO_TRAFFIC).plus(to_channels)

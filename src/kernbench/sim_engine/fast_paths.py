@@ -7,7 +7,7 @@ of every kernel is an event. `kernbench run --check-fast` compares the two.
     collectives  so is a collective, all its launches together
     composites   an uncontended composite, the only command on its PE, is one event
     trains       an uncontended transfer is scheduled as a whole, as a train
-    compiled     a compiled loop (numba) moves flits that meet, in long runs
+    compiled     a compiled loop (numba) moves flits that contend, in long runs
     workers      processes record launches ahead of the clock
     programs     programs of a Triton kernel whose calls a recorded one has made are replayed
 

@@ -1,7 +1,7 @@
 """Finds races: accesses to the same bytes that nothing orders. Compares every access with those before it by byte range
 and by vector clocks, as FastTrack and ThreadSanitizer do; knows no machine and no time.
 
-A `Task` is one program that runs in order: a kernel of one launch on one PE, or a host program. What a task sets going
+A `Task` is one program that runs in order: a kernel of one launch on one PE, or a host program. What a task starts
 and does not wait for (asynchronous loads and stores, what a composite writes) is a *branch*: it is done for certain
 only once the task has waited for it, or has ended. Within one task nothing races, because a command waits for those
 before it whose bytes it touches.
@@ -27,7 +27,7 @@ AccessSite = tuple[str, int, str, str | None]
 
 
 class Task:
-    """One program. `ended` is how far its timeline had come when it, and all that it set going, was done."""
+    """One program. `ended` is how far its timeline had come when it, and all that it started, was done."""
 
     __slots__ = ("_branches", "_detector", "_spare", "clock", "ended", "number", "timeline")
 

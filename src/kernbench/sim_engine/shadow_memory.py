@@ -17,7 +17,7 @@ class AccessingTask(Protocol):
     """The program that an access is part of."""
 
     timeline: int
-    ended: int | None  # how far its timeline had come when all it set going was done
+    ended: int | None  # how far its timeline had come when all it started was done
 
 
 class Touch(NamedTuple):

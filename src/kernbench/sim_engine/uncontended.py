@@ -100,7 +100,7 @@ def _memory_of(piece: SeenTransfer) -> int:
 
 
 def _batches(pieces: Sequence[SeenTransfer]) -> Iterator[list[SeenTransfer]]:
-    """Pieces in order of setting out, cut where one sets out when all before have ended."""
+    """Pieces in order of departure, cut where one departs when all before have ended."""
     batch: list[SeenTransfer] = []
     end = 0.0
     for piece in sorted(pieces, key=lambda piece: (piece.at_ns, piece.done_ns)):

@@ -3,7 +3,7 @@ process of its PE.
 
 When the kernel asks for something that takes time, control goes to the process with a command, and comes back when
 that is done. What does not make the kernel wait is handed to the PE at once. A kernel is over when its function has
-returned and all it set going is done. An exception ends it where it was raised; what it set going goes on. A kernel
+returned and all it started is done. An exception ends it where it was raised; what it started goes on. A kernel
 that is aborted is thrown out at once, out of whatever command it waits in, and runs none after that, whatever it
 catches; what engines have been given they still do to the end.
 """

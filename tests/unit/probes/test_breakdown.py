@@ -26,7 +26,7 @@ def parts(name, nbytes=4096):
 @pytest.mark.needs("n_to_one", reason="times and paths with one link per HBM slice")
 def test_a_local_read_is_setup_router_bytes_and_a_burst():
     found = parts("pe-local-hbm")
-    assert found.pe_setup_ns == 3.0 + 3.0  # to set out, and when the answer comes in
+    assert found.pe_setup_ns == 3.0 + 3.0  # to depart, and when the answer comes in
     assert found.noc_ns == 2.0 + 2.0
     assert found.transfer_ns == 16.0 + 1.0  # 4096 / 256, and one flit on the other link
     assert found.memory_ns == 8.0

@@ -144,7 +144,7 @@ def test_what_a_task_did_is_known_with_its_end(history: History) -> None:
     assert history.found() == []
 
 
-# ---- branches: what a task set going
+# ---- branches: what a task started
 
 
 def handed_over(history: History, *, waited: bool) -> list[tuple[str, int, int, int, int, int]]:

@@ -307,10 +307,10 @@ class PeDmaComponent(PeEngine):
         if isinstance(what, Fetched):
             port.read(MemoryAccess(what.nbytes, address, at_ns, self._fetched, what))
             return
-        on_left = partial(self._sets_out, what, port.path[0], port.exit_node)
+        on_left = partial(self._departed, what, port.path[0], port.exit_node)
         port.write(MemoryAccess(what.nbytes, address, at_ns, None, what, what.payload, on_left))
 
-    def _sets_out(self, what: Posted, engine: str, exit_node: str, node: str, left_ns: float) -> None:
+    def _departed(self, what: Posted, engine: str, exit_node: str, node: str, left_ns: float) -> None:
         """The write departs from a node: its last byte leaves at `left_ns`, behind all earlier traffic on the link."""
         if node == engine:
             self.ctx.at(left_ns, self._posted, what if node == exit_node else None)

@@ -216,7 +216,7 @@ def set_out(s: BufferLoopState, came: int, transfer: int, flit: int, start: floa
 
 
 def ready_at_source(s: BufferLoopState, transfer: int) -> float:
-    """When the next flit of a transfer is ready to set out."""
+    """When the next flit of a transfer is ready to depart."""
     pace = s.transfer[transfer + PACE]
     if pace >= 0:
         return s.pace_ns[pace + s.transfer[transfer + NEXT_FLIT]]  # type: ignore[no-any-return]  # cells have no types

@@ -107,7 +107,7 @@ class BufferMemory:
         self._free_places.extend(places)
 
     def note_times(self, place: int, times: list[float], *, is_alone: bool) -> None:
-        """The times at which the flits of a transfer are ready to set out."""
+        """The times at which the flits of a transfer are ready to depart."""
         if is_alone:
             self._times = 0  # there is no other transfer: all times of earlier ones are in the past
         stop = self._times + len(times)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 CREDIT, BUFFER, SOURCE, LINK = range(4)
 KIND_BITS = 40  # an event's key is its kind, shifted by these, plus an offset: of a buffer, an input or a link
 INDEX_MASK = (1 << KIND_BITS) - 1
-MOST_PUSHES = 6  # events that one event can set off
+MOST_PUSHES = 6  # events that one event can schedule
 
 WORDS = 8  # of a record
 # Cells: flits in buffers, and credits on their way back. Of a flit: when it is ready in its buffer, and for which row.
@@ -32,7 +32,7 @@ CHANNEL_WAITING, CHANNEL_WAITING_LAST = range(2)
 # Links: with round robin, inputs that wait for the link. LINK_LAST: the input of the flit that took it last; IS_CALLED:
 # whether a LINK event is queued.
 GRANTED, GRANTED_LAST, LINK_LAST, IS_CALLED = range(4)
-# Transfers. LAST: its last flit; PACKET: flits per packet, 0 where it is one packet; NEXT_FLIT: that sets out;
+# Transfers. LAST: its last flit; PACKET: flits per packet, 0 where it is one packet; NEXT_FLIT: that departs;
 # READY_NS: of all its flits, where they have no times of their own; PACE: where those begin, or -1;
 # NEXT_TRANSFER: on its first link; BRANCH: the first transfer that its flits are copied to, or -1;
 # SIBLING: of a branch, the next one of the same transfer in order of rows, or -1; FORK_ROW: before which it branches.

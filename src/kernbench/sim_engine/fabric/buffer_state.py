@@ -45,7 +45,7 @@ def _listed(cells: Any) -> list[Any]:
 
 
 def _transfer(s: BufferLoopState, place: int, number: int, now: float) -> StateRow:
-    """Flits that have yet to set out, and how many have yet to arrive."""
+    """Flits that have yet to depart, and how many have yet to arrive."""
     next_flit, last = int(s.transfer[place + records.NEXT_FLIT]), int(s.transfer[place + records.LAST])
     pace, ready = int(s.transfer[place + records.PACE]), list[float]()
     if next_flit <= last:

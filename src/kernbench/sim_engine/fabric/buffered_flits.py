@@ -95,7 +95,7 @@ class BufferedFlits:
     # ---- transfers come
 
     def begin(self, transfer: Transfer, now: float, *, is_watched: bool) -> None:
-        """A transfer sets out on its first link, behind those that began there before, or as a branch of another."""
+        """A transfer departs on its first link, behind those that began there before, or as a branch of another."""
         memory = self._memory
         flags = records.WRITES * (transfer.sink is not None) | records.ENTERS * (transfer.on_left is not None)
         place = memory.new_place(transfer, flags=flags | records.PASSES * (transfer.slow or is_watched), now=now)

@@ -21,7 +21,7 @@ MOST_STEPS = 1 << 15  # flits times links that are worked out one by one; beyond
 
 
 class LoneTransfer:
-    """A transfer on idle links, timed from the instant at which it sets out."""
+    """A transfer on idle links, timed from the instant at which it departs."""
 
     __slots__ = ("arrival", "end", "firsts", "links", "pace", "returns", "waits")
 
@@ -98,7 +98,7 @@ class _Passing:
         self._repeats: dict[int, tuple[float, int]] = {}  # by number of flits: how much later, for how many flits
 
     def take(self, ready: float) -> None:
-        """The next flit sets out, and passes all links."""
+        """The next flit departs, and passes all links."""
         slots, credit_ns = self.slots, self.credit_ns
         for stage, onward in self._ways:
             first = stage.links[0]

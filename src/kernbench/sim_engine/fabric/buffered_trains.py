@@ -1,6 +1,6 @@
 """The fast path on links with finite buffers: a lone transfer is planned.
 
-How a transfer moves that sets out on idle links, whose slots are all credited, is worked out once for a route and size
+How a transfer moves that departs on idle links, whose slots are all credited, is worked out once for a route and size
 (`buffered_forecast.py`). As long as nothing else comes to its links or to the memory that it writes, only its end is an
 event. When it ends, its last slots are on their way back, as if it had been moved
 flit by flit. A transfer that comes before *splits* it: it is simulated from its start up to that instant, alone, as it
@@ -83,7 +83,7 @@ class BufferedTrains(FlitsOnly):
     # ---- planning
 
     def _plan(self, transfer: Transfer, now: float) -> bool:
-        """Plan a transfer that sets out; False when it is not alone."""
+        """Plan a transfer that departs; False when it is not alone."""
         if transfer.flits * transfer.hops < self._least or self._is_paused:
             return False
         if transfer.slow or transfer.slot or transfer.on_left or transfer.route.loops:

@@ -1,20 +1,20 @@
-"""The loop of flits that meet, compiled by numba: what `FlitEngine._move` does for plain flits.
+"""The loop of flits that contend, compiled by numba: what `FlitEngine._move` does for plain flits.
 
 Flits that have left a link are ready for their next ones in the order in which they left, so every link has a queue of
-them. Flits whose times are known beforehand, as they set out or come back from a plan, wait in queues of their own.
+them. Flits whose times are known beforehand, as they depart or come back from a plan, wait in queues of their own.
 
 No flit is ready for a further link sooner than a certain time after it was ready for this one, the *window*. So all
 that happens within one window from the first flit on is in the queues when it begins: the flits of a window are sorted
 by the link that they are ready for, and every link takes its own in order of (time, order, flit), whatever other links
 do.
 Last flits may be quicker, since they may be smaller, and on the last link of all, which does not count for the window.
-When those that are queued can be through is known, and the first of them ends the window: what an end sets off may be
+When those that are queued can be through is known, and the first of them ends the window: what an end schedules may be
 in the way of any flit.
 
-Reads that set out together (`loop_reads.py`) wait in one queue until they are at their memories, a node each. A memory
+Reads that depart together (`loop_reads.py`) wait in one queue until they are at their memories, a node each. A memory
 is to them what a link is to flits: it takes them in order, puts their bursts on its channels, and a flit is ready for
 the first link when its burst, and those before it, are through. Where that may be within a window, it ends the window
-as a quick flit does. Only the last read of those that set out together is reported when it ends.
+as a quick flit does. Only the last read of those that depart together is reported when it ends.
 
 All state lies in the arrays of `LoopState` (`loop_state.py`), the flits in queues (`loop_queues.py`). What is called
 often takes arrays one by one, since numba takes longer to receive a `LoopState`. Imported only where numba is.
@@ -193,7 +193,7 @@ def _end(
     transfer: int, leave: float, link: int, end_ns: Array, end_ints: Array, counts: Array, clock: Array,
     read_ints: Array, read_ns: Array, joined_ints: Array, joined_ns: Array,
 ) -> None:  # fmt: skip
-    """The last flit of a transfer arrives over `link` at `leave`: that is reported, of reads that set out together when
+    """The last flit of a transfer arrives over `link` at `leave`: that is reported, of reads that depart together when
     it is the last one.
     """
     together, end, by_link, whose = read_ints[transfer, TOGETHER], leave, link, transfer
@@ -329,7 +329,7 @@ def move(
 
 @called_from_python
 def add_reads(places: Array, times: Array, state: LoopState) -> None:
-    """Reads set out together, in order of when they will be at their memories. Their flits have a queue each."""
+    """Reads depart together, in order of when they will be at their memories. Their flits have a queue each."""
     queues, counts, read_ints, last = state.queues, state.counts, state.read_ints, state.transfers[:, LAST]
     waiting = take_queue(queues, counts)
     queues[waiting, ORDER] = EACH_ITS_OWN

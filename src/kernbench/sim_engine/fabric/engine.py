@@ -5,7 +5,7 @@ and hop is enough. Events at one instant are ordered by the index of the link th
 by order of injection: a rule that each output can apply by itself. Zero-byte messages pay every node and wire,
 uncontended.
 
-A transfer that sets out is given to the `Planner`, which may move it at once, or leave it to `begin`, flit by flit.
+A transfer that departs is given to the `Planner`, which may move it at once, or leave it to `begin`, flit by flit.
 
 Once many flits have met, a compiled loop (`flit_queues.py`) takes the next ones, where it may and numba is installed.
 The agenda then has all other events, and both go on in one order of time.
@@ -70,16 +70,16 @@ class FlitEngine(FlitSteps):
         self.reservations = Reservations(network, self.links, self.groups)
         self.planner: Planner = FlitsOnly(self)
         self.loop: FlitLoop | None = None  # the loop that moves flits beside the agenda, if there is one
-        self.reads: LoopReads | None = None  # that set out together: beside such a loop
+        self.reads: LoopReads | None = None  # that depart together: beside such a loop
         self.joins_reads = True  # not during a rewind
         self.compile_after: float = INFINITY  # events, before it is asked for
         self.lacks_numba = False  # whether it was asked for in vain
         self.has_new_calls = False  # `advance` goes no further than the current instant, once
 
-    # ---- setting out
+    # ---- departure
 
     def send(self, transfer: Transfer) -> None:
-        """A transfer sets out at its time, which is now or later."""
+        """A transfer departs at its time, which is now or later."""
         at = transfer.at_ns
         if at == self.now < self.next_time():
             self.set_out(transfer, at)  # nothing else can happen at this instant before it
@@ -87,15 +87,15 @@ class FlitEngine(FlitSteps):
             self.push_injection(transfer)
 
     def push_injection(self, transfer: Transfer) -> None:
-        """A transfer sets out at its time, in the order of sequence numbers."""
+        """A transfer departs at its time, in the order of sequence numbers."""
         self.agenda.push((transfer.at_ns, transfer.order, -1, transfer, AT_INJECT))
 
     def note_reads(self, count: int) -> None:
-        """Reads set out at one instant: many of them make a compiled loop worth while, if there is none yet."""
+        """Reads depart at one instant: many of them make a compiled loop worth while, if there is none yet."""
         self.compile_after -= count * TYPICAL_HOPS
 
     def may_join_reads(self, count: int) -> bool:
-        """Whether a compiled loop may move so many reads, which set out now, together."""
+        """Whether a compiled loop may move so many reads, which depart now, together."""
         if self.reads is None or not self.joins_reads or (count < FEW_READS and not self.reads.are_any):
             return False
         return not (self.reservations.held or self.counters.sees_flits)
@@ -302,7 +302,7 @@ class FlitEngine(FlitSteps):
             self.agenda.push((at, link, transfer.epoch, transfer, AT_DONE))
 
     def _other(self, transfer: Transfer, now: float, i: int, code: int) -> bool:
-        """The rarer events: setting out, the end, a memory to look at, a schedule, a watched flit. True at the end."""
+        """The rarer events: departure, the end, a memory to look at, a schedule, a watched flit. True at the end."""
         kind = code & 7
         if kind == DONE:
             if i != transfer.epoch:

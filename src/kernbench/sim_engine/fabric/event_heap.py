@@ -1,7 +1,7 @@
 """A heap of events, each a time and a key, for `buffer_loop.py`.
 
-What an event sets off is noted behind the end of the heap, and the first of it takes the place of that event: most
-events set off one, which is then sorted in once.
+What an event schedules is noted behind the end of the heap, and the first of it takes the place of that event: most
+events schedule one, which is then sorted in once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def rise(heap_ns: Cells, heap_key: Cells, at: int, time: float, key: int) -> Non
 
 
 def replace_first(heap_ns: Cells, heap_key: Cells, counts: Cells) -> None:
-    """The first event has happened: what it set off, noted behind the end of the heap, takes its place."""
+    """The first event has happened: what it scheduled, noted behind the end of the heap, takes its place."""
     size, pushes = counts[HEAP], counts[PUSHES]
     if not pushes:
         size -= 1

@@ -36,7 +36,7 @@ class Fabric:
 
     `mode="flits"` does without trains and reservations; times are the same bit for bit. An `activity` sees every flit
     on every link and channel: nothing can be reserved then. After `compile_after` events a compiled loop moves
-    flits that meet, where numba is installed; times are the same. Infinity leaves it off. On a network with finite
+    flits that contend, where numba is installed; times are the same. Infinity leaves it off. On a network with finite
     buffers flits are moved by a compiled loop from the first on, but for lone transfers (`buffered_trains.py`).
     """
 
@@ -98,7 +98,7 @@ class Fabric:
         `write_to` is an address in the memory at the last node: the transfer is done once its last burst is.
         `on_done` is called by `run`. `on_left`, of a transfer that reads no memory channels, is called when it sets
         out, with the time at which its last flit will have left the first link. `seq` breaks ties
-        among transfers that set out at the same instant, as injected if left out. With `slot` (i, n) its flits take
+        among transfers that depart at the same instant, as injected if left out. With `slot` (i, n) its flits take
         every n-th place on the first link, from the i-th on: n such transfers share the link flit by flit. `granules`
         is how many of them the last burst of a memory access touches; 0: as many as its bytes fill. A transfer that
         `is_control` is no traffic of the memory at its end. Raises FabricError for a path, size or time that the
@@ -193,7 +193,7 @@ class Fabric:
         return found
 
     def note_reads(self, count: int) -> None:
-        """So many reads are about to set out at one instant, together or not."""
+        """So many reads are about to depart at one instant, together or not."""
         self.engine.note_reads(count)
 
     def may_join_reads(self, count: int) -> bool:
@@ -201,7 +201,7 @@ class Fabric:
         return self.engine.may_join_reads(count)
 
     def inject_reads(self, reads: list[JoinedRead], on_done: Callable[[Transfer], None], tag: object) -> None:
-        """Have reads set out together, each as `inject` does with `read_from`; `on_done` is called when the last one is
+        """Have reads depart together, each as `inject` does with `read_from`; `on_done` is called when the last one is
         done. Only where `may_join_reads` says so, at the same instant.
         """
         assert self.engine.reads is not None

@@ -1,4 +1,4 @@
-"""Flits that meet, moved by a compiled loop (`compiled_loop.py`): many times faster than one Python event each.
+"""Flits that contend, moved by a compiled loop (`compiled_loop.py`): many times faster than one Python event each.
 
 It takes over where a run has many such flits and numba is installed (extra `fast`). Times are the same bit for bit. The
 state of links is shared: `Links` then lies in arrays that both sides read and write.
@@ -87,7 +87,7 @@ class FlitQueues:
     # ---- flits come
 
     def begin(self, transfer: Transfer, now: float) -> None:
-        """A transfer of several hops sets out: all its flits are ready now."""
+        """A transfer of several hops departs: all its flits are ready now."""
         assert transfer.last_flit is not None
         place = self._places[transfer.seq] = self.place_for(transfer)
         first = self.first_traversal(transfer.last_flit)

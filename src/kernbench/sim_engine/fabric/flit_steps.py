@@ -221,7 +221,7 @@ class FlitSteps:
 
 
 def _is_ready_at_once(transfer: Transfer) -> bool:
-    """Whether the flits of a plain transfer are all ready for its first link when it sets out."""
+    """Whether the flits of a plain transfer are all ready for its first link when it departs."""
     if transfer.slow or transfer.pace is not None or transfer.slot is not None or transfer.fed_by is not None:
         return False
     return not transfer.traversals[0].special & IN_SERIES

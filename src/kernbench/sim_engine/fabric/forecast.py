@@ -24,7 +24,7 @@ def forecast_transfer(
     """The forecast from where a transfer's flits stand; None if it has no short description.
 
     `under_way[h]` is when flits `start[h]`, ... are ready for hop h that are on their way to it, or at hop 0 have yet
-    to set out; `free[h]` is when its link is free.
+    to depart; `free[h]` is when its link is free.
     """
     hops: list[HopForecast] = []
     ready = under_way[0]
@@ -53,7 +53,7 @@ def forecast_transfer(
 
 
 def on_idle_links(transfer: Transfer, group: ChannelGroup | None) -> Forecast | None:
-    """The forecast of a transfer that sets out at 0 on idle links, as a read from an idle `group` if there is one."""
+    """The forecast of a transfer that departs at 0 on idle links, as a read from an idle `group` if there is one."""
     hops, flits = transfer.hops, transfer.flits
     ready: Times = [(0.0, 0.0, flits)]
     if group is not None:

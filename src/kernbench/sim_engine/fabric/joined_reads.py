@@ -1,4 +1,4 @@
-"""Reads that set out together as one transfer: the rows of a block that one request asks for (`loop_reads.py`)."""
+"""Reads that depart together as one transfer: the rows of a block that one request asks for (`loop_reads.py`)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ only the end of the last one is reported.
 The loop holds the state of a memory, in its arrays, while no write is under way to it. The first look
 at such a `ChannelsInLoop` takes it back, together with the reads that have yet to come to that memory; those go on as
 transfers of their own. While joined reads are under way no train is planned and nothing is reserved, so that no owner
-has to be called when one of them sets out.
+has to be called when one of them departs.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class LoopReads:
         self._may_reserve = False
         engine.counters.count_before_reading(self._count_ended)
 
-    # ---- setting out
+    # ---- departure
 
     def add(self, reads: list[JoinedRead], then: Callable[[Transfer], None], tag: object, as_single: AsSingle) -> None:
-        """Reads set out together; `then` is called when the last of them is done."""
+        """Reads depart together; `then` is called when the last of them is done."""
         engine = self._engine
         together = JoinedReads(reads, then, tag, as_single)
         if not self._under_way:

@@ -55,9 +55,9 @@ class LoopState(NamedTuple):
     write_ints: Array
     counts: Array
     clock: Array
-    read_ints: Array  # of reads that set out together, by transfer
+    read_ints: Array  # of reads that depart together, by transfer
     read_ns: Array
-    joined_ints: Array  # of those that set out together, as one
+    joined_ints: Array  # of those that depart together, as one
     joined_ns: Array  # when the latest so far has ended
     group_ints: Array  # of memories
     burst_ns: Array

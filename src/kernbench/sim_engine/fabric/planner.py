@@ -15,7 +15,7 @@ class Planner(Protocol):
     """Decides how transfers are moved: flit by flit, or at once where that comes to the same times."""
 
     def set_out(self, transfer: Transfer, now: float) -> None:
-        """A transfer sets out: plan it, or leave it to `FlitSteps.begin`."""
+        """A transfer departs: plan it, or leave it to `FlitSteps.begin`."""
 
     def ended(self, transfer: Transfer, now: float) -> None:
         """A transfer is done."""

@@ -1,7 +1,7 @@
 """Reservations of links and memory channels: a fast path that forecasts reserves what its forecast depends on.
 
-A transfer that sets out over a reserved link, or to or from reserved channels, interrupts the reservation: its owner is
-called first (`on_interrupt(now)`), at the instant at which the transfer sets out and before anything of it happens.
+A transfer that departs over a reserved link, or to or from reserved channels, interrupts the reservation: its owner is
+called first (`on_interrupt(now)`), at the instant at which the transfer departs and before anything of it happens.
 The reservation is released as a whole by then. Then the transfer goes on as if nothing had been reserved. So a fast
 path may be added or removed without changing a single time.
 
@@ -119,7 +119,7 @@ class Reservations:
         del self.held[reservation]
 
     def interrupt(self, transfer: Transfer, now: float, order: float) -> None:
-        """A transfer sets out as injection `order`: every reservation of what it will use is over, and then
+        """A transfer departs as injection `order`: every reservation of what it will use is over, and then
         interrupted, once.
 
         An owner whose clock is rewound may leave later reservations of the same behind: their owners are called next.

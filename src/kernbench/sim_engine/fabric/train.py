@@ -170,7 +170,7 @@ class Train:
 
 
 class TrainTemplate:
-    """A train on idle links, timed from the instant at which it sets out: always the same for one route and size."""
+    """A train on idle links, timed from the instant at which it departs: always the same for one route and size."""
 
     __slots__ = ("arrival", "end", "hops", "links", "waits")
 

@@ -1,6 +1,6 @@
 """The fast path: an uncontended transfer is moved as one train, all its hops at once, planned in closed form.
 
-A train is planned when a transfer sets out and is uncontended on every link of its path: no transfer there is moved
+A train is planned when a transfer departs and is uncontended on every link of its path: no transfer there is moved
 flit by flit, and no earlier train has its last flit ready as late as its own first. A transfer that could contend with
 it splits it into flits (`planned_trains.py`). When a transfer that is moved flit by flit is uncontended again on what
 is left of its path, it becomes a train once more.
@@ -51,7 +51,7 @@ class TrainPlanner:
         self._ends = 0
         self._is_paused = False
 
-    # ---- setting out
+    # ---- departure
 
     def set_out(self, transfer: Transfer, now: float) -> None:
         trains, engine, group = self._trains, self._engine, transfer.source
@@ -86,7 +86,7 @@ class TrainPlanner:
         engine.begin(transfer, now)
 
     def _set_out_tree(self, segments: tuple[Transfer, ...], now: float) -> None:
-        """A multicast sets out: all its segments are planned, or none."""
+        """A multicast departs: all its segments are planned, or none."""
         if not self._is_paused and self._plan_tree(segments, now):
             return
         contending_trains = [train for segment in segments for train in self._trains.contending_trains(segment, now)]
@@ -166,7 +166,7 @@ class TrainPlanner:
     # ---- planning from where the flits stand
 
     def _plan_new(self, transfer: Transfer, now: float) -> bool:
-        """Plan a transfer that sets out; False when it would be contended."""
+        """Plan a transfer that departs; False when it would be contended."""
         if not self._links.are_unused(transfer.links):
             return False
         if not transfer.last:

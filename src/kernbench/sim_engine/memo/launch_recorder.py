@@ -201,7 +201,7 @@ class _LaunchRun:
         return private.lease_tcm(*key, launch.stream)
 
     def _go_on(self) -> None:
-        """Let all kernels run to their ends, and all that they set going; not those that never end, or that cannot be
+        """Let all kernels run to their ends, and all that they started; not those that never end, or that cannot be
         compared.
         """
         step, results, kernels = self._private.env.step, self._results, len(self._keys)

@@ -1,4 +1,4 @@
-"""The compiled loop for flits that meet: same times and counters, whatever it is given. Random traffic is tried in
+"""The compiled loop for flits that contend: same times and counters, whatever it is given. Random traffic is tried in
 tests/oracle/test_fabric_against_naive.py; here is what that does not reach."""
 
 from __future__ import annotations

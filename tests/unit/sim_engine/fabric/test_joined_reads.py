@@ -1,4 +1,4 @@
-"""Reads that set out together: the same times, counters and order of ends as when each is a transfer of its own."""
+"""Reads that depart together: the same times, counters and order of ends as when each is a transfer of its own."""
 
 from __future__ import annotations
 
