@@ -6,8 +6,9 @@
     intra_<k>, cube_<k>          PE k of its cube; the same PE number in cube k of its SIP
     global_N/S/E/W               the same cube and PE on the next SIP of the group's grid
     rank_<k>                     the same cube and PE on the SIP of rank k in the group
-    rank_<k>_cube_<c>_pe_<p>     another cube or PE there. As there are many, these are not listed, and a receive from
-                                 any direction does not look at them
+    cube_<c>_pe_<p>              PE p of cube c of its SIP
+    rank_<k>_cube_<c>_pe_<p>     another cube or PE on the SIP of rank k. As there are many, these and those above are
+                                 not listed, and a receive from any direction does not look at them
 
 A message sent in one direction is received from the opposite one: E from W, N from S, intra_2 of PE 5 from intra_5 of
 PE 2. So where two directions lead to the same neighbour, as in a ring of two, they have separate rings of slots.
@@ -115,6 +116,9 @@ def peer_of(group: SipGroup, pe: PeKey, direction: str) -> Peer | None:
         return _in_cube(group, pe, rest)
     if prefix == "cube" and _is_other(rest, cube, group.n_cubes):
         return Peer((sip, int(rest), number), f"cube_{cube}")
+    if prefix == "cube" and "_pe_" in rest:
+        other = _named_pe(group, pe, direction)
+        return None if other is None else Peer((sip, *other), f"cube_{cube}_pe_{number}")
     if prefix == "rank":
         return _on_rank(group, pe, rank, rest)
     if prefix == "global" and rest in SIDES:
@@ -127,17 +131,21 @@ def _on_rank(group: SipGroup, pe: PeKey, rank: int, rest: str) -> Peer | None:
     _, cube, number = pe
     if _is_other(rest, rank, len(group.sips)):
         return Peer((group.sips[int(rest)], cube, number), f"rank_{rank}")
-    to, *names = rest.split("_")
-    if len(names) != 4 or names[0] != "cube" or names[2] != "pe" or not _is_other(to, rank, len(group.sips)):
+    to, _, name = rest.partition("_")
+    other = _named_pe(group, pe, name)
+    if other is None or not _is_other(to, rank, len(group.sips)):
         return None
-    at = names[1], names[3]
-    if (
-        at == (str(cube), str(number))
-        or not _is_other(at[0], -1, group.n_cubes)
-        or not _is_other(at[1], -1, group.n_pes)
-    ):
+    return Peer((group.sips[int(to)], *other), f"rank_{rank}_cube_{cube}_pe_{number}")
+
+
+def _named_pe(group: SipGroup, pe: PeKey, name: str) -> tuple[int, int] | None:
+    """The cube and the PE of cube_<c>_pe_<p>, unless they are those of `pe`."""
+    prefix, _, rest = name.partition("_")
+    cube, _, number = rest.partition("_pe_")
+    if prefix != "cube" or not _is_other(cube, -1, group.n_cubes) or not _is_other(number, -1, group.n_pes):
         return None
-    return Peer((group.sips[int(to)], int(at[0]), int(at[1])), f"rank_{rank}_cube_{cube}_pe_{number}")
+    found = int(cube), int(number)
+    return None if found == pe[1:] else found
 
 
 def _in_cube(group: SipGroup, pe: PeKey, rest: str) -> Peer | None:

@@ -7,12 +7,10 @@ before they are multiplied with the values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kernbench.models.mapping import DecodeAttention
+from kernbench.models.plans import SipShape
 from kernbench.models.quantised import QuantisedForm
 from kernbench.models.query_blocks import FAR_BELOW
-from kernbench.policy.placement.dp import parts_of
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
@@ -199,9 +197,8 @@ def _narrowed(x: TensorHandle, form: QuantisedForm, tl: TLContext) -> TensorHand
 
 def units_here(plan: DecodeAttention, tl: TLContext) -> range:
     """The units whose caches are in this PE's slice, in order."""
-    first, end = parts_of(plan.units, tl.num_programs(1))[tl.program_id(1)]
-    a, b = parts_of(end - first, tl.num_programs(0))[tl.program_id(0)]
-    return range(first + a, first + b)
+    sip = SipShape(tl.num_programs(1), 1, tl.num_programs(0), 0)
+    return plan.units_of(sip, tl.program_id(1) * sip.pes + tl.program_id(0))
 
 
 @repeatable
@@ -209,39 +206,19 @@ def merge_parts(
     parts: TensorPtr, out: TensorPtr, *, heads: int, head_dim: int, plan: DecodeAttention, tl: TLContext
 ) -> None:
     """Merge the partial results of each cache's parts into one softmax."""
-    start_merging(parts, out, heads, head_dim, plan, tl)
-    tl.wait()
-
-
-def start_merging(
-    parts: TensorPtr,
-    out: TensorPtr,
-    heads: int,
-    head_dim: int,
-    plan: DecodeAttention,
-    tl: TLContext,
-    before_wait: Callable[[], None] | None = None,
-) -> None:
-    """`merge_parts`, whose stores are under way when it returns. `before_wait` is called when parts were asked for;
-    with it, fewer merges than PEs are spread over all cubes, so that they lie near the parts.
-    """
     d, shared = head_dim, heads // plan.kv_heads
     pes = tl.num_programs(0) * tl.num_programs(1)
     counts = [count for count in range(shared, 0, -1) if shared % count == 0]
     at_once = next((count for count in counts if plan.batch * heads // count >= pes), 1)  # heads: few leave PEs idle
     strides = shared * (d + 2), d + 2, 1
-    for job in _merged_here(plan.batch * heads // at_once, tl, is_spread=before_wait is not None):
+    for job in range(tl.program_id(1) * tl.num_programs(0) + tl.program_id(0), plan.batch * heads // at_once, pes):
         first = at_once * job
         pair, head = divmod(first, shared)
         place = parts + (pair * plan.splits * shared + head) * (d + 2) * parts.itemsize
-        asked = tl.load_async(place, (plan.splits, at_once, d + 2), strides=strides)
-        if before_wait is not None:
-            before_wait()
-        found = tl.wait(asked)
-        assert found is not None
-        values, totals, _ = merged_parts(found, d, tl)
+        values, totals, _ = merged_parts(tl.load(place, (plan.splits, at_once, d + 2), strides=strides), d, tl)
         result = tl.cast(values / totals, out.dtype)
         tl.store_async(out.across + first * d * out.itemsize, tl.reshape(result, (at_once * d,)))
+    tl.wait()
 
 
 def merged_parts(found: TensorHandle, d: int, tl: TLContext) -> tuple[TensorHandle, TensorHandle, TensorHandle]:
@@ -250,12 +227,3 @@ def merged_parts(found: TensorHandle, d: int, tl: TLContext) -> tuple[TensorHand
     best = tl.max(bests, axis=0)
     scale = tl.exp(bests - best)
     return tl.sum(values * scale, axis=0), tl.sum(totals * scale, axis=0), best
-
-
-def _merged_here(jobs: int, tl: TLContext, *, is_spread: bool) -> range:
-    """Which of the merges are done by this PE."""
-    me = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    pes = tl.num_programs(0) * tl.num_programs(1)
-    if jobs >= pes or not is_spread:
-        return range(me, jobs, pes)
-    return range(-(-me * jobs // pes), -(-(me + 1) * jobs // pes))

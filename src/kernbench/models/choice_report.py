@@ -72,7 +72,7 @@ def _layer_rows(choice: LayerChoice) -> list[dict[str, object]]:
     """What is not chosen by estimates: a decode step in one launch or in parts, and parts with one way only."""
     fused, at = choice.mapping.fused, "choice of"
     if fused is not None:
-        pieces = f"piece_bytes={fused.piece_bytes} room_bytes={fused.room_bytes} in_sram={fused.in_sram}"
+        pieces = f"piece_bytes={fused.piece_bytes} room_bytes={fused.room_bytes} slot_bytes={fused.slot_bytes}"
         why = "by rule, without an estimate: it is taken wherever it can be; products as above are parts of it"
         instead = (
             f"mapping=decode; its products take {choice.products_ns / 1000:.4g} us by estimate, other parts have none"

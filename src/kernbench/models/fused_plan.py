@@ -1,42 +1,42 @@
 """How a whole decoder layer at decode is one launch (`fused_decode.py`). Pure functions of sizes and of the machine.
 
-The products split K over the PEs of a cube and columns over cubes, as `SplitKPlan` does, with all sums of a product in
-TCM. A PE's weights and caches pass through the rest of its TCM in pieces, in the order of their use, so that memory
-works while PEs wait for each other.
+The products split K over the PEs of a cube and columns over cubes, as `SplitKPlan` does, a block of columns at a time,
+whose sums are in TCM. A PE's weights and caches pass through the rest of its TCM in pieces, in the order of their use,
+so that memory works while PEs wait for each other. Activations go from PE to PE by messages (`exchanges.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from functools import cache
+from typing import NamedTuple
 
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_bytes
+from kernbench.models.exchanges import Box, Exchange
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
-from kernbench.models.plans import F32_BYTES
+from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
 
-DELAYS = 0.8  # of a layer by the load of a whole piece, for the root of its rows: loads that wait behind one
-AHEAD_NS = 100.0  # of loads for each row, besides those that arrive in the next step: with more rows it takes longer
-AHEAD_SHARE = 0.4  # of the room for pieces, at most
-MOST_AHEAD = 1 / 4  # of a layer's loads that TCM holds: with more, what a kernel waits for queues behind them
-SRAM_NS = 240.0  # of reading all rows of a product from a cube's SRAM: with more, slices of HBM are faster
+DELAYS = 0.8  # of a layer by the load of a whole piece: the last one's product, and room that is not used
+BACKLOGS = 3.0  # by what a slice sends faster than the DMA's port takes: messages wait behind it
+LEAST_COUNT = 10  # pieces of a layer, and one for each row: else messages wait behind a large part of its loads
 TOO_MANY_PIECES = 512  # where TCM allows no longer ones: launches and first loads are a few percent of so long a layer
+SUMS_BYTES = 32 * 1024  # of a block of columns: reduced while the next one is streamed
 MOST_ROWS = 16  # with more, sums leave little TCM for pieces
 LEAST_PIECES = 4  # in TCM at a time
 SPARE_PIECES = 2  # for gaps between pieces of several sizes
 LEAST_GAP_NS = 20.0  # between loads: their commands
 LEAST_BYTES = 4096  # of a piece: shorter ones are latency
-MESSAGE_NS, LOAD_NS, BARRIER_NS, MERGE_NS = 50.0, 150.0, 400.0, 300.0  # of a step, for pacing
+RADIX = 4  # parts of a cache that are merged at a time
+SLOTS, LEAST_SLOT = 2, 256  # of a ring; bytes of a slot
 
 
 @dataclass(frozen=True)
 class FusedPlan:
-    """Pieces of at most `piece_bytes` of a PE's slice, which take `room_bytes` of TCM. `gbs` of a load and `dot_ns` of
-    a piece's product pace them. Activations lie in SRAM, or spread over slices, where they wait for streams.
-    """
+    """Pieces of at most `piece_bytes` of a PE's slice, which take `room_bytes` of TCM; messages of `slot_bytes`."""
 
     qkv: SplitKPlan
     out: SplitKPlan
@@ -45,29 +45,15 @@ class FusedPlan:
     attention: DecodeAttention
     piece_bytes: int
     room_bytes: int
-    gbs: float
-    dot_ns: float
-    ahead_ns: float
-    in_sram: bool
+    slot_bytes: int
 
     @property
     def products(self) -> tuple[SplitKPlan, ...]:
         return self.qkv, self.out, self.up, self.down
 
-    @property
-    def merging_stages(self) -> list[tuple[int, int]]:
-        """The stages, (place value, radix), in which PEs of a cube merge the parts of a cache that are theirs; none if
-        the parts of some cache are not the only ones of PEs that differ in the lowest digits.
-        """
-        splits, stages = self.attention.splits, sorted(self.qkv.stages)
-        found = [stage for stage in stages if stage[0] < splits]
-        is_whole = prod(count for _, count in found) == splits and self.attention.units == self.qkv.sip.size
-        return found if is_whole else []
-
-    def chunks(self, product: SplitKPlan, pe: int, cube: int, itemsize: int) -> list[Range]:
-        """Ranges of K, within a PE's part of a product, whose weights are a piece each."""
+    def chunks(self, product: SplitKPlan, pe: int, columns: int, itemsize: int) -> list[Range]:
+        """Ranges of K, within a PE's part of a product, whose weights for a block of columns are a piece each."""
         first, end = product.k_of(pe)
-        columns = sum(b - a for a, b in product.columns_of(cube))
         most = max(1, self.piece_bytes // max(1, columns * itemsize))
         return [each for each in parts_of(end - first, -(-(end - first) // most)) if each[0] < each[1]]
 
@@ -77,6 +63,94 @@ class NotFused:
     """Why a decode step is not one launch."""
 
     reason: str
+
+
+# ---- who makes and needs which activations
+
+
+class Exchanges(NamedTuple):
+    """The exchanges of a layer: of the rows that both norms begin with, of queries, keys and values, of the results of
+    attention, and between the products of the MLP.
+    """
+
+    rows: Exchange
+    heads: Exchange
+    attended: Exchange
+    ffn: Exchange
+
+
+@cache
+def exchanges_of(
+    products: tuple[SplitKPlan, SplitKPlan, SplitKPlan, SplitKPlan], attention: DecodeAttention, heads: int, d: int
+) -> Exchanges:
+    """The exchanges of products and attention with `heads` of `d` elements."""
+    qkv, out, up, down = products
+    sip = out.sip
+    units = [attention.units_of(sip, pe) for pe in range(sip.size)]
+    return Exchanges(
+        Exchange(sip, _made(out), _k_parts(up)),
+        Exchange(sip, _made(qkv), tuple(tuple(_asked(attention, some, heads, d)) for some in units)),
+        Exchange(sip, tuple(tuple(_results(attention, some, heads, d)) for some in units), _k_parts(out)),
+        Exchange(sip, _made(up), _k_parts(down)),
+    )
+
+
+@cache
+def holders_of(plan: DecodeAttention, sip: SipShape) -> tuple[int, ...]:
+    """The PE whose slice has the cache of each unit."""
+    return tuple(pe for pe in range(sip.size) for _ in plan.units_of(sip, pe))
+
+
+def _asked(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Box]:
+    """What some units need of queries, keys and values: queries, and for the last part of a cache the new token's key
+    and value.
+    """
+    shared = heads // plan.kv_heads
+    for unit in units:
+        sequence, kv_head, split = plan.unit(unit)
+        yield _of_heads(sequence, kv_head * shared, shared, d)
+        if split == plan.splits - 1:
+            yield _of_heads(sequence, heads + kv_head, 1, d)
+            yield _of_heads(sequence, heads + plan.kv_heads + kv_head, 1, d)
+
+
+def _results(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Box]:
+    """The results of some units: the first parts of caches have those of all parts."""
+    shared = heads // plan.kv_heads
+    for unit in units:
+        sequence, kv_head, split = plan.unit(unit)
+        if split == 0:
+            yield _of_heads(sequence, kv_head * shared, shared, d)
+
+
+def _of_heads(sequence: int, first: int, count: int, d: int) -> Box:
+    return Box((sequence, sequence + 1), (first * d, (first + count) * d))
+
+
+def _made(plan: SplitKPlan) -> tuple[tuple[Box, ...], ...]:
+    """The shares of a product's results that each PE ends with, one of each block of columns."""
+    return tuple(
+        tuple(share_box(plan, pe % plan.sip.pes, columns) for columns in plan.columns_of(pe // plan.sip.pes))
+        for pe in range(plan.sip.size)
+    )
+
+
+def _k_parts(plan: SplitKPlan) -> tuple[tuple[Box, ...], ...]:
+    """The part of a product's input that each PE needs."""
+    return tuple((Box((0, plan.rows), plan.k_of(pe % plan.sip.pes)),) for pe in range(plan.sip.size))
+
+
+def shared_axis(plan: SplitKPlan) -> int:
+    """The axis of a product's sums that the PEs of a cube share, as `product_split_k` does."""
+    return 0 if plan.rows >= plan.sip.pes else 1
+
+
+def share_box(plan: SplitKPlan, pe: int, columns: Range) -> Box:
+    """The rows and columns of the reduced sums of a block that a PE of the cube ends with."""
+    if shared_axis(plan) == 0:
+        return Box(share_of(plan, pe, plan.rows), columns)
+    a, b = share_of(plan, pe, columns[1] - columns[0])
+    return Box((0, plan.rows), (columns[0] + a, columns[0] + b))
 
 
 def share_of(plan: SplitKPlan, pe: int, size: int) -> Range:
@@ -115,28 +189,25 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     width = (size.heads + 2 * size.kv_heads) * d
     try:
         products = [
-            replace(split_k_plan(sip, size.batch, k, n, item), is_relayed=False).for_weights(weights, item)
-            for k, n, weights in (
-                (size.hidden, width, 1),
-                (size.heads * d, size.hidden, 1),
-                (size.hidden, size.ffn, size.gates),
-                (size.ffn, size.hidden, 1),
+            in_blocks(split_k_plan(sip, size.batch, k, n, item))
+            for k, n in (
+                (size.hidden, width),
+                (size.heads * d, size.hidden),
+                (size.hidden, size.ffn),
+                (size.ffn, size.hidden),
             )
         ]
     except UsageError as error:
         return NotFused(error.what)
     if any(plan.k < sip.pes or plan.n < sip.cubes * sip.pes for plan in products):
         return NotFused(f"a product has less than a row or a column of weights for each of {sip.size} PEs")
-    if any(plan.block_columns < -(-plan.n // sip.cubes) for plan in products):
-        return NotFused(f"the sums of a product do not fit the {format_bytes(sip.tcm_bytes)} of TCM that kernels have")
     attention = base.decode_attention(sip, size.batch, size.context, size.heads, size.kv_heads, d, item)
     if attention.streamed and attention.units > sip.size:  # one stream for several is faster than blocks of each
         return NotFused(f"{attention.units} parts of the cache for {sip.size} PEs: streams of several are faster")
     total = sum(plan.k * plan.n for plan in products) * item // sip.size
-    gbs = min(machine.hbm, machine.port)
-    wanted = _best_piece_bytes(machine, size.batch, total, gbs)
+    wanted = _best_piece_bytes(machine, size.batch, total)
     keys = max(1, min(attention.part, wanted // (d * item)))
-    usable = sip.tcm_bytes * 15 // 16 - other_bytes(size, products, attention.splits, keys)
+    usable = sip.tcm_bytes * 15 // 16 - other_bytes(size, products, keys)
     piece = min(wanted, usable // (LEAST_PIECES + SPARE_PIECES))
     if piece < LEAST_BYTES or total > TOO_MANY_PIECES * piece:
         count, least = LEAST_PIECES + SPARE_PIECES, max(LEAST_BYTES, -(-total // TOO_MANY_PIECES))
@@ -144,35 +215,63 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
         return NotFused(f"{there}: {count} of {format_bytes(least)} or more are needed")
     keys = max(1, min(keys, piece // (d * item)))
     attention = replace(attention, block_keys=keys, streamed=False, units_together=1)
-    dot_ns = machine.engines.product.product_ns(size.batch, 64, max(1, piece // item // 64), "f16")
-    in_sram = machine.sram > 0 and max(plan.rows * plan.k for plan in products) * item <= SRAM_NS * machine.sram
     qkv, out, up, down = products
-    room = usable - SPARE_PIECES * piece
-    room = min(room, max(LEAST_PIECES * piece, int(MOST_AHEAD * total)))
-    ahead_ns = min(AHEAD_NS * size.batch, AHEAD_SHARE * room / gbs)
-    return FusedPlan(qkv, out, up, down, attention, piece, room, gbs, dot_ns, ahead_ns, in_sram)
+    slot = slot_bytes(machine, (qkv, out, up, down), attention, size)
+    if slot < LEAST_SLOT:
+        return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour")
+    return FusedPlan(qkv, out, up, down, attention, piece, usable - SPARE_PIECES * piece, slot)
 
 
-def _best_piece_bytes(machine: MachineModel, rows: int, total_bytes: int, gbs: float) -> int:
-    """The piece that takes the least time: each has a gap before its load, and a long one delays what waits for it.
-    With less TCM than it wants a smaller one is taken, so more TCM is never slower by this estimate.
+def in_blocks(plan: SplitKPlan) -> SplitKPlan:
+    """A copy whose sums are reduced a block of columns at a time."""
+    columns = -(-plan.n // plan.sip.cubes)
+    blocks = -(-columns * plan.rows * F32_BYTES // SUMS_BYTES)
+    return replace(plan, is_relayed=False, block_columns=-(-columns // blocks))
+
+
+def slot_bytes(
+    machine: MachineModel,
+    products: tuple[SplitKPlan, SplitKPlan, SplitKPlan, SplitKPlan],
+    attention: DecodeAttention,
+    size: DecodeSize,
+) -> int:
+    """Of a message's slot, if each ring that may be in use at a time has room: those of two exchanges that follow each
+    other, and of the sums and caches that PEs add up.
+    """
+    exchanges = exchanges_of(products, attention, size.heads, size.head_dim)
+    rows, heads, attended, ffn = (each.most_makers for each in exchanges)
+    most = max(rows + heads, heads + attended, attended + rows, rows + ffn)
+    rings = most + sum(count - 1 for _, count in products[0].stages) + RADIX - 1
+    slot = machine.ring_bytes // (SLOTS * rings + 1)
+    return 1 << slot.bit_length() - 1 if slot else 0
+
+
+def _best_piece_bytes(machine: MachineModel, rows: int, total_bytes: int) -> int:
+    """The piece that takes the least time: each has a gap before its load, and a long one delays what follows the last,
+    and messages where a slice is faster than the port of the DMA. With less TCM than it wants a smaller one is taken,
+    so more TCM is never slower by this estimate.
     """
     gap_ns = max(LEAST_GAP_NS, machine.own_slice.latency_ns / machine.places)
-    return max(LEAST_BYTES, int((total_bytes * gap_ns * gbs / (DELAYS * rows**0.5)) ** 0.5))
+    delays = DELAYS + BACKLOGS * max(0.0, 1 - machine.port / machine.hbm)
+    best = (total_bytes * gap_ns * min(machine.hbm, machine.port) / delays) ** 0.5
+    return max(LEAST_BYTES, int(min(best, total_bytes / (LEAST_COUNT + rows))))
 
 
-def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], splits: int, keys: int) -> int:
+def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], keys: int) -> int:
     """TCM of the step that takes most besides pieces: a norm of the rows, a product, or attention with blocks of `keys`
     keys.
     """
-    qkv, *_ = products
-    sip, item, gates = qkv.sip, size.itemsize, (1, 1, size.gates, 1)
-    normed = qkv.part_elements * (2 * item + 4 * F32_BYTES)
+    qkv, out, _, down = products
+    item = size.itemsize
+    parts = [plan.part_elements * item for plan in products]
+    following = [0, parts[2], parts[3], 0]  # asked for while sums are reduced
+    sums = [plan.rows * plan.block_columns * F32_BYTES for plan in products]
     multiplied = max(
-        plan.part_elements * item + (3 * n + 1) * plan.rows * -(-plan.n // sip.cubes) * F32_BYTES
-        for plan, n in zip(products, gates, strict=True)
-    )  # sums of each weight, two at a time while one is added to; joined; and as much for gaps
+        x + max(4 * total, 2 * total + 2 * more) for x, total, more in zip(parts, sums, following, strict=True)
+    )
+    taken = 3 * max(parts)  # pieces, and joined
+    normed = qkv.part_elements * (2 * item + 4 * F32_BYTES)
+    kept = size.batch * max(out.block_columns, down.block_columns) * item  # residual
     shared, width = size.heads // size.kv_heads, size.head_dim + 2
-    attended = shared * (4 * keys + 8 * width) * F32_BYTES
-    merged = splits * width * 4 * F32_BYTES * max(1, size.batch * size.heads // sip.size)
-    return max(normed, multiplied, attended + merged)
+    attended = shared * (4 * keys + (8 + 2 * RADIX) * width) * F32_BYTES
+    return kept + max(normed, multiplied, taken, attended)

@@ -199,14 +199,13 @@ class DecoderLayer:
         self._begin("layer in one launch", sum(works, self._cache_need()))
         gate, *more = up.weights
         norms = [tensor for name in ("norm1", "norm2") for tensor in t.gains[name]]
-        others = [tensor for tensor in (t.angles, t.partial) if tensor is not None]
+        others = [] if t.angles is None else [t.angles]
         has_shift, has_rope = m.norm == "layernorm", t.angles is not None
         form = LayerForm(t.heads, m.head_dim, self._activation, m.is_gated, has_shift, has_rope)
         weights = [qkv.weights[0], out.weights[0], gate, down.weights[0], *more]
-        rows = [t.x, t.qkv, t.attended, down.x]
         kernel = partial(decode_layer, plan=plan, form=form)
         communicator = t.communicator("sums")
-        self._launch(kernel, *rows, *t.caches, *weights, *norms, *others, communicator=communicator)
+        self._launch(kernel, t.x, *t.caches, *weights, *norms, *others, communicator=communicator)
 
     # ---- products
 

@@ -22,7 +22,7 @@ from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
 
 ALONE = {"ring_bytes": 33_024, "work_bytes": 4_096}  # of TCM, for a barrier: one SIP has no collectives
-PASSING = {**ALONE, "ring_bytes": 9 * 16_384}  # and rings of 4 slots each for chunks of two operands
+PASSING = {**ALONE, "ring_bytes": 9 * 16_384}  # and rings: for chunks of two operands 4 slots each
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ class MachineModel:
     slot: float  # bytes of a message's slot in TCM
     message_ns: float  # for a message within the cube, and its credit, besides their bytes
     ring_bytes: int = 0  # of TCM, for messages
-    sram: float = 0.0  # bytes of a cube's SRAM beside HBM; 0: none
 
     def far_latency_ns(self, cubes: int) -> float:
         """Of a write to some PE of so many cubes: each cube on the way takes about as long as one by itself, and its
@@ -140,5 +139,4 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
         slot=parts.pe_ipcq.number_attr("tcm_gbs"),
         message_ns=2 * hops * (router + flit_ns) + parts.pe_ipcq.number_attr("wake_ns"),
         ring_bytes=ring_bytes,
-        sram=cube.links.sram_to_router_bw_gbs if cube.has_hbm and cube.sram_bytes else 0.0,
     )

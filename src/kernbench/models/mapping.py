@@ -227,6 +227,13 @@ class DecodeAttention:
         pair, split = divmod(number, self.splits)
         return *divmod(pair, self.kv_heads), split
 
+    def units_of(self, sip: SipShape, pe: int) -> range:
+        """The units whose caches are in the slice of a PE, in order; PEs count over cubes."""
+        cube, number = divmod(pe, sip.pes)
+        first, end = parts_of(self.units, sip.cubes)[cube]
+        a, b = parts_of(end - first, sip.pes)[number]
+        return range(first + a, first + b)
+
     def keys_of(self, split: int) -> int:
         return min(self.part, self.context - split * self.part)
 

@@ -12,7 +12,7 @@ in one launch has a section `fused`: how its attention is split, and the pieces 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPla
 from kernbench.models.fused_plan import (
     LEAST_BYTES,
     LEAST_PIECES,
+    LEAST_SLOT,
     SPARE_PIECES,
     DecodeSize,
     FusedPlan,
     NotFused,
+    in_blocks,
     other_bytes,
+    slot_bytes,
 )
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapper import LayerChoice, LayerSize, MappedLayer, ProductSize
@@ -206,9 +209,7 @@ def _fused(
             raise file.fault((*loc, "kind"), f"kind: {kind_of(plan)} with a section fused", "use split_k, or no fused")
         if plan.k < sip.pes or plan.n < sip.size:
             raise file.fault((at,), f"'{size.name}' has less than a row or column for each PE", "delete fused")
-        found.append(replace(plan, is_relayed=False).for_weights(size.weights, size.itemsize))
-        if found[-1].block_columns < -(-plan.n // sip.cubes):
-            raise file.too_large((at,), f"sums of '{size.name}' do not fit TCM in one launch", "delete fused")
+        found.append(in_blocks(plan))
     split = entry.attention
     for key in ("batch", "context", "kv_heads"):
         if getattr(split, key) != getattr(decode, key):
@@ -227,8 +228,11 @@ def _fused(
     file.check_whole((at, "attention", "units_at_once"), split.units_at_once, 1, usual.units_at_once, "those in TCM")
     _check_pieces(file, entry, machine, found, decode)
     qkv, out, up, down = found
-    paces = entry.gbs, entry.dot_ns, entry.ahead_ns, entry.in_sram
-    return FusedPlan(qkv, out, up, down, attention, entry.piece_bytes, entry.room_bytes, *paces)
+    most = slot_bytes(machine, (qkv, out, up, down), attention, decode)
+    if entry.slot_bytes not in [1 << bits for bits in range(LEAST_SLOT.bit_length() - 1, most.bit_length())]:
+        what = f"slot_bytes: {entry.slot_bytes} is no power of two from {LEAST_SLOT} to {most}"
+        raise file.fault((at, "slot_bytes"), what, f"write {most}")
+    return FusedPlan(qkv, out, up, down, attention, entry.piece_bytes, entry.room_bytes, entry.slot_bytes)
 
 
 def _check_pieces(
@@ -238,16 +242,14 @@ def _check_pieces(
     sip, item, split = machine.sip, decode.itemsize, entry.attention
     least = max(LEAST_BYTES, split.block_keys * decode.head_dim * item)
     file.check_whole(("fused", "piece_bytes"), entry.piece_bytes, least, sip.tcm_bytes, "a block of keys, and TCM")
-    longest = max(-(-plan.n // sip.cubes) * item for plan in products)  # a piece has one row of weights at least
+    longest = max(plan.block_columns * item for plan in products)  # a piece has one row of weights at least
     low = max(LEAST_PIECES * entry.piece_bytes, longest)
     if entry.room_bytes < low:
         what = f"room_bytes: {entry.room_bytes} is less than {LEAST_PIECES} pieces"
         raise file.fault(("fused", "room_bytes"), what, f"use {low} or more, or smaller pieces")
-    others = other_bytes(decode, products, split.splits, split.block_keys) + SPARE_PIECES * entry.piece_bytes
+    others = other_bytes(decode, products, split.block_keys) + SPARE_PIECES * entry.piece_bytes
     most = sip.tcm_bytes * 15 // 16 - others
     if entry.room_bytes > most:
         what = f"room_bytes: {entry.room_bytes} and what else is in TCM do not fit its {format_bytes(sip.tcm_bytes)}"
         hint = f"use at most {most}" if most >= low else "use smaller pieces"
         raise file.too_large(("fused", "room_bytes"), what, hint)
-    if entry.in_sram and not machine.sram:
-        raise file.fault(("fused", "in_sram"), "in_sram: true, and cubes have no SRAM beside HBM", "write false")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from kernbench.models.mapping import DecodeAttention
-from kernbench.topology.readers import choice, number, read_whole, text, truth, whole
+from kernbench.topology.readers import choice, read_whole, text, truth, whole
 from kernbench.topology.record import InvalidValue, ReadBy, Record
 
 MOST = 1 << 40
@@ -103,15 +103,12 @@ class AttentionEntry(Record):
 
 
 class FusedEntry(Record):
-    """The pieces of a decode step in one launch, and what paces their loads."""
+    """The pieces of a decode step in one launch, and the slots of its messages."""
 
     attention: AttentionEntry
     piece_bytes: Count
     room_bytes: Count
-    gbs: Annotated[float, number(0, 1e9, above=True)]
-    dot_ns: Annotated[float, number(0, 1e9)]
-    ahead_ns: Annotated[float, number(0, 1e9)]
-    in_sram: Annotated[bool, truth()]
+    slot_bytes: Count
 
 
 class ChoiceEntry(Record):

@@ -13,7 +13,7 @@ multiplied block by block (`dequantise.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle, number_ring
@@ -250,16 +250,10 @@ class _KShare:
         return tl.cat(by_weight, axis=1 - self._axis) if len(by_weight) > 1 else by_weight[0]
 
 
-def reduce_in_cube(
-    sums: TensorHandle, axis: int, plan: SplitKPlan, tl: TLContext, before_stage: Callable[[], None] | None = None
-) -> tuple[TensorHandle, int] | None:
-    """This PE's share of the cube's reduced sums, and its first row or column; None if it has none. `before_stage` is
-    called before each exchange.
-    """
+def reduce_in_cube(sums: TensorHandle, axis: int, plan: SplitKPlan, tl: TLContext) -> tuple[TensorHandle, int] | None:
+    """This PE's share of the cube's reduced sums, and its first row or column; None if it has none."""
     pe, begin = tl.program_id(0), 0
     for place, count in plan.stages:
-        if before_stage is not None:
-            before_stage()
         others = [pe + (digit - pe // place % count) * place for digit in range(count)]
         shares = plan.shares_of(sums.shape[axis], others, is_last=(place, count) == plan.stages[-1])
         sent = [

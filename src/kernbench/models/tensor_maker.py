@@ -5,7 +5,6 @@ and how activations and inputs are placed. `LayerTensors` (`tensors.py`) makes t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kernbench.common.commands import Space
 from kernbench.common.dtypes import dtype_of
@@ -108,19 +107,11 @@ class TensorMaker:
         other: such rows are spread over slices piece by piece, and kernels know them by address and width.
         """
         pieces = self._pieces_of(rows, columns)
-        return self._empty(name, (rows * pieces, columns // pieces), **self._near)
-
-    @property
-    def _near(self) -> dict[str, Any]:
-        """Where activations lie that all PEs read: in SRAM, if the layer's plan says so."""
-        fused = self.job.fused
-        if fused is None or not fused.in_sram:
-            return {}
-        return {"dp": DPPolicy(cube="row_wise", pe="replicate", num_cubes=self.grid.cubes), "space": "sram"}
+        return self._empty(name, (rows * pieces, columns // pieces))
 
     def _pieces_of(self, rows: int, columns: int) -> int:
         """In how many pieces a row is spread."""
-        if rows >= (self.sip.size if self.job.fused else self.sip.cubes):
+        if rows >= self.sip.cubes:
             return 1
         most = min(self.sip.size // rows, columns * self.item // PIECE_BYTES)
         return next(count for count in range(max(most, 1), 0, -1) if columns % count == 0)

@@ -21,6 +21,7 @@ from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
 from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, Chunks
 from kernbench.models.dequantise import SHARE
+from kernbench.models.fused_plan import SLOTS
 from kernbench.models.layer_job import LayerJob, LayerProduct
 from kernbench.models.layouts import ByHead, KParts, ResultLayout, RowMajor
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blocks, stages_of
@@ -30,6 +31,7 @@ from kernbench.models.plans import F32_BYTES, ColumnsPlan
 from kernbench.models.quantised import CACHES, QuantisedForm
 from kernbench.models.shapes import rope_table
 from kernbench.models.tensor_maker import TensorMaker
+from kernbench.policy.placement.dp import DPPolicy
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.tensor import Tensor
 from kernbench.tp.parallel_state import ParallelGroup
@@ -69,11 +71,10 @@ class LayerTensors(TensorMaker):
 
     def _input(self, x: Value | None) -> Tensor:
         """The rows that enter the layer, and leave it."""
-        own, hidden = self.own_rows, self.job.model.hidden
-        pieces = self._pieces_of(own, hidden) if self.job.fused else 1
-        shape = own * pieces, hidden // pieces
-        given = x if x is None or pieces == 1 else self.values.apply("reshape", (x,), shape=shape)
-        return self._held("x", self._parts(given), shape, **self._near)
+        dp = None
+        if self.job.fused:  # a cube has the columns that it adds products to
+            dp = DPPolicy(cube="column_wise", num_cubes=self.grid.cubes, num_pes=1)
+        return self._held("x", self._parts(x), (self.own_rows, self.job.model.hidden), dp)
 
     def communicator(self, what: Literal["rows", "sums", "chunks"]) -> str:
         """The communicator of this SIP's PEs, for rows or sums at decode, or for chunks of a product by blocks.
@@ -85,6 +86,8 @@ class LayerTensors(TensorMaker):
             sums = max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
             rings, slots = {"rows": (2, 2), "sums": (sums, 2), "chunks": (PASSING_RINGS, PASSING_SLOTS)}[what]
             most = max(communicators.ring_bytes // (slots * rings + 1), 256)
+            if self.job.fused:
+                slots, most = SLOTS, self.job.fused.slot_bytes
             config = RingConfig(n_slots=slots, slot_size=1 << most.bit_length() - 1)
             communicators.install(name, group_of(self.torch.spec, [device]), config)
         return name
@@ -128,7 +131,7 @@ class LayerTensors(TensorMaker):
         sip = self.sip if form is None else replace(self.sip, tcm_bytes=self.sip.tcm_bytes * (SHARE - 1) // SHARE)
         plan = self.job.mapping.product(sip, *sizes, self.item, x_by=x_by)
         if not isinstance(plan, ColumnsPlan):
-            plan = plan.for_weights(len(weights), self.item)
+            plan = plan if self.job.fused else plan.for_weights(len(weights), self.item)
         if form is None:
             placed = [
                 self._placed(f"{name}.weight{at}", plan, experts, of(each))
@@ -203,11 +206,8 @@ class LayerTensors(TensorMaker):
             if not isinstance(self.qkv_product.plan, SplitKPlan):
                 self._lead_to(self.qkv_product, self.by_head, self.head_layout)
                 return
-        if job.fused:
-            self.qkv = self._empty("qkv", (job.rows * width // m.head_dim, m.head_dim), **self._near)
-        else:
-            make = self._rows if self.by_head else self._shared_rows
-            self.qkv = make("qkv", job.rows, width)
+        make = self._rows if self.by_head else self._shared_rows
+        self.qkv = make("qkv", job.rows, width)
         self._lead_to(self.qkv_product, [self.qkv], RowMajor(width))
 
     def _result_of_heads(self) -> tuple[Tensor, ResultLayout]:
@@ -246,7 +246,7 @@ class LayerTensors(TensorMaker):
         self.partial: Tensor | None = None
         if decode.splits > 1:
             shared = self.heads // self.kv_heads
-            self.partial = self._empty("partial", (decode.units, shared * (m.head_dim + 2)), "f32", **self._near)
+            self.partial = self._empty("partial", (decode.units, shared * (m.head_dim + 2)), "f32")
 
     def _cache(self, name: str, form: QuantisedForm | None) -> Tensor:
         """(units, rows of a unit, head_dim): whole units on each PE."""

@@ -132,6 +132,15 @@ def test_any_cube_of_the_sip_has_a_name() -> None:
     assert peer_of(where, (0, 5, 2), "cube_5") is None
 
 
+def test_any_pe_of_the_sip_has_a_name_that_is_not_listed() -> None:
+    where = group(cubes=(4, 4))
+    assert peer_of(where, (0, 5, 2), "cube_8_pe_1") == ((0, 8, 1), "cube_5_pe_2")
+    assert peer_of(where, (0, 5, 2), "cube_5_pe_1") == ((0, 5, 1), "cube_5_pe_2")
+    for text in ("cube_5_pe_2", "cube_16_pe_1", "cube_8_pe_8", "cube_8_pe_", "cube_8_pe_1_pe_1", "rank_0_cube_8_pe_1"):
+        assert peer_of(where, (0, 5, 2), text) is None
+    assert "cube_8_pe_1" not in directions_of(where, (0, 5, 2))
+
+
 # ---- within a cube
 
 

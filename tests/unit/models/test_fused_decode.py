@@ -10,12 +10,22 @@ import pytest
 from tests.unit.models.test_layer import llm_layer, machine, names, rows, run, verified
 
 from kernbench.common.errors import UsageError
-from kernbench.models.fused_plan import LEAST_PIECES, DecodeSize, FusedPlan, NotFused, fused_plan, share_of
+from kernbench.models.exchanges import Box
+from kernbench.models.fused_plan import (
+    LEAST_PIECES,
+    DecodeSize,
+    FusedPlan,
+    NotFused,
+    exchanges_of,
+    fused_plan,
+    in_blocks,
+    share_of,
+)
 from kernbench.models.layer_choice import LayerRequest, chosen_mapping
+from kernbench.models.loads_ahead import LoadsAhead, WeightBlock
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.mapping import DECODE, split_k_plan
-from kernbench.models.paced_loads import PacedLoads, WeightBlock
 from kernbench.models.plans import SipShape
 from kernbench.models.shapes import load_model
 from kernbench.runtime_api.context import RuntimeContext
@@ -28,10 +38,12 @@ MIB = 1 << 20
 LLAMA = DecodeSize(1, 2048, 4096, 32, 8, 128, 14336, 2, 2)  # llama3-8b, one sequence
 
 
-def plan_for(size: DecodeSize, tcm_bytes: int = MIB, **changed: float) -> FusedPlan | NotFused:
+def plan_for(
+    size: DecodeSize, tcm_bytes: int = MIB, ring_bytes: int = MIB // 4, **changed: float
+) -> FusedPlan | NotFused:
     """On one SIP of the shipped machine."""
     graph = load_topology(None, {"system.sips.count": 1, **changed})
-    return fused_plan(machine_model(graph, SipShape(4, 4, 8, tcm_bytes)), DECODE, size)
+    return fused_plan(machine_model(graph, SipShape(4, 4, 8, tcm_bytes), ring_bytes), DECODE, size)
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
@@ -39,8 +51,9 @@ def plan_for(size: DecodeSize, tcm_bytes: int = MIB, **changed: float) -> FusedP
     ("model", "pes", "batch", "context"),
     [
         ("tiny-llama", 2, 1, 300),  # caches in parts, which are merged
-        ("tiny-llama", 4, 1, 256),  # caches in parts, which PEs of a cube merge in two stages
-        ("tiny-llama", 4, 2, 300),  # and in one
+        ("tiny-llama", 4, 1, 256),
+        ("tiny-llama", 4, 2, 300),
+        ("tiny-llama", 16, 1, 512),  # in two stages
         ("tiny-llama", 2, 11, 70),  # more rows than PEs
         ("tiny-llama", 4, 3, 40),  # several units for each PE
         ("tiny-llama", 2, 5, 33),  # rows over the PEs that reduce sums
@@ -117,7 +130,6 @@ def test_prefill_ranks_that_share_experts_and_scales_take_parts(
         {"cube.memory_map.hbm_channel_bw_gbs": 64.0},
         {"cube.memory_map.hbm_channel_bw_gbs": 256.0},
         {"cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 8192.0},
-        {"cube.links.sram_to_router_bw_gbs": 256.0},
     ],
 )
 def test_a_better_machine_keeps_it(more: dict[str, float]) -> None:
@@ -147,22 +159,47 @@ def test_more_tcm_takes_the_same_pieces_or_longer_ones_up_to_the_best() -> None:
     assert sizes[-1] == sizes[-4] == pytest.approx(126_200, rel=0.001)
 
 
-@pytest.mark.parametrize(
-    ("batch", "stages"), [(1, []), (2, [(1, 2), (2, 2), (4, 2)]), (4, [(1, 2), (2, 2)]), (8, [(1, 2)]), (16, [])]
-)
-def test_parts_of_a_cache_are_merged_by_messages_within_a_cube(batch: int, stages: list[tuple[int, int]]) -> None:
-    """8 key heads and 128 PEs: 16 parts of one sequence's are in two cubes, 8 of two sequences' in one."""
+@pytest.mark.parametrize(("batch", "splits"), [(1, 16), (2, 8), (3, 16), (8, 2), (16, 1)])
+def test_every_activation_reaches_those_that_need_it_once_and_in_the_order_of_its_sender(
+    batch: int, splits: int
+) -> None:
+    """8 key heads and 128 PEs: 16 parts of one sequence's caches."""
     plan = plan_for(replace(LLAMA, batch=batch))
     assert isinstance(plan, FusedPlan)
-    assert plan.attention.splits == max(1, 16 // batch)
-    assert plan.merging_stages == stages
+    assert plan.attention.splits == splits
+    for exchange in exchanges_of(plan.products, plan.attention, 32, 128):
+        for taker, needs in enumerate(exchange.needed):
+            for number, need in enumerate(needs):
+                pieces = [piece.box for piece in exchange.by_taker[taker] if piece.need == number]
+                assert (
+                    sum(rows * columns for rows, columns in (box.shape for box in pieces))
+                    == need.shape[0] * need.shape[1]
+                )
+                assert all(box.meets(need) == box for box in pieces)
+                assert not any(one.meets(other) for at, one in enumerate(pieces) for other in pieces[:at])
+        for maker, boxes in enumerate(exchange.by_box):
+            sent = [piece for pieces in boxes for piece in pieces]
+            for taker in {piece.taker: 0 for piece in sent}:
+                taken = [piece for piece in exchange.by_taker[taker] if piece.maker == maker]
+                assert [piece for piece in sent if piece.taker == taker] == taken
+
+
+def test_boxes_meet_where_both_have_rows_and_columns() -> None:
+    assert Box((0, 4), (8, 16)).meets(Box((2, 6), (0, 9))) == Box((2, 4), (8, 9))
+    assert Box((0, 4), (8, 16)).meets(Box((2, 6), (0, 8))) is None
+
+
+def test_sums_are_reduced_in_blocks_of_32_kib() -> None:
+    """16 rows by 896 columns in f32 are 56 KiB: two blocks; 8 rows are one."""
+    found = [in_blocks(split_k_plan(SipShape(4, 4, 8, MIB), rows, 4096, 14336, 2)) for rows in (8, 16)]
+    assert [plan.columns_of(1) for plan in found] == [[(896, 1792)], [(896, 1344), (1344, 1792)]]
 
 
 def test_pieces_of_a_part_are_all_of_it_once_and_fit() -> None:
     """K of 4,096 over 8 PEs is 512 each; 6,144 columns over 16 cubes are 384: 393,216 bytes."""
     plan = plan_for(LLAMA)
     assert isinstance(plan, FusedPlan)
-    chunks = plan.chunks(plan.qkv, 3, 5, 2)
+    chunks = plan.chunks(plan.qkv, 3, 384, 2)
     assert [a for a, _ in chunks] == [0, *(b for _, b in chunks[:-1])]
     assert chunks[-1][1] == 512
     assert max(b - a for a, b in chunks) * 384 * 2 <= plan.piece_bytes < plan.room_bytes
@@ -175,37 +212,25 @@ def test_shares_of_reduced_sums_are_all_of_them_once(size: int) -> None:
     assert sorted(at for a, b in shares for at in range(a, b)) == list(range(size))
 
 
-def test_loads_are_asked_for_as_time_passes_and_as_far_as_there_is_room() -> None:
-    """Eight pieces of 256 bytes at 2.56 bytes per ns, 100 ns each, with room for four."""
+def test_loads_are_asked_for_as_far_as_there_is_room() -> None:
+    """Eight pieces of 256 bytes, with room for four."""
     asked: list[int] = []
 
     def kernel(x, tl):
         pieces = [WeightBlock(x + 256 * at, (1, 128), 256) for at in range(8)]
-        loads = PacedLoads(pieces, 1024, 2.56, 50.0, tl)
-
-        def under_way() -> int:
-            return len(tl._runner.under_way) + len(taken)
-
-        taken: list[object] = []
-        loads.before(0.0)  # up to 50 ns of work: one
+        loads = LoadsAhead(pieces, 1024, tl)
         asked.append(len(loads._coming))
-        loads.before(150.0)  # up to 200 ns: another
+        loads.ask()
         asked.append(len(loads._coming))
-        loads.before(1000.0)  # up to 1,200 ns, but there is room for four
-        asked.append(len(loads._coming))
-        taken.append(loads.take())
+        taken = [loads.take()]
         asked.append(len(loads._coming))  # three are left: the first still has its place
         taken.clear()
         loads.release(256)
-        loads.before(1000.0)
         asked.append(len(loads._coming))
-        assert under_way() <= 4
-        found = [loads.take() for _ in range(4)]
-        del found
-        loads.release(1024)
-        for _ in range(3):  # asked for when they are taken
+        for _ in range(7):
             loads.take()
             loads.release(256)
+        asked.append(len(loads._coming))
 
     run_kernel(kernel, np.zeros(1024, np.float16))
-    assert asked == [1, 2, 4, 3, 4]
+    assert asked == [0, 4, 3, 4, 0]
