@@ -71,6 +71,20 @@ SHAPES: dict[str, dict[str, object]] = {
         "sip.cube_mesh": {"w": 2, "h": 3},
         "sip.io_chiplets": [{"id": "io0", "side": "W"}, {"id": "io1", "side": "S"}],
     },
+    "torus": {**SMALL, "sip.cube_mesh": {"w": 3, "h": 3, "wrap": "xy"}},
+    "rows closed": {**SMALL, "sip.cube_mesh": {"w": 4, "h": 2, "wrap": "x"}},
+    "trays": {
+        **SMALL,
+        "sip.cube_mesh": {"w": 2, "h": 1},
+        "system.sips.count": 4,
+        "system.switch_levels": {"tray": {"count": 2, "bw_gbs": 64.0, "distance_mm": 2000.0}},
+    },
+    "ring of direct links": {
+        **SMALL,
+        "sip.cube_mesh": {"w": 2, "h": 1},
+        "system.sips.count": 4,
+        "system.sips.links": {"bw_gbs": 50.0, "distance_mm": 100.0},
+    },
 }
 
 
@@ -93,7 +107,7 @@ def test_no_pair_is_farther_than_the_worst(overrides: dict[str, object]) -> None
     assert worst == {
         "PE to HBM, same cube": farthest(0, same_cube=True),
         "PE to HBM, same SIP": farthest(0),
-        "PE to HBM, other SIP": farthest(1),
+        "PE to HBM, other SIP": max(farthest(sip) for sip in range(1, spec.n_sips)),
         "host to HBM": host,
     }
 
