@@ -113,7 +113,7 @@ def _run(request: SweepRequest) -> SweepReport | None:
         bar.show(f"sweep {request.title}: {progress.done} of {progress.total} points{failed}, {left} left")
 
     try:
-        return run_sweep(request, show)
+        return run_sweep(request, show, lambda note: click.echo(f"note: {note}", err=True))
     except KeyboardInterrupt:
         bar.clear()
         done = f" after {latest[0].done} of {latest[0].total} points" if latest else ""

@@ -20,7 +20,8 @@ from kernbench.topology.far_memory import far_node
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.ports import resolve_chiplets, wrap_links
 from kernbench.topology.sip_links import sides_between
-from kernbench.topology.spec import MachineSpec, SipSpec
+from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_sip import SipSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {  # of arguments that are 
     "out": ((str, os.PathLike), "the path of a folder"),
     "workers": ((int,), "a whole number of processes, or 0 for this one"),
     "objectives": ((str, list, tuple), "a text as total_ns:min,cost:min, or a list of Objective"),
-    "progress": ((Callable,), "a function of a Progress"),  # type: ignore[dict-item]  # isinstance takes it
+    "progress": ((Callable,), "a function of a SweepProgress"),  # type: ignore[dict-item]  # isinstance takes it
 }
 
 

@@ -6,6 +6,7 @@ have their reason noted at once; their rows have the whole error.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kernbench.common.errors import TopologyError, UsageError
@@ -88,7 +89,7 @@ def machine_keys_of(request: SweepRequest) -> dict[str, JsonValue]:
 
 
 def refuse_early(points: Sequence[Point], machine: Mapping[str, JsonValue]) -> list[str]:
-    """A note on machines that cannot be loaded; raises TopologyError when there is no other."""
+    """A note for each reason why machines cannot be loaded; raises TopologyError when there is no other machine."""
     machines = {point.machine_key: point for point in points}
     wrong: dict[str, TopologyError] = {}
     for key, point in list(machines.items())[:MOST_LOADED_EARLY]:
@@ -96,11 +97,11 @@ def refuse_early(points: Sequence[Point], machine: Mapping[str, JsonValue]) -> l
             load_spec(machine, point.machine)
         except TopologyError as error:
             wrong[key] = error
-    if not wrong:
-        return []
-    first = next(iter(wrong.values()))
-    if len(wrong) == len(machines):
-        raise first
-    unable = sum(point.machine_key in wrong for point in points)
-    fault = first.faults[0]
-    return [f"{unable} of {len(points)} points have a machine that cannot be loaded: {fault.what} ({fault.key})"]
+    if wrong and len(wrong) == len(machines):
+        raise next(iter(wrong.values()))
+    first = {key: error.faults[0] for key, error in wrong.items()}
+    reasons = [f"{first[p.machine_key].what} ({first[p.machine_key].key})" for p in points if p.machine_key in wrong]
+    return [
+        f"{count} of {len(points)} points have a machine that cannot be loaded: {reason}"
+        for reason, count in Counter(reasons).items()
+    ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, WORDS
-from kernbench.sweep.points import JsonValue, Point
+from kernbench.sweep.points import MACHINE, Point, JsonValue
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
 FROM_BENCH = ("returned:", TABLE)  # prefixes of columns that a bench returns
@@ -44,6 +44,8 @@ def read_objectives(text: str) -> tuple[Objective, ...]:
         column, colon, direction = part.strip().rpartition(":")
         if not colon or direction not in ("min", "max"):
             column, direction = part.strip(), "max" if _figure(part.strip()) in MORE_IS_BETTER else "min"
+        if ":" in column and not column.startswith(FROM_BENCH) and not column.startswith(MACHINE):
+            raise UsageError(f"'{column[:60]}' has no such direction", hint="write :min or :max after a column")
         if not column:
             raise UsageError(f"'{text[:60]}' names no objective", hint="write for example total_ns:min,cost:min")
         found[column] = Objective(column, direction == "max")

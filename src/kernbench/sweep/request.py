@@ -78,8 +78,14 @@ class SweepReport:
         return {**data, "ran": self.ran, "notes": self.notes, "files": [str(file) for file in self.files], "rows": rows}
 
 
-def run_sweep(request: SweepRequest, progress: Callable[[SweepProgress], None] | None = None) -> SweepReport:
-    """Run what is missing of a sweep; raises UsageError or TopologyError for what is wrong with the whole of it."""
+def run_sweep(
+    request: SweepRequest,
+    progress: Callable[[SweepProgress], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> SweepReport:
+    """Run what is missing of a sweep; raises UsageError or TopologyError for what is wrong with the whole of it. What
+    is wrong with some of its machines is passed to `note` before any point runs.
+    """
     if current_process().name == WORKER:
         raise UsageError(
             "a sweep began while a worker loaded its function",
@@ -98,6 +104,9 @@ def run_sweep(request: SweepRequest, progress: Callable[[SweepProgress], None] |
         check_weighed(objectives)
     points = [] if adaptive else points_of(request, tree)
     early = refuse_early(points, tree)
+    if note is not None:
+        for each in early:
+            note(each)
     with closing(pool_of(context, request.workers, request.cluster, request.point_timeout_s)) as pool:
         if request.out is None:
             driven = _drive(request, points, pool, identity, objectives, NothingKept(), progress)

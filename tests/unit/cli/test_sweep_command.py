@@ -162,6 +162,17 @@ def test_a_failed_point_is_listed_whole_and_the_exit_code_is_1_unless_failures_a
     assert "Best" not in out
 
 
+def test_machines_that_cannot_be_loaded_are_named_before_anything_runs_each_reason_with_its_count(capsys) -> None:
+    grid = ["--over", "machine:system.sips.count=1,0", "--over", "machine:sip.cube_mesh.w=1,0", "--out", "s"]
+    _, out, err = sweep(capsys, *SMALL, *GEMM[:2], *grid, "--param", "m=32", "--workers", "1")
+    notes = err.splitlines()[:2]
+    assert notes == [line for line in out.splitlines() if line.startswith("note:")][:2]
+    assert notes == [
+        "note: 1 of 4 points have a machine that cannot be loaded: 0 is out of range (sip.cube_mesh.w)",
+        "note: 2 of 4 points have a machine that cannot be loaded: 0 is out of range (system.sips.count)",
+    ]
+
+
 def test_wrong_data_is_exit_code_1(capsys) -> None:
     Path("swept.py").write_text(
         "import numpy as np\ndef run(torch, n: int = 1):\n"

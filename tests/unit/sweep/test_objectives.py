@@ -75,6 +75,8 @@ def test_objectives_from_text() -> None:
     assert read_objectives("machine:system.sips.count") == (Objective("machine:system.sips.count"),)
     with pytest.raises(UsageError):
         read_objectives("total_ns,,cost")
+    with pytest.raises(UsageError, match="'total_ns:mn' has no such direction"):
+        read_objectives("total_ns:mn")
 
 
 def test_an_objective_that_no_row_has_is_refused_with_what_there_is() -> None:
