@@ -165,8 +165,8 @@ class AsideField(NamedTuple):
     """An attribute of the present instant: what a rewind has in its place, and where that goes in the end."""
 
     name: str
-    begin: Callable[[Any], object]  # of an owner: what the rewind begins with
-    join: Callable[[Any, Any], object]  # of an owner that has again what it had, and what the rewind has left behind
+    begin: Callable[[Any], object] | None  # of an owner: what the rewind begins with; None: with what is there
+    join: Callable[[Any, Any], object] | None  # of an owner that has again what it had, and what is left behind
 
 
 Aside = tuple[AsideField, ...]
@@ -178,25 +178,32 @@ def aside(
     """An attribute with which a rewind begins as it is, or with that of `begin`; what is left behind is dropped, or
     joins what the owner has again.
     """
-    return AsideField(name, begin or (lambda owner: getattr(owner, name)), join or (lambda owner, left: None))
+    return AsideField(name, begin, join)
+
+
+_aside: dict[type[object], Aside] = {}  # of each class
+
+
+def _aside_of(cls: type[object]) -> Aside:
+    fields = _aside.get(cls)
+    if fields is None:
+        bases = reversed(cls.__mro__)
+        fields = _aside[cls] = tuple([field for base in bases for field in vars(base).get("SET_ASIDE", ())])
+    return fields
 
 
 @contextmanager
-def set_aside(owner: object) -> Iterator[None]:
-    """Have an object leave the present instant for a while."""
-    fields = _aside_fields(type(owner))
-    held = [getattr(owner, field.name) for field in fields]
-    for field in fields:
-        setattr(owner, field.name, field.begin(owner))
+def set_aside(*owners: object) -> Iterator[None]:
+    """Have objects leave the present instant for a while."""
+    held = [(owner, *field, getattr(owner, field[0])) for owner in owners for field in _aside_of(type(owner))]
+    for owner, name, begin, _, _ in held:
+        if begin is not None:
+            setattr(owner, name, begin(owner))
     try:
         yield
     finally:
-        left = [getattr(owner, field.name) for field in fields]
-        for field, value in zip(fields, held, strict=True):
-            setattr(owner, field.name, value)
-        for field, value in zip(fields, left, strict=True):
-            field.join(owner, value)
-
-
-def _aside_fields(cls: type[object]) -> Aside:
-    return tuple([field for base in reversed(cls.__mro__) for field in vars(base).get("SET_ASIDE", ())])
+        left = [(join, owner, getattr(owner, name)) for owner, name, _, join, _ in held if join is not None]
+        for owner, name, _, _, value in held:
+            setattr(owner, name, value)
+        for join, owner, value in left:
+            join(owner, value)

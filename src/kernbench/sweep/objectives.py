@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, WORDS
-from kernbench.sweep.points import MACHINE, Point, JsonValue
+from kernbench.sweep.points import MACHINE, JsonValue, Point
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
 FROM_BENCH = ("returned:", TABLE)  # prefixes of columns that a bench returns

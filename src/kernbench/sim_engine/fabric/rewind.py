@@ -56,7 +56,7 @@ def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
     fabric = RewoundFabric(engine)
     loop = nullcontext() if engine.loop is None else engine.loop.without_events()
     try:
-        with set_aside(engine), set_aside(engine.planner), set_aside(engine.reservations), loop:
+        with set_aside(engine, engine.planner, engine.reservations), loop:
             yield fabric
     finally:
         for event in fabric.ends:
