@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -41,7 +41,7 @@ from kernbench.topology import load_topology
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "cube.pe_layout.corners": ["NW"]}
 VIRTUAL = {"system.address_model": "va"}  # all blocks: other models have no MMU
 TWO_READS = {"cube.pe_template.components.pe_dma.attrs.outstanding": 2}
-NUMBERS = (bool, int, float, str, bytes, type(None), Enum, type, FunctionType, MethodType)
+NUMBERS = (bool, int, float, str, bytes, type(None), Enum, type, FunctionType)
 SIMULATED = ("components", "sim_engine", "policy/address")
 HARDWARE = ("kernbench.components.", "kernbench.sim_engine.", "kernbench.policy.")
 MET = {  # owned objects of which a run below has some, at one instant or another

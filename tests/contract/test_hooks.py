@@ -1,6 +1,7 @@
 """What an object calls is given to its constructor, or joins a list of observers: no other object assigns it.
 
-An attribute that the last one to assign takes would drop the observer before without a word.
+An attribute that the last one to assign takes would drop the observer before without a word. Nor does an attribute that
+holds a method of another object stand in for a definition, which readers and checkers look for in the class.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import kernbench
+from kernbench.components.base import Context
+from kernbench.sim_engine.engine import GraphEngine
 
 SIMULATED = ("common", "components", "policy", "sim_engine", "triton_emu", "triton", "runtime_api")
 # A packet is given what is called with its answer when it is sent. Spans have an `end`, too: a number.
@@ -53,3 +57,9 @@ def test_a_slot_is_found() -> None:
     watched = "class Log:\n    def __init__(self):\n        self.on_read: Callable[[], None] | None = None\n"
     machine = "def watch(log, on_read):\n    log.on_read = on_read\n"
     assert slots([ast.parse(watched), ast.parse(machine)]) == {"on_read"}
+
+
+def test_a_machine_defines_what_its_blocks_call() -> None:
+    called = [name for name, member in vars(Context).items() if isinstance(member, FunctionType) and name[0] != "_"]
+    assert "at" in called
+    assert [name for name in called if not isinstance(getattr(GraphEngine, name, None), FunctionType)] == []

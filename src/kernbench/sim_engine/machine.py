@@ -83,7 +83,6 @@ class Machine(MachineMemories):
         self._sequences: dict[str, Iterator[int]] = {}  # sequence numbers by injecting node
         self.listeners = WriteListeners()
         self.env: FabricEnvironment = FabricEnvironment()
-        self.at = self.env.at
         self._control_bytes = graph.spec.fabric.control_bytes
         for node in wiring.eager:
             self.component(node)
@@ -125,6 +124,10 @@ class Machine(MachineMemories):
         return ""
 
     # ---- what blocks use
+
+    def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
+        """Call `action` with `subject` at a time of now or later."""
+        self.env.at(at_ns, action, subject)
 
     def component(self, node_id: str) -> Component:
         """The block at a node, made when it is first needed."""

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import repeat
 
 from kernbench.common.commands import (
     AtomicCmd,
@@ -119,7 +118,7 @@ class PeSchedulerComponent(PeEngine):
         is_set("replayed"),
     )
     DERIVED = (
-        "_compute_plans", "_composites", "_dma", "_ended_by", "_new_token", "_records",
+        "_compute_plans", "_composites", "_dma", "_ended_by", "_records",
         "engines", "limits", "rates", "servers",
     )  # fmt: skip
 
@@ -131,7 +130,6 @@ class PeSchedulerComponent(PeEngine):
         self._feeding = False
         self._held_up: int | None = None  # Release.SLOT or BARRIER: the end of a tile may admit the next
         self._ended_by: dict[int, int] = {}  # from a composite's record to that of the stage that ended it
-        self._new_token: Callable[[], int] = repeat(NO_REF).__next__ if ctx.log is None else ctx.log.new_token
         self._records = None if ctx.log is None else SimpleRecords(ctx.log, self.pe)
         self._compute_plans: dict[tuple[object, ...], tuple[TilePlan]] = {}  # of simple commands, by their work
         self._composites: dict[LaunchStream, dict[PipelinePlan, CompositeUse]] = {}  # since they were last taken
@@ -318,9 +316,7 @@ class PeSchedulerComponent(PeEngine):
         self._feed(*feed.cause)
 
     def interrupt_replay(self) -> None:
-        """Interrupt the replay of a composite, since the PE is used or its state is read: its remaining tiles are
-        simulated.
-        """
+        """The PE is used, or its state is read: interrupt the replay of a composite, if there is one."""
         if self.replayed is not None:
             self.replayed.interrupt()
 
@@ -351,6 +347,10 @@ class PeSchedulerComponent(PeEngine):
             if self._held_up is not None:
                 self._feed(self._held_up, token.ref)
 
+    def _new_token(self) -> int:
+        """The number of a tile or of a simple command; without an op log they have none."""
+        return NO_REF if self.ctx.log is None else self.ctx.log.new_token()
+
     def _feed_again(self, left: int) -> None:
         """The engine that the next tile goes to first has a place again, since stage `left` is over."""
         self._feed(Release.LANE, left)
@@ -360,7 +360,7 @@ class PeSchedulerComponent(PeEngine):
         if self._feeding:  # an admitted tile may free a place at once; the loop below sees it
             return
         self._feeding, self._held_up = True, None
-        feeds, engines, now, new_token = self._feeds, self.engines, self.env.now, self._new_token
+        feeds, engines, now = self._feeds, self.engines, self.env.now
         while feeds:
             feed = feeds[0]
             tile = feed.following
@@ -381,7 +381,7 @@ class PeSchedulerComponent(PeEngine):
             self._tile_bytes -= need
             feed.fed += 1
             feed.following = next(feed.tiles, None)
-            token = TileToken(tile, feed.context, new_token(), now, release, released_by, self._fed)
+            token = TileToken(tile, feed.context, self._new_token(), now, release, released_by, self._fed)
             self._fed += 1
             engine.take(token)
         self._feeding = False

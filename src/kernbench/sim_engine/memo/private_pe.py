@@ -5,9 +5,9 @@ Its blocks are new ones, of the machine's classes, so the times are the machine'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from kernbench.components.base import Component, Context
 from kernbench.components.builtin.operand_access import OperandAccess, OperandExtent
@@ -24,6 +24,8 @@ from kernbench.sim_engine.memory_ports import DirectPort, PortOwner
 from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.simulation_stats import SimulationStats
 from kernbench.sim_engine.write_listeners import WriteListeners
+
+T = TypeVar("T")
 
 
 class MachineParts(PortOwner, Protocol):
@@ -66,7 +68,11 @@ class _Tokens:
     """An op log that only numbers tokens."""
 
     def __init__(self) -> None:
-        self.new_token = count().__next__
+        self._numbers = count()
+
+    def new_token(self) -> int:
+        """The number of the next stage."""
+        return next(self._numbers)
 
 
 class _NoListeners:
@@ -90,13 +96,16 @@ class PrivatePe:
         has_loop = machine.fabric.engine.buffered is not None and machine.fabric.engine.is_compiled
         self.fabric = Fabric(sub_network.network(), compile_after=0.0 if has_loop else INFINITY)
         self.env = FabricEnvironment(self.fabric)
-        self.at = self.env.at
         self.listeners = _NoListeners()
         for ours, node in sub_network.channels:
             self.fabric.engine.groups[ours].set_directions(machine.fabric.engine.groups[node].directions)
         self._sequence = count()
         owner = cast(PortOwner, self)
         self.ports: list[MemoryPort] = [DirectPort(owner, path) for path in sub_network.paths]
+
+    def at(self, at_ns: float, action: Callable[[T], object], subject: T) -> None:
+        """Call `action` with `subject` at a time of now or later."""
+        self.env.at(at_ns, action, subject)
 
     def sequence_of(self, node: str) -> Iterator[int]:
         return self._sequence
