@@ -27,7 +27,7 @@ AllReduce = Annotated[
     ],
     "algorithm of all_reduce",
 ]
-RingMemory = Annotated[Literal["tcm", "sram", "hbm"], "where rings lie"]
+RingBufferKind = Annotated[Literal["tcm", "sram", "hbm"], "where rings lie"]
 
 
 def _all_pes(_cause: str, params: Mapping[str, Any]) -> Mapping[str, object]:
@@ -49,7 +49,7 @@ def ccl_allreduce(
     dtype: DType = "f16",
     algorithm: AllReduce = "lrab_hierarchical_allreduce",
     per: Annotated[Literal["cube", "rank"], "what has an addend: every cube, or every SIP"] = "cube",
-    buffer_kind: RingMemory = "tcm",
+    buffer_kind: RingBufferKind = "tcm",
     backpressure: Annotated[Literal["sleep", "poll"], "how a PE waits"] = "sleep",
     n_slots: Annotated[Size, "slots per ring"] = 4,
     slot_size: Annotated[Size, "bytes per slot"] = 4096,

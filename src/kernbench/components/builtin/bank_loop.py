@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Cells = Any  # nested lists, or an array of numba, which knows types by what it is called with
+BankCells = Any  # nested lists, or an array of numba, which knows types by what it is called with
 
 # numbers: writes of a batch still to go to banks, lines in queues of banks, reads and writes that wait, the groups of
 # the last column commands (read, write) and of the last four activations, and limits.
@@ -31,7 +31,7 @@ ACT, COLUMN, PRE = 0, 1, 2  # from when on its commands are allowed
 BANK, LINE_ROW, ORDER, IS_WRITE = 0, 1, 2, 3  # of a line
 
 
-def distribute(numbers: Cells, banks: Cells, queues: Cells) -> None:
+def distribute(numbers: BankCells, banks: BankCells, queues: BankCells) -> None:
     """Lines go to the queues of their banks: reads, or the writes of a batch."""
     if not numbers[DRAIN] and numbers[WRITES]:
         is_full = numbers[WRITES] >= numbers[WRITE_BUFFER]
@@ -55,7 +55,7 @@ def distribute(numbers: Cells, banks: Cells, queues: Cells) -> None:
     numbers[source] = kept
 
 
-def candidate(numbers: Cells, banks: Cells, queues: Cells, bank: int) -> int:
+def candidate(numbers: BankCells, banks: BankCells, queues: BankCells, bank: int) -> int:
     """The line of a bank's queue that the next command is for: the oldest of the open row, or the oldest of all."""
     row, queue = banks[bank][ROW], queues[bank]
     if row < 0 or queue[0][LINE_ROW] == row or banks[bank][HITS] >= numbers[ROW_HITS]:
@@ -66,7 +66,7 @@ def candidate(numbers: Cells, banks: Cells, queues: Cells, bank: int) -> int:
     return 0
 
 
-def ready_ns(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, line: Cells) -> float:
+def ready_ns(numbers: BankCells, times: BankCells, banks: BankCells, allowed: BankCells, line: BankCells) -> float:
     """From when on the next command for a line is allowed."""
     bank = line[BANK]
     group, row = bank // numbers[GROUP_BANKS], banks[bank][ROW]
@@ -87,7 +87,7 @@ def ready_ns(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, line: C
 
 
 def choice(
-    numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, now: float
+    numbers: BankCells, times: BankCells, banks: BankCells, allowed: BankCells, queues: BankCells, now: float
 ) -> tuple[float, int, int]:
     """When, on which bank and for which of its lines the next command is issued: the earliest, and among equals that
     of the oldest line; bank -1 for a refresh, -2 for none.
@@ -109,14 +109,18 @@ def choice(
     return best_ns, best_bank, best_at
 
 
-def next_ns(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, now: float) -> float:
+def next_ns(
+    numbers: BankCells, times: BankCells, banks: BankCells, allowed: BankCells, queues: BankCells, now: float
+) -> float:
     """When a command can be issued; infinity where there is nothing to do."""
     distribute(numbers, banks, queues)
     ns, bank, _ = choice(numbers, times, banks, allowed, queues, now)
     return ns if bank > -2 else float("inf")
 
 
-def issue(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, now: float) -> tuple[int, float]:
+def issue(
+    numbers: BankCells, times: BankCells, banks: BankCells, allowed: BankCells, queues: BankCells, now: float
+) -> tuple[int, float]:
     """Issue the command that is due at `now`; returns the order of the line that it moves, 0 for none, and when the
     last of its data is on the bus.
     """
@@ -136,7 +140,9 @@ def issue(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Ce
     return move(numbers, times, banks, allowed, queues, bank, at, now)
 
 
-def activate(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, bank: int, row: int, now: float) -> None:
+def activate(
+    numbers: BankCells, times: BankCells, banks: BankCells, allowed: BankCells, bank: int, row: int, now: float
+) -> None:
     """Open a row."""
     banks[bank][ROW], banks[bank][HITS] = row, 0
     allowed[bank][COLUMN] = now + times[RCD]
@@ -149,7 +155,14 @@ def activate(numbers: Cells, times: Cells, banks: Cells, allowed: Cells, bank: i
 
 
 def move(
-    numbers: Cells, times: Cells, banks: Cells, allowed: Cells, queues: Cells, bank: int, at: int, now: float
+    numbers: BankCells,
+    times: BankCells,
+    banks: BankCells,
+    allowed: BankCells,
+    queues: BankCells,
+    bank: int,
+    at: int,
+    now: float,
 ) -> tuple[int, float]:
     """Read or write a line of the open row."""
     queue = queues[bank]
@@ -170,13 +183,13 @@ def move(
     return order, done_ns
 
 
-def close_rows(banks: Cells) -> None:
+def close_rows(banks: BankCells) -> None:
     """No bank has an open row."""
     for bank in range(len(banks)):
         banks[bank][ROW], banks[bank][HITS] = -1, 0
 
 
-def refresh(times: Cells, banks: Cells, allowed: Cells, now: float) -> None:
+def refresh(times: BankCells, banks: BankCells, allowed: BankCells, now: float) -> None:
     """All rows are closed, and all banks are busy."""
     closed_ns = now
     for bank in range(len(banks)):
