@@ -168,7 +168,7 @@ def test_numbers_are_right_where_chunks_are_passed_on(model: str, sips: int, mon
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 @pytest.mark.usefixtures("_always")
 def test_blocks_of_odd_sizes_keep_to_their_tcm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("kernbench.models.tensors", "kernbench.tp.launches"):
+    for where in ("kernbench.models.tensor_maker", "kernbench.tp.launches"):
         monkeypatch.setattr(f"{where}.tcm_budget", lambda _: 16 * KIB)
     file = tmp_path / "odd.yaml"
     file.write_text(PUBLIC.replace("heads: 4", "heads: 6").replace("hidden: 64", "hidden: 72"))

@@ -183,7 +183,7 @@ def test_prefill_of_odd_sizes_keeps_to_its_tcm(
     way: str, tokens: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of queries, of rows and of sums are all cut by TCM here, and none of their sizes divides another."""
-    for where in ("kernbench.models.tensors", "kernbench.tp.launches"):
+    for where in ("kernbench.models.tensor_maker", "kernbench.tp.launches"):
         monkeypatch.setattr(f"{where}.tcm_budget", lambda _: 16 * 1024)
     file = f"{tmp_path}/odd.yaml"
     with open(file, "w") as out:
@@ -224,7 +224,7 @@ def test_streamed_decode_keeps_to_its_tcm(
     model: str, kib: int, batch: int, context: int, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores of as many units as are one softmax, caps of scores, queries and results."""
-    for where in ("kernbench.models.tensors", "kernbench.tp.launches"):
+    for where in ("kernbench.models.tensor_maker", "kernbench.tp.launches"):
         monkeypatch.setattr(f"{where}.tcm_budget", lambda _: kib * 1024)
     usual, plans = mapping.StudiedMapping.decode_attention, list[mapping.DecodeAttention]()
 
