@@ -114,8 +114,7 @@ class NaiveChannel:
                     if other == bank and (first, kind) in of_bank]  # fmt: skip
         for first in ("ACT", "RD", "WR"):
             of_kind = [(at, other) for at, command, other in self.commands if command == first]
-            # Of reads and of writes the last one counts, whatever its group.
-            for at, other in of_kind if first == "ACT" else of_kind[-1:]:
+            for at, other in of_kind:
                 earliest.append(
                     at + self.distance(first, kind, bank // t.banks_per_group == other // t.banks_per_group)
                 )

@@ -18,16 +18,18 @@ from typing import Any
 BankCells = Any  # nested lists, or an array of numba, which knows types by what it is called with
 
 # numbers: writes of a batch still to go to banks, lines in queues of banks, reads and writes that wait, the groups of
-# the last column commands (read, write) and of the last four activations, and limits.
-DRAIN, QUEUED, READS, WRITES, LAST_GROUP, ACTIVE_GROUP = 0, 1, 2, 3, 4, 6
-BANK_QUEUE, WRITE_BUFFER, ROW_HITS, GROUP_BANKS = 10, 11, 12, 13
-NUMBERS = 14
-# times: the command bus is free, the next refresh, the last column commands, the last four activations; then timing.
+# the last four activations, and limits.
+DRAIN, QUEUED, READS, WRITES, ACTIVE_GROUP = 0, 1, 2, 3, 4
+BANK_QUEUE, WRITE_BUFFER, ROW_HITS, GROUP_BANKS = 8, 9, 10, 11
+# times: the command bus is free, the next refresh, the last column commands (read, write), the last four activations;
+# then timing.
 BUS, REFRESH, LAST, ACTIVE = 0, 1, 2, 4
 CLOCK, RCD, RP, RAS, RRD_S, RRD_L, RTP, WR, FAW, RFC, REFI, CL, CWL, LINE, GAPS = range(8, 23)
-TIMES = GAPS + 8  # gaps between column commands: [was a write][is a write][of the same group]
+# GAPS: eight, between column commands: [was a write][is a write][of the same group]
 ROW, HITS, LENGTH = 0, 1, 2  # of a bank: its open row, hits of it while others waited, lines in its queue
-ACT, COLUMN, PRE = 0, 1, 2  # from when on its commands are allowed
+ACT, COLUMN, PRE = 0, 1, 2  # of a bank in `allowed`: from when on its commands are allowed
+GROUP_LAST = 3  # the last read and write of its group; a later one of another group may allow the next one sooner
+ALLOWED = 5
 BANK, LINE_ROW, ORDER, IS_WRITE = 0, 1, 2, 3  # of a line
 
 
@@ -80,9 +82,9 @@ def ready_ns(numbers: BankCells, times: BankCells, banks: BankCells, allowed: Ba
         return allowed[bank][PRE]  # type: ignore[no-any-return]  # the same
     ready = allowed[bank][COLUMN]
     for was_write in range(2):
-        is_same = 1 if numbers[LAST_GROUP + was_write] == group else 0
-        gap = times[GAPS + 4 * was_write + 2 * line[IS_WRITE] + is_same]
-        ready = max(ready, times[LAST + was_write] + gap)
+        gaps = GAPS + 4 * was_write + 2 * line[IS_WRITE]
+        ready = max(ready, times[LAST + was_write] + times[gaps])
+        ready = max(ready, allowed[bank][GROUP_LAST + was_write] + times[gaps + 1])
     return ready  # type: ignore[no-any-return]  # the same
 
 
@@ -173,7 +175,10 @@ def move(
     numbers[QUEUED] -= 1
     if at > 0:
         banks[bank][HITS] += 1
-    times[LAST + is_write], numbers[LAST_GROUP + is_write] = now, bank // numbers[GROUP_BANKS]
+    times[LAST + is_write] = now
+    first = bank - bank % numbers[GROUP_BANKS]
+    for same in range(first, first + numbers[GROUP_BANKS]):
+        allowed[same][GROUP_LAST + is_write] = now
     if is_write:
         done_ns = now + times[CWL] + times[LINE]
         allowed[bank][PRE] = max(allowed[bank][PRE], done_ns + times[WR])

@@ -64,11 +64,11 @@ class BankScheduler:
         self._lines: dict[int, MemoryLine] = {}  # that have arrived and are not moved, by their order
         self._arrived = 0
         limits = timing.bank_queue, timing.write_buffer, timing.row_hits, timing.banks_per_group
-        numbers = [0] * loop.LAST_GROUP + [-1] * (loop.BANK_QUEUE - loop.LAST_GROUP) + list(limits)
+        numbers = [0] * loop.ACTIVE_GROUP + [-1] * (loop.BANK_QUEUE - loop.ACTIVE_GROUP) + list(limits)
         times = [NEVER] * loop.CLOCK + _timing_row(timing, line_ns)
         times[loop.REFRESH] = timing.refi_ns
         banks = [[-1, 0, 0] for _ in range(timing.banks)]
-        allowed = [[NEVER] * 3 for _ in range(timing.banks)]
+        allowed = [[NEVER] * loop.ALLOWED for _ in range(timing.banks)]
         longest = max(timing.bank_queue, timing.read_queue, timing.write_buffer)
         queues = [[(0, 0, 0, 0)] * longest for _ in range(timing.banks + 2)]
         state: tuple[Any, ...] = numbers, times, banks, allowed, queues
