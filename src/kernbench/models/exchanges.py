@@ -19,7 +19,7 @@ from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TLContext
 
 
-class Box(NamedTuple):
+class Rectangle(NamedTuple):
     """Rows and columns of a matrix."""
 
     rows: Range
@@ -29,12 +29,12 @@ class Box(NamedTuple):
     def shape(self) -> tuple[int, int]:
         return self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]
 
-    def meets(self, other: Box) -> Box | None:
+    def meets(self, other: Rectangle) -> Rectangle | None:
         """What both have; None if that is nothing."""
         (a, b), (c, d) = self
         (e, f), (g, h) = other
         top, bottom, first, end = max(a, e), min(b, f), max(c, g), min(d, h)
-        return Box((top, bottom), (first, end)) if top < bottom and first < end else None
+        return Rectangle((top, bottom), (first, end)) if top < bottom and first < end else None
 
 
 class Piece(NamedTuple):
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     part: int
     taker: int
     need: int
-    box: Box
+    box: Rectangle
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Exchange:
     """The boxes that each PE of a SIP makes, and those that it needs, each in order; PEs count over cubes."""
 
     sip: SipShape
-    made: tuple[tuple[Box, ...], ...]
-    needed: tuple[tuple[Box, ...], ...]
+    made: tuple[tuple[Rectangle, ...], ...]
+    needed: tuple[tuple[Rectangle, ...], ...]
 
     @cached_property
     def by_taker(self) -> list[list[Piece]]:

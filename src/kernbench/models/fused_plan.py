@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kernbench.common.errors import UsageError
 from kernbench.common.units import format_bytes
-from kernbench.models.exchanges import Box, Exchange
+from kernbench.models.exchanges import Exchange, Rectangle
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
 from kernbench.models.plans import F32_BYTES, SipShape
@@ -26,8 +26,8 @@ LEAST_COUNT = 10  # pieces of a layer, and one for each row: else messages wait 
 TOO_MANY_PIECES = 512  # where TCM allows no longer ones: launches and first loads are a few percent of so long a layer
 SUMS_BYTES = 32 * 1024  # of a block of columns: reduced while the next one is streamed
 MOST_ROWS = 16  # with more, sums leave little TCM for pieces
-LEAST_PIECES = 4  # in TCM at a time
-SPARE_PIECES = 2  # for gaps between pieces of several sizes
+LEAST_PIECES = 8  # in TCM at a time: shorter ones find room between what stays longer
+SPARE_PIECES = 4  # for gaps: of several sizes, and beside tensors that stay longer
 LEAST_GAP_NS = 20.0  # between loads: their commands
 LEAST_BYTES = 4096  # of a piece: shorter ones are latency
 RADIX = 4  # parts of a cache that are merged at a time
@@ -101,7 +101,7 @@ def holders_of(plan: DecodeAttention, sip: SipShape) -> tuple[int, ...]:
     return tuple(pe for pe in range(sip.size) for _ in plan.units_of(sip, pe))
 
 
-def _asked(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Box]:
+def _asked(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Rectangle]:
     """What some units need of queries, keys and values: queries, and for the last part of a cache the new token's key
     and value.
     """
@@ -114,7 +114,7 @@ def _asked(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[
             yield _of_heads(sequence, heads + plan.kv_heads + kv_head, 1, d)
 
 
-def _results(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Box]:
+def _results(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Rectangle]:
     """The results of some units: the first parts of caches have those of all parts."""
     shared = heads // plan.kv_heads
     for unit in units:
@@ -123,11 +123,11 @@ def _results(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterato
             yield _of_heads(sequence, kv_head * shared, shared, d)
 
 
-def _of_heads(sequence: int, first: int, count: int, d: int) -> Box:
-    return Box((sequence, sequence + 1), (first * d, (first + count) * d))
+def _of_heads(sequence: int, first: int, count: int, d: int) -> Rectangle:
+    return Rectangle((sequence, sequence + 1), (first * d, (first + count) * d))
 
 
-def _made(plan: SplitKPlan) -> tuple[tuple[Box, ...], ...]:
+def _made(plan: SplitKPlan) -> tuple[tuple[Rectangle, ...], ...]:
     """The shares of a product's results that each PE ends with, one of each block of columns."""
     return tuple(
         tuple(share_box(plan, pe % plan.sip.pes, columns) for columns in plan.columns_of(pe // plan.sip.pes))
@@ -135,9 +135,9 @@ def _made(plan: SplitKPlan) -> tuple[tuple[Box, ...], ...]:
     )
 
 
-def _k_parts(plan: SplitKPlan) -> tuple[tuple[Box, ...], ...]:
+def _k_parts(plan: SplitKPlan) -> tuple[tuple[Rectangle, ...], ...]:
     """The part of a product's input that each PE needs."""
-    return tuple((Box((0, plan.rows), plan.k_of(pe % plan.sip.pes)),) for pe in range(plan.sip.size))
+    return tuple((Rectangle((0, plan.rows), plan.k_of(pe % plan.sip.pes)),) for pe in range(plan.sip.size))
 
 
 def shared_axis(plan: SplitKPlan) -> int:
@@ -145,12 +145,12 @@ def shared_axis(plan: SplitKPlan) -> int:
     return 0 if plan.rows >= plan.sip.pes else 1
 
 
-def share_box(plan: SplitKPlan, pe: int, columns: Range) -> Box:
+def share_box(plan: SplitKPlan, pe: int, columns: Range) -> Rectangle:
     """The rows and columns of the reduced sums of a block that a PE of the cube ends with."""
     if shared_axis(plan) == 0:
-        return Box(share_of(plan, pe, plan.rows), columns)
+        return Rectangle(share_of(plan, pe, plan.rows), columns)
     a, b = share_of(plan, pe, columns[1] - columns[0])
-    return Box((0, plan.rows), (columns[0] + a, columns[0] + b))
+    return Rectangle((0, plan.rows), (columns[0] + a, columns[0] + b))
 
 
 def share_of(plan: SplitKPlan, pe: int, size: int) -> Range:

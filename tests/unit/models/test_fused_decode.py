@@ -10,7 +10,7 @@ import pytest
 from tests.unit.models.test_layer import llm_layer, machine, names, rows, run, verified
 
 from kernbench.common.errors import UsageError
-from kernbench.models.exchanges import Box
+from kernbench.models.exchanges import Rectangle
 from kernbench.models.fused_plan import (
     LEAST_PIECES,
     DecodeSize,
@@ -184,9 +184,9 @@ def test_every_activation_reaches_those_that_need_it_once_and_in_the_order_of_it
                 assert [piece for piece in sent if piece.taker == taker] == taken
 
 
-def test_boxes_meet_where_both_have_rows_and_columns() -> None:
-    assert Box((0, 4), (8, 16)).meets(Box((2, 6), (0, 9))) == Box((2, 4), (8, 9))
-    assert Box((0, 4), (8, 16)).meets(Box((2, 6), (0, 8))) is None
+def test_rectangles_meet_where_both_have_rows_and_columns() -> None:
+    assert Rectangle((0, 4), (8, 16)).meets(Rectangle((2, 6), (0, 9))) == Rectangle((2, 4), (8, 9))
+    assert Rectangle((0, 4), (8, 16)).meets(Rectangle((2, 6), (0, 8))) is None
 
 
 def test_sums_are_reduced_in_blocks_of_32_kib() -> None:

@@ -170,7 +170,7 @@ def test_a_plan_in_one_launch_is_checked_too(tmp_path: Path) -> None:
     good = file.read_text()
     edits: list[tuple[Callable[[str], str], str]] = [
         (lambda text: text.replace("room_bytes: ", "room_bytes: 9"), "and what else is in TCM do not fit its 876 KiB"),
-        (lambda text: text.replace("room_bytes: ", "room_bytes: 1 #"), "is less than 4 pieces"),
+        (lambda text: text.replace("room_bytes: ", "room_bytes: 1 #"), "is less than 8 pieces"),
         (lambda text: text.replace("piece_bytes: ", "piece_bytes: 1 #"), "1 is out of range"),
         (lambda text: text.replace("splits: ", "splits: 9"), "is out of range"),
         (
