@@ -1,7 +1,8 @@
 """A machine description as a stack of layers: the shipped machine, the files along the `base:` chain, the overrides.
 
-Mappings merge key by key; lists and scalars replace. If a layer sets one of two keys that are derived from each other,
-the inherited value of the other is cleared (see `_clear_superseded`). Every value keeps its source line.
+Mappings merge key by key; lists and scalars replace; null deletes named entries of a base (`NAMED`). If a layer sets
+one of two keys that are derived from each other, the inherited value of the other is cleared (see
+`_clear_superseded`). Every value keeps its source line.
 """
 
 from __future__ import annotations
@@ -35,11 +36,39 @@ Overrides = Mapping[str, object]
 SHIPPED = "default"
 SHIPPED_FILE = "kernbench/topology/default.yaml"
 _MAX_BASES = 16
+NAMED = (  # mappings of entries that the shipped machine has none of: null deletes what a base has
+    ("system", "switch_levels"),
+    ("system", "sips", "types"),
+    ("sip", "cube_types"),
+    ("cube_types",),
+    ("sip_types",),
+)
 
 
 def stacked(source: Source, overrides: Overrides) -> Marked:
     """All layers merged; raises TopologyError for a layer that cannot be read."""
-    return _with_types(_override(_stack(source), overrides))
+    return _with_types(_without_nulls(_override(_stack(source), overrides)))
+
+
+def _without_nulls(tree: Marked) -> Marked:
+    """The tree in which null in place of named entries is none of them, and null in place of one is not that one."""
+    for path in NAMED:
+        holder = _children(tree, *path[:-1])
+        node = holder.get(path[-1])
+        if node is None or not (node.value is None or isinstance(node.value, dict)):
+            continue
+        kept = {key: child for key, child in (node.value or {}).items() if child.value is not None}
+        if kept != node.value:
+            tree = _replaced(tree, path, Marked(kept, node.mark))
+    return tree
+
+
+def _replaced(tree: Marked, path: tuple[str, ...], node: Marked) -> Marked:
+    """The tree with another node at a path."""
+    if not path:
+        return node
+    children = _children(tree)
+    return Marked({**children, path[0]: _replaced(children[path[0]], path[1:], node)}, tree.mark)
 
 
 def _with_types(tree: Marked) -> Marked:

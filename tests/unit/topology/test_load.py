@@ -43,6 +43,24 @@ def test_lists_replace_and_mappings_merge(tmp_path: Path) -> None:
     assert [place.id for place in load_spec(top).sip.io_chiplets] == ["io5"]
 
 
+def test_null_deletes_named_entries_of_a_base(tmp_path: Path) -> None:
+    base = """
+        system:
+          sips: { count: 4, types: { fast: [3] } }
+          switch_levels: { tray: { count: 2, bw_gbs: 64.0, distance_mm: 9.0 } }
+        sip: { cube_types: { wide: [0] } }
+        sip_types: { fast: { cube_types: { wide: [1] } }, slow: {} }
+        cube_types: { wide: { links: { router_bw_gbs: 512.0 } } }
+    """
+    write(tmp_path / "base.yaml", base.replace("\n        ", "\n"))
+    top = "base: base.yaml\nsystem: { sips: { count: 3, types: null }, switch_levels: null }\nsip_types: null\n"
+    spec = load_spec(write(tmp_path / "m.yaml", top), {"sip.cube_types.wide": [2]})
+    assert (spec.system.sips.types, spec.system.switch_levels, spec.sip_types) == ({}, {}, {})
+    assert spec.sip.cube_types == {"wide": (2,)}
+    one = load_spec(str(tmp_path / "base.yaml"), {"sip_types.slow": None, "system.switch_levels.tray": None})
+    assert (list(one.sip_types), one.system.switch_levels) == (["fast"], {})
+
+
 def test_a_circle_of_bases_and_a_missing_base_are_faults_with_their_line(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "base: b.yaml\n")
     write(tmp_path / "b.yaml", "\nbase: a.yaml\n")
