@@ -12,7 +12,10 @@ from kernbench.common.messages import PeDmaMsg
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.probes.probe import run_probe
+from kernbench.report.runs.live_run import live_run
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.op_log import OpLog
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.testing import run_kernel
 from kernbench.topology import load_topology
@@ -148,6 +151,27 @@ def test_a_product_streams_its_operands_from_all_stacks() -> None:
         np.testing.assert_allclose(out.numpy().astype(np.float32), expected, rtol=2e-3)
 
     assert kernbench.run(bench, overrides=ONE_PE, check_fast=True).ok
+
+
+def test_a_load_that_is_alone_is_not_said_to_have_queued_whichever_stack_it_is_from() -> None:
+    """Blocks of 1 KiB on three stacks in turn, of which two are two cubes away. A run that was not saved took all of
+    them for loads from the first stack, and what the others took longer for queueing there.
+    """
+
+    def load(x: Any, tl: Any) -> None:
+        for block in range(6):
+            tl.load(x + block * 1024, (256,))
+
+    def bench(torch: Any) -> None:
+        torch.launch("load", load, torch.zeros(6 * 256, dtype="f32"), target_pes=0)
+
+    graph = load_topology(overrides=ROW | {"system.sips.count": 1})
+    run = live_run(run_bench(bench, graph, RunOptions(op_log=OpLog()), name="load", params={}))
+    assert run is not None
+    places = [[run.places[int(place)] for place in run.ops.route.of(row)] for row in range(len(run.ops))]
+    ends = [place.src[-2:] for route in places for place in route if ".hbm_ctrl." in place.src and place.dst]
+    assert ends == ["s0", "s1", "s2"] * 2
+    assert not run.ops.queue_ns.any()
 
 
 def test_a_cube_that_keeps_its_stack_has_logical_addresses_and_finite_buffers_too() -> None:

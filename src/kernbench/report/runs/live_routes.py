@@ -13,9 +13,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kernbench.common.commands import Space
-from kernbench.common.ids import CubeId
+from kernbench.common.ids import CubeId, SipId
 from kernbench.common.messages import KernelLaunchMsg, TensorArg, TensorShard
 from kernbench.common.units import on_grid
+from kernbench.policy.address.stack_map import stack_requests
+from kernbench.policy.routing.resolver import AddressResolver
 from kernbench.report.link_classes import link_class
 from kernbench.report.runs.access_times import AccessTime, AccessTimes, access_gbs, burst_ns
 from kernbench.report.runs.op_table import LaunchIndex, ServiceSplit, lane_of
@@ -80,22 +82,24 @@ class LiveRoutes:
         return memory if is_hot else place
 
     def _transfer(self, number: int) -> _Transfer | None:
-        """The path of a transfer, whose bytes load every place of it. Of several memories the farthest one counts."""
-        pe, params = self._pe(number), self._chunk["params"][number]
-        found = [(memory, self._times.of(pe, memory)) for memory in self._accessed(number)]
+        """The path of a transfer to the farthest of its memories; bytes load the path to the memory that has them."""
+        pe, accessed = self._pe(number), self._accessed(number)
+        found = [(memory, self._times.of(pe, memory)) for memory in accessed]
         accesses = {memory: access for memory, access in found if access is not None}
         if not accesses:
             return None
-        memory = max(accesses, key=lambda name: accesses[name].latency_ns)
-        access = accesses[memory]
+        transfers = {memory: self._path(number, memory, access) for memory, access in accesses.items()}
+        for memory, transfer in transfers.items():
+            for place in transfer.places:
+                if self.places[place].gbs:
+                    self._loads[place] += accessed[memory] / access_gbs(self._graph, self.places[place])
+        return transfers[max(accesses, key=lambda name: accesses[name].latency_ns)]
+
+    def _path(self, number: int, memory: str, access: AccessTime) -> _Transfer:
         path = access.path if self._is_read(number) else access.path[::-1]
         links = tuple(self._link(src, dst) for src, dst in pairwise(path))
         channels = self._channels(memory)
-        places = links if channels is None else (*links, channels)
-        for place in places:
-            if self.places[place].gbs:
-                self._loads[place] += int(params.get("nbytes", 0)) / access_gbs(self._graph, self.places[place])
-        return _Transfer(access, links, places)
+        return _Transfer(access, links, links if channels is None else (*links, channels))
 
     def _channels(self, memory: str) -> int | None:
         """The place of all channels of an HBM slice."""
@@ -123,24 +127,25 @@ class LiveRoutes:
     def _is_read(self, number: int) -> bool:
         return lane_of(self._chunk["op_kind"][number], self._chunk["op_name"][number])[1] == "read"
 
-    def _accessed(self, number: int) -> tuple[str, ...]:
-        """The memory nodes of a transfer of a PE's DMA engine."""
+    def _accessed(self, number: int) -> Mapping[str, int]:
+        """The memory nodes of a transfer of a PE's DMA engine, and the bytes that it moves at each."""
         chunk = self._chunk
         if not str(chunk["component_id"][number]).endswith(".pe_dma"):
-            return ()
+            return {}
         params = chunk["params"][number]
         address = params.get("address", params.get("src_addr" if self._is_read(number) else "dst_addr"))
         pe = self._pe(number)
         launch = self._launches.launch_of(pe, chunk["stream"][number], chunk["t_asked"][number])
         homes = self._homes.get((launch, pe.partition(".")[0]))
         if not isinstance(address, int) or homes is None:
-            return ()
+            return {}
         return homes.memories_of(address, int(params.get("nbytes", 1)))
 
 
 def _homes(result: BenchResult) -> dict[tuple[int, str], _Homes]:
     """By launch and SIP: where the shards of its tensors lie."""
-    found: dict[tuple[int, str], dict[int, tuple[int, str]]] = {}
+    found: dict[tuple[int, str], dict[int, _Home]] = {}
+    resolver = AddressResolver(result.engine.graph)
     for index, launch in enumerate(result.launches):
         for handle in launch.handles:
             request = handle.request
@@ -148,36 +153,56 @@ def _homes(result: BenchResult) -> dict[tuple[int, str], _Homes]:
                 homes = found.setdefault((index, f"sip{request.sip}"), {})
                 for arg in (*request.args, *request.named_args.values()):
                     if isinstance(arg, TensorArg) and arg.space != "tcm":
-                        homes.update(_shards(arg, result.engine.graph))
+                        homes.update(_shards(arg, result.engine.graph, resolver))
     return {key: _Homes(tuple(sorted(homes)), homes) for key, homes in found.items()}
 
 
-def _shards(arg: TensorArg, graph: TopologyGraph) -> dict[int, tuple[int, str]]:
-    """Begin of each shard, as kernels address it -> its end and its memory."""
+def _shards(arg: TensorArg, graph: TopologyGraph, resolver: AddressResolver) -> dict[int, _Home]:
+    """Begin of each shard, as kernels address it -> where it lies."""
     found = {}
     for shard in arg.shards:
         begin = shard.pa if arg.va_base is None else arg.va_base + shard.offset_bytes
-        found[begin] = (begin + shard.nbytes, _memory_of(shard, arg.space, graph))
+        found[begin] = _home_of(shard, begin + shard.nbytes, arg.space, graph, resolver)
     return found
 
 
-def _memory_of(shard: TensorShard, space: Space, graph: TopologyGraph) -> str:
+def _home_of(shard: TensorShard, end: int, space: Space, graph: TopologyGraph, resolver: AddressResolver) -> _Home:
     if space == "far":
-        return far_node(graph.spec, shard.sip)
-    return CubeId(shard.sip, shard.cube).sram() if space == "sram" else graph.home_node(*shard.key)
+        return _Home(end, (far_node(graph.spec, shard.sip),))
+    stacks = graph.spec.sip.hbm_stacks
+    if space == "sram" or stacks is None:
+        return _Home(end, (CubeId(shard.sip, shard.cube).sram() if space == "sram" else graph.home_node(*shard.key),))
+    names = tuple(SipId(shard.sip).hbm_stack(name) for name in stacks.group_of(shard.cube))
+    return _Home(end, names, resolver.local_address(resolver.address(shard.pa)), stacks.interleave_bytes)
+
+
+class _Home(NamedTuple):
+    """The end of a range of addresses, and its memory, or the stacks that it is interleaved over from `local` on."""
+
+    end: int
+    memories: tuple[str, ...]
+    local: int = 0
+    interleave_bytes: int = 0
 
 
 class _Homes(NamedTuple):
-    """Address ranges and their memories: `ranges[begin]` is the end and the memory."""
+    """Address ranges by their begin, and where they lie."""
 
     begins: tuple[int, ...]
-    ranges: Mapping[int, tuple[int, str]]
+    ranges: Mapping[int, _Home]
 
-    def memories_of(self, begin: int, nbytes: int) -> tuple[str, ...]:
-        """The memories of a range of addresses, in order."""
-        found: dict[str, None] = {}
+    def memories_of(self, begin: int, nbytes: int) -> Mapping[str, int]:
+        """The memories of a range of addresses, in order, and how many of its bytes each has."""
+        found: dict[str, int] = {}
         for at in range(max(0, bisect_right(self.begins, begin) - 1), bisect_left(self.begins, begin + nbytes)):
-            end, memory = self.ranges[self.begins[at]]
-            if begin < end:
-                found[memory] = None
-        return tuple(found)
+            start, home = self.begins[at], self.ranges[self.begins[at]]
+            first, count = max(begin, start), min(begin + nbytes, home.end) - max(begin, start)
+            if count <= 0:
+                continue
+            pieces = [(0, count)]
+            if home.interleave_bytes:
+                requests = stack_requests(home.local + first - start, count, len(home.memories), home.interleave_bytes)
+                pieces = [(request.stack, request.nbytes) for request in requests]
+            for number, size in pieces:
+                found[home.memories[number]] = found.get(home.memories[number], 0) + size
+        return found
