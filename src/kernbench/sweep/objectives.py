@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
-from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, WORDS
+from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, OF_PREFILL, WORDS
 from kernbench.sweep.points import MACHINE, JsonValue, Point
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
@@ -75,7 +75,9 @@ def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) ->
         for name in dict.fromkeys(name for each in settings for name in each)
         if any(_is_number(each.get(name)) for each in settings)
     ]
-    known = [*numeric, *NUMBERS, *(name for name in COLUMNS if name not in WORDS)]
+    only_decodes = {each.get("phase") for each in settings} == {"decode"}
+    unknown = (*WORDS, *((OF_PREFILL,) if only_decodes else ()))
+    known = [*numeric, *NUMBERS, *(name for name in COLUMNS if name not in unknown)]
     for objective in objectives:
         if objective.column not in known and not objective.column.startswith(FROM_BENCH):
             close = nearest(objective.column, known)

@@ -271,6 +271,16 @@ def test_an_objective_that_no_row_can_have_is_refused_before_the_first_point(cap
     assert not Path("s").exists()
 
 
+def test_time_to_the_first_token_is_no_objective_where_all_work_is_decode(capsys) -> None:
+    Path("mix.yaml").write_text("name: mix\nworkloads: [{ name: answers, model: tiny-llama, phase: decode }]\n")
+    axis = ["--over", "machine:system.flit_bytes=128,256", "--objective", "ttft_ms", "--out", "s"]
+    for work in (["--scenario", "mix.yaml"], ["--bench", "llm-layer", "--param", "phase=decode"]):
+        code, _, err = sweep(capsys, *SMALL, *work, *axis)
+        assert code == 2
+        assert "no row can have a number for the objective 'ttft_ms'" in err
+        assert not Path("s").exists()
+
+
 def test_an_objective_that_the_bench_does_not_return_leaves_the_rows(capsys) -> None:
     code, _, err = sweep(capsys, *SMALL, *GEMM, "--objective", "returned:token", "--out", "s")
     assert code == 2
