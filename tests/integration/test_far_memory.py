@@ -14,8 +14,14 @@ from kernbench.policy.address.allocator import AddressConfig, FarMemoryAllocator
 from kernbench.policy.placement.dp import DPPolicy
 from kernbench.probes.probe import run_probe
 from kernbench.report.energy import energy_of
+from kernbench.report.explain.causes import PathCauses
+from kernbench.report.explain.explanation import explain
+from kernbench.report.explain.finding import MEMORY
 from kernbench.report.roofline import roofline_of
+from kernbench.report.runs.live_run import live_run
+from kernbench.runtime_api.bench_runner import RunOptions, run_bench
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.op_log import OpLog
 from kernbench.topology import load_topology
 
 FAR: dict[str, Any] = {
@@ -187,6 +193,23 @@ def test_roofline_and_energy_count_the_link_and_the_memory() -> None:
     assert energy.run.joules["far"] == pytest.approx(2 * 65536 * 100e-12)  # the host wrote it
     wide = run(bw_gbs=128.0)
     assert roofline_of(wide.launches[0], wide.engine.graph).memory_ns == 65536 / 64
+
+
+def test_requests_that_meet_at_far_memory_are_advised_to_keep_data_near() -> None:
+    """Other slices or other SRAMs, which hot memories are advised to use, are no help there."""
+
+    def fetch(source: Any, tl: Any) -> None:
+        tl.load(source.local, source.local_shape)
+
+    def bench(torch: Any) -> None:
+        torch.launch("fetch", fetch, torch.zeros(64, 512, dtype="f32", dp=ROWS, space="far"))
+
+    graph = load_topology(overrides={**machine("sip"), "system.sips.count": 1})
+    options = RunOptions(device="sip:0", op_log=OpLog())
+    found = PathCauses(explain(live_run(run_bench(bench, graph, options, name="fetch", params={})))).findings()
+    (hot,) = [finding for finding in found if finding.cause == MEMORY]
+    assert "meet at sip0.io0.far" in hot.what
+    assert hot.hint == "keep what is read often in HBM, or load it earlier"
 
 
 def test_a_shipped_coefficient_counts_the_energy_of_far_memory() -> None:

@@ -54,7 +54,8 @@ from kernbench.report.explain.transfer_causes import TransferCauses
 from kernbench.report.runs.access_times import access_gbs
 
 SEND: Final = "ipcq_send"  # the name of an op
-AT_MEMORY: Final = ("hbm channel", "hbm port", "channel router", "sram port", "far link")
+FAR_LINK: Final = "far link"
+AT_MEMORY: Final = ("hbm channel", "hbm port", "channel router", "sram port", FAR_LINK)
 COMPUTED: Final = (GEMM, MATH, FETCH_STORE)
 
 
@@ -182,7 +183,10 @@ class PathCauses:
                 at = max(
                     AT_MEMORY, key=lambda cls: sum(s.ns for s in segments if run.places[s.place].link_class == cls)
                 )
-                hint = self._hint(at)
+                far_ns = sum(
+                    s.ns for s in segments if self._is_far(self._transfers.memory_of(int(run.ops.row_of[s.op])))
+                )
+                hint = self._hint(FAR_LINK if 2 * far_ns > ns else at)
                 rows = [row for row in self._transfers.moved if self._transfers.memory_of(row) in hot]
                 farther_ns = sum(self._transfers.later_than_own_ns(row) for row in rows)
                 farther = f", and being farther than the PE's own slice costs {format_ns(farther_ns)}"
@@ -195,6 +199,9 @@ class PathCauses:
                 queued = f"queueing at {link_class} links is {share:.1%} of the critical path{lines}"
                 what = f"Hot link: {queued}{narrow}. {where}"
                 yield Finding(LINK, ns + narrow_ns, what, self._hint(link_class), QUEUE, link_class)
+
+    def _is_far(self, memory: str) -> bool:
+        return self._run.graph.nodes[memory].kind == "far_memory"
 
     def _narrow_ns(self, segments: list[PathSegment], link_class: str) -> float:
         """What the bytes of transfers that queued take longer than from the PE's own slice, where links of this class
