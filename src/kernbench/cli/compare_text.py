@@ -13,6 +13,7 @@ from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import SweepRow
 
 KEYS_SHOWN = 60
+VALUE_SHOWN = 40  # characters
 
 
 def comparison_as_text(
@@ -39,13 +40,22 @@ def comparison_as_text(
     changed = differences(columns)
     if changed:
         shown = dict(list(changed.items())[:KEYS_SHOWN])
-        parts += ["", paint("Keys that differ", "title"), *_table(names, shown)]
+        parts += ["", paint("Keys that differ", "title"), *_table(names, _shortened(shown))]
         if len(changed) > KEYS_SHOWN:
             parts.append(f"  ... and {len(changed) - KEYS_SHOWN} more: --json has all")
     warnings = [f"  {column.name}: {text}" for column in columns for text in column.warnings]
     if warnings:
         parts += ["", paint("Warnings", "title"), *warnings]
     return "\n".join(parts)
+
+
+def _shortened(rows: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
+    """Lists and mappings in a line each, cut where they are long: --json has them whole."""
+    texts = {key: [_cell(value) for value in values] for key, values in rows.items()}
+    return {
+        key: [text if len(text) <= VALUE_SHOWN else f"{text[: VALUE_SHOWN - 3]}..." for text in values]
+        for key, values in texts.items()
+    }
 
 
 def infeasible_of(columns: Sequence[MachineColumn], work: Sequence[SweepReport]) -> list[list[str]]:

@@ -74,7 +74,7 @@ def _totals(graph: TopologyGraph, limits: Feasibility) -> dict[str, Total]:
         "TCM MB": spec.sum_over_cubes(lambda cube: cube.n_pes * cube.memory_map.tcm_mb_per_pe),
         "die to die GB/s": spec.sip.links.cube_to_cube.bw_gbs,
         "SIP to switch GB/s": spec.system.links.io_ep_to_switch.bw_gbs,
-        "die of a cube, mm2": largest.area_mm2,
+        "largest die with cubes, mm2": largest.area_mm2,
         "edge of it for PHYs, %": largest.edge_share * 100,
         "all dies, mm2": area_of(graph).counted,
         "static W": limits.static_w,

@@ -44,7 +44,7 @@ def results_as_json(
         "front": [row.point for row in front],
         "does_not_fit": [row.point for row in rows if not row.fits],
         "infeasible": [row.point for row in rows if not row.is_feasible],
-        "rows": [row.as_json() for row in rows],
+        "rows": [row.as_json() | {"derived": row.derived()} for row in rows],
     }
 
 

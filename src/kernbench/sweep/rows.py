@@ -139,14 +139,18 @@ LATER = (
 )
 
 
+ADDED = ("key", "derived")  # of a row of JSON: what follows from its fields
+
+
 def param_column(name: str) -> str:
     return f"param:{name}" if name in _KEYS or name in COLUMNS else name
 
 
 def row_of_json(data: Mapping[str, Any]) -> SweepRow:
-    """The row that `as_json` gave; raises TypeError or ValueError for anything else."""
+    """The row that `as_json` gave, or `results.json` has; raises TypeError or ValueError for anything else."""
     later = dict.fromkeys(LATER, None)
-    data = {"fits": True, "made_with": None, **later, **{name: value for name, value in data.items() if name != "key"}}
+    given = {name: value for name, value in data.items() if name not in ADDED}
+    data = {"fits": True, "made_with": None, **later, **given}
     if set(data) != set(_KEYS) or not all(isinstance(data[name], dict) for name in ("params", "machine", "returned")):
         raise ValueError("not a row")
     if not all(isinstance(data[name], bool) for name in ("ok", "wrong", "fits")) or not isinstance(data["point"], int):

@@ -26,7 +26,7 @@ ROW_KEYS = [
     "bytes_hbm", "bytes_hbm_requested", "bound", "roofline_share", "energy_j", "energy_low_j", "energy_high_j",
     "area_mm2", "area_low_mm2", "area_high_mm2", "sip_w", "sip_low_w", "sip_high_w", "static_w", "cost_usd",
     "cost_low_usd", "cost_high_usd", "cost", "returned", "wrong", "fits", "infeasible", "warnings", "made_with",
-    "error", "table",
+    "error", "table", "derived",
 ]  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kernbench.sweep.importance import importance_of
@@ -26,6 +28,35 @@ def test_the_share_of_an_axis_is_the_variance_of_its_means() -> None:
 def test_what_axes_do_together_is_in_no_share() -> None:
     found = importance_of(rows({(0, 0): 0.0, (0, 1): 1.0, (1, 0): 1.0, (1, 1): 0.0}), [TIME])
     assert found == {"total_ns": {"m": 0.0, "machine:k": 0.0}}
+
+
+def test_an_axis_that_does_nothing_has_no_share_where_a_search_tried_it_with_another() -> None:
+    tried = {
+        (1, 0): 10.0,
+        (2, 0): 10.0,
+        (3, 0): 10.0,
+        (3, 1): 20.0,
+        (4, 1): 20.0,
+        (1, 1): 20.0,
+        (4, 2): 30.0,
+        (3, 2): 30.0,
+    }
+    found = importance_of(rows(tried), [TIME])["total_ns"]
+    assert found["m"] == 0.0
+    assert 0.5 < found["machine:k"] < 1.0
+
+
+def test_axes_that_always_change_together_are_one() -> None:
+    some = rows({(m, k): 10.0 * m + k for m in (1, 2, 3) for k in (0, 1)})
+    found = importance_of([replace(row, machine={**row.machine, "also": row.params["m"]}) for row in some], [TIME])
+    assert list(found["total_ns"]) == ["m + machine:also", "machine:k"]
+
+
+def test_a_number_with_many_values_counts_by_its_trend() -> None:
+    some = rows({(m, m * 7 % 3): 100.0 - (m - 5) ** 2 for m in range(12)})
+    found = importance_of(some, [TIME])["total_ns"]
+    assert found["m"] > 0.9
+    assert found["machine:k"] == 0.0
 
 
 def test_few_rows_one_axis_or_no_spread_have_no_shares() -> None:
