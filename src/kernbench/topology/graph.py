@@ -20,6 +20,7 @@ from kernbench.common.ids import HOST, CubeId, Place, SipId
 from kernbench.topology.switches import level_switches
 
 if TYPE_CHECKING:
+    from kernbench.common.address_layout import AddressLayout
     from kernbench.topology.spec import MachineSpec
     from kernbench.topology.spec_base import LinkSpec
     from kernbench.topology.spec_cube import CubeSpec
@@ -100,6 +101,11 @@ class TopologyGraph:
     @cached_property
     def edge_map(self) -> Mapping[tuple[str, str], Edge]:
         return {(edge.src, edge.dst): edge for edge in self.edges}
+
+    @cached_property
+    def address_layout(self) -> AddressLayout:
+        """`spec.address_layout`, computed once: every kernel of every PE asks for it."""
+        return self.spec.address_layout
 
     def cube_at(self, node_id: str) -> CubeSpec:
         """The description of the cube that a node is in."""

@@ -305,7 +305,7 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.memory,
             self._translate,
             tensor_ranges(kernel, launch.args, launch.named_args),
-            lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset, self.ctx.graph.spec.address_layout).raw,
+            lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset, self.ctx.graph.address_layout).raw,
             tcm.nbytes,
             launch,
             program,

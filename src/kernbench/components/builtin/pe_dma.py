@@ -79,7 +79,7 @@ class PeDmaComponent(PeEngine):
         self._virtual = spec.system.address_model == "va"
         self.baaw: BaawTable | None = None  # with logical addresses only
         if spec.system.address_model == "la":
-            self.baaw = BaawTable(spec.cube.hbm_channels_per_pe, spec.cube.hbm_burst_bytes, spec.address_layout)
+            self.baaw = BaawTable(spec.cube.hbm_channels_per_pe, spec.cube.hbm_burst_bytes, ctx.graph.address_layout)
         self._under_way = 0  # requests that hold a place, of all channels
         self._busy_ns = 0.0
         self._busy_since = 0.0

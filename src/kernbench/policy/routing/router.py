@@ -16,7 +16,7 @@ from kernbench.common.frozen import frozen
 from kernbench.common.ids import PeId, Place
 from kernbench.policy.routing.io_connections import IoConnections
 from kernbench.policy.routing.resolver import AddressResolver
-from kernbench.policy.routing.routing_graph import NextHops, RoutingGraph, SourceCosts, Traffic
+from kernbench.policy.routing.routing_graph import NextHops, SourceCosts, Traffic, routing_graph_of
 from kernbench.topology.graph import Edge, EdgeKind, TopologyGraph
 from kernbench.topology.sip_links import ports_between
 
@@ -41,7 +41,7 @@ class PathRouter:
 
     def __init__(self, graph: TopologyGraph) -> None:
         self._graph = graph
-        self._routing = RoutingGraph(graph)
+        self._routing = routing_graph_of(graph)
         self._io_connections = IoConnections(graph)
         self._has_direct_links = any(edge.kind is EdgeKind.SIP_LINK for edge in graph.edges)
         self._trees: dict[_Search, NextHops] = {}  # towards a destination

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntFlag
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -389,3 +390,11 @@ class RoutingGraph:
                 elif order < rank[u]:
                     rank[u] = order
         return {u: order & _VERTEX for u, order in rank.items()}
+
+
+@lru_cache(maxsize=4)  # bounded: a sweep has many machines
+def routing_graph_of(graph: TopologyGraph) -> RoutingGraph:
+    """The routing graph of a machine, shared by all its routers, in all threads: what it caches does not depend on the
+    order of requests.
+    """
+    return RoutingGraph(graph)

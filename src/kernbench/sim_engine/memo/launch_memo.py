@@ -47,7 +47,7 @@ class LaunchMemo:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._sip_shift = machine.graph.spec.address_layout.sip_shift
+        self._sip_shift = machine.graph.address_layout.sip_shift
         self._ahead = RecordAhead(machine.host_ahead, machine.stats)
         self._recordings = LaunchRecordings(machine, self._ahead)
         self._waiting: dict[LaunchJob, PeCpuComponent] = {}  # whose time has not come, in order of arrival

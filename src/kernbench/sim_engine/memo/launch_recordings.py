@@ -169,7 +169,7 @@ class LaunchRecordings:
         if kind in self._extents and (is_cube or self._extents[kind] is Extent.FARTHER):
             return None  # the last may be known only since another launch that begins now was recorded
         found: list[RegionReplay] = []
-        layout = self._machine.graph.spec.address_layout
+        layout = self._machine.graph.address_layout
         for region in regions:
             own = {key: job for key, job in by_key.items() if region.holds(*key[:2])}
             memories = self.parts_of(region).memories
