@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, cast, get_args
 
 from kernbench.ccl.config_layers import SECTIONS, SHIPPED, beside, shipped
@@ -25,6 +26,7 @@ from kernbench.topology.yaml_marks import Marked
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _Read = Callable[[object], object]
+_Rows = dict[str, tuple[AutoRow, ...]]  # by collective
 SETTINGS: Final[Mapping[str, _Read]] = {
     "buffer_kind": lambda value: read_choice(value, BUFFER_KINDS),
     "backpressure": lambda value: read_choice(value, BACKPRESSURES),
@@ -83,14 +85,14 @@ class _Checked:
         collectives |= {name: self._known(node, f"collectives.{name}", names) for name, node in chosen.items()}
         settings = {key: self._value(defaults[key], f"defaults.{key}", read) for key, read in SETTINGS.items()}
         tables = self._mapping(sections["auto"], "auto", (*COLLECTIVE_NAMES, PER_CUBE))
-        auto = {name: self._table(name, node, tuple(algorithms)) for name, node in tables.items()}
+        own_tables, (ours, of_machines) = self._package_tables(), _package_rows(tuple(algorithms))
+        auto = {
+            name: ours[name] if node is own_tables.get(name) else self._table(name, node, tuple(algorithms))
+            for name, node in tables.items()
+        }
         measured = {
-            machine: {
-                name: self._table(name, rows, tuple(algorithms), is_whole=False)
-                for name, rows in self._mapping(table, "", (*COLLECTIVE_NAMES, PER_CUBE)).items()
-                if name in tables and tables[name].mark.source == SHIPPED
-            }
-            for machine, table in measured_tables()
+            machine: {name: rows for name, rows in found.items() if tables[name].mark.source == SHIPPED}
+            for machine, found in of_machines.items()
         }
         if not self._faults:
             self._check_rings(settings, algorithms, defaults, entries)
@@ -203,6 +205,25 @@ class _Checked:
             **{each: self._value(child, f"{key}.{each}", SETTINGS[each]) for each, child in children.items()},
         }
 
+    def _package_tables(self) -> dict[str, Marked]:
+        return self._open(self._open(shipped(), "")["auto"], "auto")
+
+    def package_rows(self, algorithms: tuple[str, ...]) -> tuple[_Rows, dict[str, _Rows]]:
+        """The rows of the package's tables: for all machines, and those measured, by machine."""
+        known = (*COLLECTIVE_NAMES, PER_CUBE)
+        ours = {name: self._table(name, node, algorithms) for name, node in self._package_tables().items()}
+        measured = {
+            machine: {
+                name: self._table(name, rows, algorithms, is_whole=False)
+                for name, rows in self._mapping(table, "", known).items()
+                if name in ours
+            }
+            for machine, table in measured_tables()
+        }
+        if self._faults:
+            raise CclConfigError(self._faults)
+        return ours, measured
+
     def _table(
         self, name: str, node: Marked, algorithms: tuple[str, ...], *, is_whole: bool = True
     ) -> tuple[AutoRow, ...]:
@@ -249,3 +270,9 @@ class _Checked:
                 self._fault(node, f"{here}.up_to_bytes", what, hint)
         elif before.up_to_ranks is None or (row.up_to_ranks is not None and row.up_to_ranks <= before.up_to_ranks):
             self._fault(node, f"{here}.up_to_ranks", f"{row.up_to_ranks} is not above {before.up_to_ranks}", hint)
+
+
+@lru_cache(maxsize=8)
+def _package_rows(algorithms: tuple[str, ...]) -> tuple[_Rows, dict[str, _Rows]]:
+    """Read once for all configurations with the same algorithms: it is most of the work of reading one."""
+    return _Checked(shipped()).package_rows(algorithms)

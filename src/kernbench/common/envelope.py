@@ -24,8 +24,8 @@ def require(ok: bool, what: str, hint: str) -> None:
 
 def check_count(message: str, name: str, value: object, least: int) -> None:
     """A field that holds a whole number of `least` or more."""
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    require(good, f"{message}.{name} is {value!r}", f"give a whole number of {least} or more")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise MessageError(f"{message}.{name} is {value!r}", hint=f"give a whole number of {least} or more")
 
 
 def check_choice(message: str, name: str, value: object, choices: Sequence[str]) -> None:

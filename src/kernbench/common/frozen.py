@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from functools import cache
 from operator import attrgetter, ge, gt, le, lt
 from reprlib import recursive_repr
 from types import FunctionType
@@ -33,6 +34,24 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False, order: bool 
         return _made(cls, kw_only, order)
 
     return made if cls is None else made(cls)
+
+
+def changed(value: T, **given: object) -> T:
+    """A copy with other values of some fields. Nothing is checked again, so `__post_init__` must not look at these
+    fields. A copy of a message takes less than half of what `dataclasses.replace` does.
+    """
+    cls: Any = type(value)
+    copy: T = object.__new__(cls)
+    for name in _names_of(cls):
+        _set(copy, name, getattr(value, name))
+    for name, field_value in given.items():
+        _set(copy, name, field_value)
+    return copy
+
+
+@cache
+def _names_of(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))
 
 
 def _made(cls: type[T], kw_only: bool, order: bool) -> type[T]:

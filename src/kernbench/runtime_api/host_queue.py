@@ -6,12 +6,12 @@ Each rank has its own list of pending requests; `wait_all` waits for the calling
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent, greenlet
 
+from kernbench.common.frozen import changed
 from kernbench.common.messages import HostMessage, KernelLaunchMsg
 from kernbench.runtime_api.ranks import Ranks
 from kernbench.sim_engine.engine import GraphEngine, Handle
@@ -54,7 +54,7 @@ class HostQueue:
             self.wait(mine, "all that it submitted")
 
     def _enveloped(self, message: M) -> M:
-        return replace(message, correlation_id=self._correlation_id)
+        return changed(message, correlation_id=self._correlation_id)
 
     def _noted(self, handle: Handle, rank: greenlet | None = None) -> Handle:
         self.count += 1

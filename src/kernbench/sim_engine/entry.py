@@ -8,9 +8,8 @@ whose fields contradict each other or the machine is refused here, before any ti
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kernbench.common.errors import MessageError
+from kernbench.common.frozen import changed
 from kernbench.common.ids import Place
 from kernbench.common.messages import (
     CubeCommand,
@@ -46,7 +45,7 @@ def with_envelope(msg: HostMessage, number: int) -> HostMessage:
         )
     if isinstance(msg, KernelLaunchMsg):
         msg = msg.located()
-    return replace(
+    return changed(
         msg,
         correlation_id=msg.correlation_id or f"c{number}",
         request_id=msg.request_id or f"r{number}",

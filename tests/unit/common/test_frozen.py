@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, i
 
 import pytest
 
-from kernbench.common.frozen import frozen
+from kernbench.common.frozen import changed, frozen
 
 
 @frozen
@@ -102,6 +102,15 @@ def test_it_does_not_change() -> None:
     with pytest.raises(FrozenInstanceError):
         point.other = 2  # type: ignore[attr-defined]  # the mistake
     assert not hasattr(point, "__dict__")
+
+
+def test_a_changed_copy_is_what_replace_makes_and_computes_nothing_again() -> None:
+    named = Derived(3, name="n")
+    assert changed(named, name="m", size=2) == replace(named, name="m", size=2)
+    assert named.name == "n"
+    assert changed(Point(1, 2), x=5).total == 3  # `replace` would make it 7
+    with pytest.raises(AttributeError, match="other"):
+        changed(named, other=1)
 
 
 @pytest.mark.parametrize("value", [Point(1, 2, ["a"]), Derived(3, name="n"), Version(1, 2)])
