@@ -65,7 +65,7 @@ class PeCpuComponent(ActiveComponent):
     stores_and_forwards = False
 
     STATE = (StateField("_jobs", lambda cpu, view: differs() if any(cpu._jobs.values()) else ()),)
-    DERIVED = ("barriers", "dma", "ipcq", "scheduler")
+    DERIVED = ("barriers", "dma", "ipcq", "scheduler", "tcm_base")
 
     def __init__(self, node: Node, ctx: Context) -> None:
         super().__init__(node, ctx)
@@ -305,7 +305,7 @@ class PeCpuComponent(ActiveComponent):
             self.ctx.memory,
             self._translate,
             tensor_ranges(kernel, launch.args, launch.named_args),
-            lambda: PhysAddr.pe_tcm_addr(*self.key, tcm.offset, self.ctx.graph.address_layout).raw,
+            lambda: self.tcm_base + tcm.offset,
             tcm.nbytes,
             launch,
             program,
@@ -330,6 +330,11 @@ class PeCpuComponent(ActiveComponent):
         return list(self.dma.translate(address, nbytes))
 
     # ---- other parts of the PE: looked up when a kernel first needs them
+
+    @cached_property
+    def tcm_base(self) -> int:
+        """The address of the first byte of the PE's TCM."""
+        return PhysAddr.pe_tcm_addr(*self.key, 0, self.ctx.graph.address_layout).raw
 
     @cached_property
     def scheduler(self) -> CommandTaker:

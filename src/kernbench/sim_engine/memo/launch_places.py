@@ -171,6 +171,7 @@ class Shift:
         (self._from, self._to), (self._places, self._others) = regions, places
         self._cut = len(self._from.name)
         self._names: dict[str, str] = {}
+        self._tcm_shifts: dict[PeKey, int] = {}
         self._keys = {str(PeId(*key)): key for key in keys}
         self._offsets = dict(zip(self._keys, offsets, strict=True))
 
@@ -195,7 +196,10 @@ class Shift:
         found = self._places.within(address)
         if found is None:
             key = self._keys[pe]
-            return address + self._tcm(self.key(key)) - self._tcm(key)
+            by = self._tcm_shifts.get(key)
+            if by is None:
+                by = self._tcm_shifts[key] = self._tcm(self.key(key)) - self._tcm(key)
+            return address + by
         part, offset = found
         return self._others.part_of(part).start + offset + self._offsets[pe].get(part, 0)
 
