@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernbench.models.attention import OnlineSoftmax, merged_parts
-from kernbench.models.exchanges import Exchange, Exchanged, direction_of
+from kernbench.models.exchanges import Exchange, PeExchange, direction_of
 from kernbench.models.fused_plan import RADIX, FusedPlan, exchanges_of, holders_of, shared_axis
 from kernbench.models.kernels import rotate_heads
-from kernbench.models.loads_ahead import LoadsAhead, WeightBlock
+from kernbench.models.loads_ahead import LoadsAhead, StreamedBlock
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.split_k import reduce_in_cube
 from kernbench.policy.placement.dp import Range
@@ -28,7 +28,7 @@ from kernbench.triton_emu.repeatable import repeatable
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
 EPS = 1e-5
-State = tuple[TensorHandle, TensorHandle, TensorHandle]  # of a softmax: weighted values, sums, largest scores
+SoftmaxState = tuple[TensorHandle, TensorHandle, TensorHandle]  # weighted values, sums, largest scores
 
 
 @dataclass(frozen=True)
@@ -74,45 +74,45 @@ class _Layer:
     def run(self) -> None:
         plan, tl = self._plan, self._tl
         rows, heads, attended, ffn = self._exchanges
-        asked = self._ask_shares()
-        norms, tables = [self._ask_norm(norm) for norm in self._norms], self._ask_angles()
-        self._loads.ask()
-        residual = [None if each is None else tl.wait(each) for each in asked]
-        first = self._exchanged(rows)
+        shares = self._load_shares()
+        norms, tables = [self._load_norm(norm) for norm in self._norms], self._load_angles()
+        self._loads.issue()
+        residual = [None if each is None else tl.wait(each) for each in shares]
+        first = self._side_of(rows)
         for number, share in enumerate(residual):
             if share is not None:
                 first.send(number, share)
-        first.expect()
-        following = self._exchanged(heads)
+        first.post_receives()
+        following = self._side_of(heads)
         self._multiply(plan.qkv, [self._w_qkv], self._norm(first, norms[0], plan.qkv), following)
-        results = self._attend(following.take(), tables)
+        results = self._attend(following.receive(), tables)
         del tables
-        merged = self._exchanged(attended)
+        merged = self._side_of(attended)
         for number, result in enumerate(results):
             merged.send(number, result)
         results.clear()
-        merged.expect()
-        following = self._exchanged(rows)
-        residual = self._multiply(plan.out, [self._w_out], merged.take(), following, residual=residual)
-        after = self._exchanged(ffn)
+        merged.post_receives()
+        following = self._side_of(rows)
+        residual = self._multiply(plan.out, [self._w_out], merged.receive(), following, residual=residual)
+        after = self._side_of(ffn)
         activation = self._form.activation
         self._multiply(plan.up, self._w_up, self._norm(following, norms[1], plan.up), after, activation=activation)
         norms.clear()
-        last = self._multiply(plan.down, [self._w_down], after.take(), None, residual=residual)
+        last = self._multiply(plan.down, [self._w_down], after.receive(), None, residual=residual)
         self._store_shares(last)
         tl.wait()
 
-    def _exchanged(self, exchange: Exchange) -> Exchanged:
-        return Exchanged(exchange, self._x.dtype, self._tl)
+    def _side_of(self, exchange: Exchange) -> PeExchange:
+        return PeExchange(exchange, self._x.dtype, self._tl)
 
-    def _here(self, handle: TransferHandle) -> TensorHandle:
+    def _arrived(self, handle: TransferHandle) -> TensorHandle:
         found = self._tl.wait(handle)
         assert found is not None
         return found
 
     # ---- weights and caches
 
-    def _pieces(self) -> Iterator[WeightBlock]:
+    def _pieces(self) -> Iterator[StreamedBlock]:
         """All that this PE streams, in the order of its use."""
         plan = self._plan
         yield from self._weight_pieces(plan.qkv, [self._w_qkv])
@@ -121,17 +121,17 @@ class _Layer:
         yield from self._weight_pieces(plan.up, self._w_up)
         yield from self._weight_pieces(plan.down, [self._w_down])
 
-    def _weight_pieces(self, product: SplitKPlan, weights: Sequence[TensorPtr]) -> Iterator[WeightBlock]:
+    def _weight_pieces(self, product: SplitKPlan, weights: Sequence[TensorPtr]) -> Iterator[StreamedBlock]:
         first, end = product.k_of(self._pe)
         at = 0
         for a, b in product.columns_of(self._cube):
             row_bytes = (b - a) * self._item
             for weight in weights:
                 for c, d in self._plan.chunks(product, self._pe, b - a, self._item):
-                    yield WeightBlock(weight.local + at + c * row_bytes, (d - c, b - a), (d - c) * row_bytes)
+                    yield StreamedBlock(weight.local + at + c * row_bytes, (d - c, b - a), (d - c) * row_bytes)
             at += (end - first) * row_bytes
 
-    def _cache_pieces(self) -> Iterator[WeightBlock]:
+    def _cache_pieces(self) -> Iterator[StreamedBlock]:
         """Keys and values of each unit, block by block."""
         plan, d = self._plan.attention, self._form.head_dim
         for at, unit in enumerate(self._units):
@@ -140,11 +140,11 @@ class _Layer:
                 count = min(plan.block_keys, keys - first)
                 for cache in self._caches:
                     place = cache.local + (at * plan.room + first) * d * self._item
-                    yield WeightBlock(place, (count, d), count * d * self._item)
+                    yield StreamedBlock(place, (count, d), count * d * self._item)
 
     # ---- products
 
-    def _ask_shares(self) -> list[TransferHandle | None]:
+    def _load_shares(self) -> list[TransferHandle | None]:
         """This PE's shares of x, to which products are added."""
         boxes, n = self._exchanges.rows.made[self._me], self._plan.out.n
         return [
@@ -165,14 +165,14 @@ class _Layer:
         product: SplitKPlan,
         weights: Sequence[TensorPtr],
         rows: list[TensorHandle],
-        following: Exchanged | None,
+        following: PeExchange | None,
         *,
         activation: str | None = None,
         residual: Sequence[TensorHandle | None] = (),
     ) -> list[TensorHandle | None]:
-        """Stream the weights past this PE's part of the rows, the one of `rows`, which is dropped, a block of columns
-        at a time; reduce the sums of the cube, and send this PE's share of the results, activated, or added to the
-        residual, to those that need it. Returns the shares: None of a block of which it has none.
+        """Multiply this PE's part of the rows, the only one of `rows`, which is dropped, by the streamed weights, a
+        block of columns at a time. Of each block the cube's PEs reduce their sums; this PE activates its share of them,
+        or adds it to the residual, and sends it to the PEs that need it. Returns the shares: None where it has none.
         """
         (part,) = rows
         rows.clear()
@@ -182,7 +182,7 @@ class _Layer:
             for at in range(len(weights)):
                 sums = self._streamed(product, part, columns)
                 if following is not None and number == len(blocks) - 1 and at == len(weights) - 1:
-                    following.expect()
+                    following.post_receives()
                 own = reduce_in_cube(sums, shared_axis(product), product, self._tl)
                 del sums
                 factors += [own[0]] if own is not None else []
@@ -221,23 +221,23 @@ class _Layer:
 
     # ---- norms
 
-    def _ask_norm(self, norm: Sequence[TensorPtr]) -> list[TransferHandle]:
+    def _load_norm(self, norm: Sequence[TensorPtr]) -> list[TransferHandle]:
         """This PE's part of a gain, and of a shift."""
         first, end = self._plan.qkv.k_of(self._pe)
         return [self._tl.load_async(each.local + first * self._item, (end - first,)) for each in norm]
 
-    def _norm(self, given: Exchanged, norm: Sequence[TransferHandle], product: SplitKPlan) -> list[TensorHandle]:
+    def _norm(self, given: PeExchange, norm: Sequence[TransferHandle], product: SplitKPlan) -> list[TensorHandle]:
         """This PE's part of the rows that are exchanged, normalised."""
         tl, (gain, *shift) = self._tl, norm
-        (part,) = given.take()
+        (part,) = given.receive()
         rows = tl.cast(part, "f32")
         del part
         if shift:
             rows = rows - self._cube_sum(tl.sum(rows, axis=1), product) / product.k
         squares = self._cube_sum(tl.sum(rows * rows, axis=1), product)
-        found = rows * tl.rsqrt(squares / product.k + EPS) * self._here(gain)
+        found = rows * tl.rsqrt(squares / product.k + EPS) * self._arrived(gain)
         for each in shift:
-            found = found + self._here(each)
+            found = found + self._arrived(each)
         return [tl.cast(found, self._x.dtype)]
 
     def _cube_sum(self, own: TensorHandle, product: SplitKPlan) -> TensorHandle:
@@ -257,7 +257,7 @@ class _Layer:
 
     # ---- attention
 
-    def _ask_angles(self) -> dict[int, TransferHandle]:
+    def _load_angles(self) -> dict[int, TransferHandle]:
         """Cosines and sines of this PE's sequences."""
         if self._angles is None:
             return {}
@@ -268,12 +268,12 @@ class _Layer:
         }
 
     def _attend(self, heads: list[TensorHandle], tables: dict[int, TransferHandle]) -> list[TensorHandle]:
-        """The results of the units whose caches this PE has, of all parts on the PE of the first; new tokens are
-        appended to the caches.
+        """Attention of the units whose caches this PE has, appending the new tokens to them. Parts of one cache are
+        merged on the PE of the first part, which alone returns the result.
         """
         tl, plan, d = self._tl, self._plan.attention, self._form.head_dim
         shared = self._form.heads // plan.kv_heads
-        angles, states = {each: self._here(table) for each, table in tables.items()}, dict[int, State]()
+        angles, states = {each: self._arrived(table) for each, table in tables.items()}, dict[int, SoftmaxState]()
         for at, unit in enumerate(self._units):
             sequence, _, split = plan.unit(unit)
             table = angles.get(sequence)
@@ -304,7 +304,7 @@ class _Layer:
         wide = self._tl.reshape(x, (1, *x.shape))
         return self._tl.reshape(rotate_heads(wide, table, self._x.dtype, self._tl), x.shape)
 
-    def _merge(self, states: dict[int, State]) -> None:
+    def _merge(self, states: dict[int, SoftmaxState]) -> None:
         """Merge the parts of each cache, `RADIX` at a time, on the PE of its first one: `states` keeps those only."""
         tl, plan, d = self._tl, self._plan.attention, self._form.head_dim
         place = 1
@@ -328,7 +328,7 @@ class _Layer:
             place *= RADIX
 
     def _joined_part(self, unit: int, joined: dict[int, TensorHandle], shape: tuple[int, ...]) -> TensorHandle:
-        """The state of a unit, of this PE or of another one."""
+        """The softmax state of a unit, from this PE or received from another one."""
         if unit in joined:
             return joined.pop(unit)
         return self._tl.recv(direction_of(self._plan.qkv.sip, self._holders[unit]), shape, "f32")

@@ -20,16 +20,16 @@ from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split
 from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
 
-DELAYS = 0.8  # of a layer by the load of a whole piece: the last one's product, and room that is not used
-BACKLOGS = 3.0  # by what a slice sends faster than the DMA's port takes: messages wait behind it
-LEAST_COUNT = 10  # pieces of a layer, and one for each row: else messages wait behind a large part of its loads
+PIECE_DELAY = 0.8  # a layer ends later by so much of a piece's load: the last product, and room that is not used
+BACKLOG_DELAY = 3.0  # and by so much of the part that a slice sends faster than the DMA's port takes, ahead of messages
+LEAST_COUNT = 10  # pieces of a layer, plus one per row: with fewer, messages wait behind a large part of its loads
 TOO_MANY_PIECES = 512  # where TCM allows no longer ones: launches and first loads are a few percent of so long a layer
 SUMS_BYTES = 32 * 1024  # of a block of columns: reduced while the next one is streamed
 MOST_ROWS = 16  # with more, sums leave little TCM for pieces
-LEAST_PIECES = 8  # in TCM at a time: shorter ones find room between what stays longer
-SPARE_PIECES = 4  # for gaps: of several sizes, and beside tensors that stay longer
-LEAST_GAP_NS = 20.0  # between loads: their commands
-LEAST_BYTES = 4096  # of a piece: shorter ones are latency
+LEAST_PIECES = 8  # that TCM has room for at a time
+SPARE_PIECES = 4  # more that it has room for: pieces of several sizes leave gaps beside tensors that stay longer
+LEAST_GAP_NS = 20.0  # between two loads, for the command of the next
+LEAST_BYTES = 4096  # of a piece: the time of shorter ones is latency
 RADIX = 4  # parts of a cache that are merged at a time
 SLOTS, LEAST_SLOT = 2, 256  # of a ring; bytes of a slot
 
@@ -65,7 +65,7 @@ class NotFused:
     reason: str
 
 
-# ---- who makes and needs which activations
+# ---- the activations that each PE computes and needs
 
 
 class Exchanges(NamedTuple):
@@ -89,7 +89,7 @@ def exchanges_of(
     units = [attention.units_of(sip, pe) for pe in range(sip.size)]
     return Exchanges(
         Exchange(sip, _made(out), _k_parts(up)),
-        Exchange(sip, _made(qkv), tuple(tuple(_asked(attention, some, heads, d)) for some in units)),
+        Exchange(sip, _made(qkv), tuple(tuple(_inputs(attention, some, heads, d)) for some in units)),
         Exchange(sip, tuple(tuple(_results(attention, some, heads, d)) for some in units), _k_parts(out)),
         Exchange(sip, _made(up), _k_parts(down)),
     )
@@ -101,10 +101,8 @@ def holders_of(plan: DecodeAttention, sip: SipShape) -> tuple[int, ...]:
     return tuple(pe for pe in range(sip.size) for _ in plan.units_of(sip, pe))
 
 
-def _asked(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Rectangle]:
-    """What some units need of queries, keys and values: queries, and for the last part of a cache the new token's key
-    and value.
-    """
+def _inputs(plan: DecodeAttention, units: range, heads: int, d: int) -> Iterator[Rectangle]:
+    """The inputs of some units' attention: queries, and for the last part of a cache the new token's key and value."""
     shared = heads // plan.kv_heads
     for unit in units:
         sequence, kv_head, split = plan.unit(unit)
@@ -182,7 +180,8 @@ class DecodeSize:
 
 def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | NotFused:
     """The plan of a launch for the whole layer, or why there is none: many rows, too little TCM, or little to save.
-    More of anything that a machine has keeps it."""
+    A machine with more of any resource than one that has a plan has a plan, too.
+    """
     if size.batch > MOST_ROWS:
         return NotFused(f"{size.batch} sequences are more than {MOST_ROWS}, whose sums leave little TCM for weights")
     sip, item, d = machine.sip, size.itemsize, size.head_dim
@@ -235,11 +234,11 @@ def slot_bytes(
     attention: DecodeAttention,
     size: DecodeSize,
 ) -> int:
-    """Of a message's slot, if each ring that may be in use at a time has room: those of two exchanges that follow each
-    other, and of the sums and caches that PEs add up.
+    """The size of a ring's slot, such that all rings that may be in use at a time fit: those of two exchanges that
+    follow each other, of the reduction of sums, and of the merge of caches.
     """
     exchanges = exchanges_of(products, attention, size.heads, size.head_dim)
-    rows, heads, attended, ffn = (each.most_makers for each in exchanges)
+    rows, heads, attended, ffn = (each.most_senders for each in exchanges)
     most = max(rows + heads, heads + attended, attended + rows, rows + ffn)
     rings = most + sum(count - 1 for _, count in products[0].stages) + RADIX - 1
     slot = machine.ring_bytes // (SLOTS * rings + 1)
@@ -247,13 +246,13 @@ def slot_bytes(
 
 
 def _best_piece_bytes(machine: MachineModel, rows: int, total_bytes: int) -> int:
-    """The piece that takes the least time: each has a gap before its load, and a long one delays what follows the last,
-    and messages where a slice is faster than the port of the DMA. With less TCM than it wants a smaller one is taken,
-    so more TCM is never slower by this estimate.
+    """The size of a piece with the least estimated time: every load costs a gap, and a long piece delays what follows
+    the last load, and messages where a slice is faster than the port of the DMA. Where TCM is short, pieces are
+    shorter; so by this estimate more TCM is never slower.
     """
     gap_ns = max(LEAST_GAP_NS, machine.own_slice.latency_ns / machine.places)
-    delays = DELAYS + BACKLOGS * max(0.0, 1 - machine.port / machine.hbm)
-    best = (total_bytes * gap_ns * min(machine.hbm, machine.port) / delays) ** 0.5
+    delay = PIECE_DELAY + BACKLOG_DELAY * max(0.0, 1 - machine.port / machine.hbm)
+    best = (total_bytes * gap_ns * min(machine.hbm, machine.port) / delay) ** 0.5
     return max(LEAST_BYTES, int(min(best, total_bytes / (LEAST_COUNT + rows))))
 
 
@@ -264,7 +263,7 @@ def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], keys: int) -> 
     qkv, out, _, down = products
     item = size.itemsize
     parts = [plan.part_elements * item for plan in products]
-    following = [0, parts[2], parts[3], 0]  # asked for while sums are reduced
+    following = [0, parts[2], parts[3], 0]  # received while sums are reduced
     sums = [plan.rows * plan.block_columns * F32_BYTES for plan in products]
     multiplied = max(
         x + max(4 * total, 2 * total + 2 * more) for x, total, more in zip(parts, sums, following, strict=True)

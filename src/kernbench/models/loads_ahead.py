@@ -1,7 +1,7 @@
-"""Loads of a PE's own slice that run ahead of their use, as far as TCM has room.
+"""Prefetch of a PE's own slice into TCM, as far ahead as there is room.
 
-Weights and caches do not depend on what other PEs compute, so a kernel asks for the next ones while it waits for
-messages. The DMA serves its reads in order, and nothing else of the kernel is read meanwhile that it would wait for.
+Weights and caches do not depend on what other PEs compute, so their loads are issued while the kernel waits for
+messages. A DMA serves its reads in order: no other read of the kernel may be urgent meanwhile.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.tl_context import TLContext
 
 
-class WeightBlock(NamedTuple):
-    """A contiguous block of a PE's own slice."""
+class StreamedBlock(NamedTuple):
+    """A contiguous block of weights or of a cache in a PE's own slice, loaded as one piece."""
 
     address: int
     shape: tuple[int, int]
@@ -24,31 +24,33 @@ class WeightBlock(NamedTuple):
 
 
 class LoadsAhead:
-    """`pieces` in order; those asked for and not yet released take at most `room_bytes` of TCM, or one at a time."""
+    """Loads `pieces` in order. Those issued and not yet released take at most `room_bytes` of TCM, unless a single
+    piece takes more.
+    """
 
-    def __init__(self, pieces: Iterable[WeightBlock], room_bytes: int, tl: TLContext) -> None:
-        self._left, self._coming = deque(pieces), deque[TransferHandle]()
+    def __init__(self, pieces: Iterable[StreamedBlock], room_bytes: int, tl: TLContext) -> None:
+        self._left, self._issued = deque(pieces), deque[TransferHandle]()
         self._room_bytes, self._tl = room_bytes, tl
 
-    def ask(self) -> None:
-        """Ask for all pieces that there is room for."""
+    def issue(self) -> None:
+        """Issue the loads of all pieces that there is room for."""
         while self._left and self._left[0].nbytes <= self._room_bytes:
-            self._ask_one()
+            self._issue_one()
 
     def take(self) -> TensorHandle:
-        """The next piece, when it is here. `release` follows its last use."""
-        if not self._coming:
-            self._ask_one()
-        found = self._tl.wait(self._coming.popleft())
+        """Wait for the next piece. `release` follows its last use."""
+        if not self._issued:
+            self._issue_one()
+        found = self._tl.wait(self._issued.popleft())
         assert found is not None
         return found
 
     def release(self, nbytes: int) -> None:
-        """The kernel has dropped a piece that it took: ask for what follows."""
+        """The kernel has dropped a piece that it took: issue what there is room for now."""
         self._room_bytes += nbytes
-        self.ask()
+        self.issue()
 
-    def _ask_one(self) -> None:
+    def _issue_one(self) -> None:
         address, shape, nbytes = self._left.popleft()
         self._room_bytes -= nbytes
-        self._coming.append(self._tl.load_async(address, shape))
+        self._issued.append(self._tl.load_async(address, shape))

@@ -22,7 +22,7 @@ from kernbench.models.fused_plan import (
     share_of,
 )
 from kernbench.models.layer_choice import LayerRequest, chosen_mapping
-from kernbench.models.loads_ahead import LoadsAhead, WeightBlock
+from kernbench.models.loads_ahead import LoadsAhead, StreamedBlock
 from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.mapping import DECODE, split_k_plan
@@ -168,25 +168,25 @@ def test_every_activation_reaches_those_that_need_it_once_and_in_the_order_of_it
     assert isinstance(plan, FusedPlan)
     assert plan.attention.splits == splits
     for exchange in exchanges_of(plan.products, plan.attention, 32, 128):
-        for taker, needs in enumerate(exchange.needed):
+        for consumer, needs in enumerate(exchange.needed):
             for number, need in enumerate(needs):
-                pieces = [piece.box for piece in exchange.by_taker[taker] if piece.need == number]
+                pieces = [piece.box for piece in exchange.by_consumer[consumer] if piece.needed == number]
                 assert (
                     sum(rows * columns for rows, columns in (box.shape for box in pieces))
                     == need.shape[0] * need.shape[1]
                 )
-                assert all(box.meets(need) == box for box in pieces)
-                assert not any(one.meets(other) for at, one in enumerate(pieces) for other in pieces[:at])
-        for maker, boxes in enumerate(exchange.by_box):
+                assert all(box.intersection(need) == box for box in pieces)
+                assert not any(one.intersection(other) for at, one in enumerate(pieces) for other in pieces[:at])
+        for producer, boxes in enumerate(exchange.by_producer):
             sent = [piece for pieces in boxes for piece in pieces]
-            for taker in {piece.taker: 0 for piece in sent}:
-                taken = [piece for piece in exchange.by_taker[taker] if piece.maker == maker]
-                assert [piece for piece in sent if piece.taker == taker] == taken
+            for consumer in {piece.consumer: 0 for piece in sent}:
+                received = [piece for piece in exchange.by_consumer[consumer] if piece.producer == producer]
+                assert [piece for piece in sent if piece.consumer == consumer] == received
 
 
-def test_rectangles_meet_where_both_have_rows_and_columns() -> None:
-    assert Rectangle((0, 4), (8, 16)).meets(Rectangle((2, 6), (0, 9))) == Rectangle((2, 4), (8, 9))
-    assert Rectangle((0, 4), (8, 16)).meets(Rectangle((2, 6), (0, 8))) is None
+def test_rectangles_intersect_where_both_have_rows_and_columns() -> None:
+    assert Rectangle((0, 4), (8, 16)).intersection(Rectangle((2, 6), (0, 9))) == Rectangle((2, 4), (8, 9))
+    assert Rectangle((0, 4), (8, 16)).intersection(Rectangle((2, 6), (0, 8))) is None
 
 
 def test_sums_are_reduced_in_blocks_of_32_kib() -> None:
@@ -212,25 +212,25 @@ def test_shares_of_reduced_sums_are_all_of_them_once(size: int) -> None:
     assert sorted(at for a, b in shares for at in range(a, b)) == list(range(size))
 
 
-def test_loads_are_asked_for_as_far_as_there_is_room() -> None:
+def test_loads_are_issued_as_far_as_there_is_room() -> None:
     """Eight pieces of 256 bytes, with room for four."""
-    asked: list[int] = []
+    under_way: list[int] = []
 
     def kernel(x, tl):
-        pieces = [WeightBlock(x + 256 * at, (1, 128), 256) for at in range(8)]
+        pieces = [StreamedBlock(x + 256 * at, (1, 128), 256) for at in range(8)]
         loads = LoadsAhead(pieces, 1024, tl)
-        asked.append(len(loads._coming))
-        loads.ask()
-        asked.append(len(loads._coming))
+        under_way.append(len(loads._issued))
+        loads.issue()
+        under_way.append(len(loads._issued))
         taken = [loads.take()]
-        asked.append(len(loads._coming))  # three are left: the first still has its place
+        under_way.append(len(loads._issued))  # three are left: the first still has its place
         taken.clear()
         loads.release(256)
-        asked.append(len(loads._coming))
+        under_way.append(len(loads._issued))
         for _ in range(7):
             loads.take()
             loads.release(256)
-        asked.append(len(loads._coming))
+        under_way.append(len(loads._issued))
 
     run_kernel(kernel, np.zeros(1024, np.float16))
-    assert asked == [0, 4, 3, 4, 0]
+    assert under_way == [0, 4, 3, 4, 0]
