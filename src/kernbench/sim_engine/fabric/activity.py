@@ -111,7 +111,7 @@ class Activity:
 
     # ---- called by the fabric
 
-    def set_out(self, transfer: Transfer, now: float) -> None:
+    def depart(self, transfer: Transfer, now: float) -> None:
         """A transfer departs."""
         purpose = self._purpose_of(transfer.tag)
         if purpose is None:

@@ -204,7 +204,7 @@ def append(s: BufferLoopState, queue: int, node: int, time: float) -> None:
     s.inputs[queue + TAIL] = node
 
 
-def set_out(s: BufferLoopState, came: int, transfer: int, flit: int, start: float) -> None:
+def depart(s: BufferLoopState, came: int, transfer: int, flit: int, start: float) -> None:
     """A flit has left its source: the next one of the transfer, or the next transfer, asks."""
     s.transfer[transfer + NEXT_FLIT] = flit + 1
     following = transfer
@@ -269,7 +269,7 @@ def start_on_link(
         call_link(s, link, start)
     s.inputs_ns[came + STARTED_NS] = start
     if node < 0:
-        set_out(s, came, transfer, flit, start)
+        depart(s, came, transfer, flit, start)
     else:
         fork = next_branch(s, transfer, row) if s.transfer[transfer + FLAGS] & FORKS else -1
         if fork >= 0:

@@ -72,7 +72,7 @@ class BufferedTrains(FlitsOnly):
         self._next_pause: dict[int, int] = {}
         self._is_paused = False
 
-    def set_out(self, transfer: Transfer, now: float) -> None:
+    def depart(self, transfer: Transfer, now: float) -> None:
         if self._on_link or self._to_memory:
             self._split(self._in_the_way(transfer.tree or (transfer,)), now)
         if transfer.source is not None:

@@ -50,7 +50,7 @@ TYPICAL_HOPS = 16  # that a read will take, when the loop is asked for on its be
 
 
 class FlitEngine(FlitSteps):
-    """Moves flits by the rules of this package. Driven by `set_out`, `advance` and `next_time`."""
+    """Moves flits by the rules of this package. Driven by `depart`, `advance` and `next_time`."""
 
     DERIVED = (  # a plan is split before its state is taken, and a reservation ends at the first interfering transfer
         "events", "lacks_numba", "loop", "planner", "reads", "reservations",
@@ -82,7 +82,7 @@ class FlitEngine(FlitSteps):
         """A transfer departs at its time, which is now or later."""
         at = transfer.at_ns
         if at == self.now < self.next_time():
-            self.set_out(transfer, at)  # nothing else can happen at this instant before it
+            self.depart(transfer, at)  # nothing else can happen at this instant before it
         else:
             self.push_injection(transfer)
 
@@ -104,7 +104,7 @@ class FlitEngine(FlitSteps):
         """A message of zero bytes: neither waits for others nor makes them wait."""
         self.finish(transfer, transfer.at_ns + transfer.route.control_ns)
 
-    def set_out(self, transfer: Transfer, now: float) -> None:
+    def depart(self, transfer: Transfer, now: float) -> None:
         """Now is the time of a transfer: owners of what it needs are called first."""
         reservations, activity = self.reservations, self.counters.activity
         if reservations.held or activity is not None:
@@ -112,14 +112,14 @@ class FlitEngine(FlitSteps):
                 if reservations.held:
                     reservations.interrupt(segment, now, transfer.order)
                 if activity is not None:
-                    activity.set_out(segment, now)
+                    activity.depart(segment, now)
         if transfer.on_left is not None and self.buffered is None:
             # All flits are ready now, so they follow one another on the first link whatever comes later.
             occupy_ns, last_ns = transfer.traversals[0].occupy_ns, transfer.last_traversals[0].occupy_ns
             free_ns = self.links.free[transfer.links[0]]
             transfer.on_left(leave_together(now, free_ns, occupy_ns, last_ns, transfer.last)[1])
             self.has_new_calls = True  # a call was made for that time: what comes next may be before the next flit
-        self.planner.set_out(transfer, now)
+        self.planner.depart(transfer, now)
 
     # ---- moving
 
@@ -310,7 +310,7 @@ class FlitEngine(FlitSteps):
             self._complete(transfer, now)
             return True
         if kind == INJECT:
-            self.set_out(transfer, now)
+            self.depart(transfer, now)
         elif kind == REFILL:
             self._queue_next_flits(transfer, code >> 3)
         elif kind == COMMIT:

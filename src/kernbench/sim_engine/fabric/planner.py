@@ -14,7 +14,7 @@ from kernbench.sim_engine.fabric.transfers import Transfer
 class Planner(Protocol):
     """Decides how transfers are moved: flit by flit, or at once where that comes to the same times."""
 
-    def set_out(self, transfer: Transfer, now: float) -> None:
+    def depart(self, transfer: Transfer, now: float) -> None:
         """A transfer departs: plan it, or leave it to `FlitSteps.begin`."""
 
     def ended(self, transfer: Transfer, now: float) -> None:
@@ -63,7 +63,7 @@ class FlitsOnly:
         self._engine = engine
         self.waiting = ()
 
-    def set_out(self, transfer: Transfer, now: float) -> None:
+    def depart(self, transfer: Transfer, now: float) -> None:
         if transfer.source is not None:
             self._engine.commit_read(transfer, transfer.source, now)
         self.begin(transfer, now)

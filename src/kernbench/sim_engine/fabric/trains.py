@@ -53,10 +53,10 @@ class TrainPlanner:
 
     # ---- departure
 
-    def set_out(self, transfer: Transfer, now: float) -> None:
+    def depart(self, transfer: Transfer, now: float) -> None:
         trains, engine, group = self._trains, self._engine, transfer.source
         if transfer.tree is not None:
-            self._set_out_tree(transfer.tree, now)
+            self._depart_tree(transfer.tree, now)
             return
         if self._is_paused:
             if group is not None:
@@ -85,7 +85,7 @@ class TrainPlanner:
             self._replan_when_uncontended(transfer)
         engine.begin(transfer, now)
 
-    def _set_out_tree(self, segments: tuple[Transfer, ...], now: float) -> None:
+    def _depart_tree(self, segments: tuple[Transfer, ...], now: float) -> None:
         """A multicast departs: all its segments are planned, or none."""
         if not self._is_paused and self._plan_tree(segments, now):
             return
