@@ -45,8 +45,8 @@ def test_compiled_banks_are_compared_with_plain_ones():
     def program(torch):
         x, y = torch.zeros(64, 256, preset=True), torch.empty(64, 256)
         torch.launch("double", double, x, y)
-        lanes = torch.engine.component("sip0.cube0.hbm_ctrl.pe0")._lanes
-        made.append({lane.scheduler.is_compiled for lane in lanes})
+        channels = torch.engine.component("sip0.cube0.hbm_ctrl.pe0")._banked
+        made.append({channel.scheduler.is_compiled for channel in channels})
 
     check = kernbench.run(program, overrides={**ONE, **BANKS}, check_fast=True).fast_check
     assert check is not None

@@ -1,5 +1,5 @@
-"""The decisions of a memory channel with banks: which lines go to the queues of banks, which command is next, and what
-it does. Plain Python on lists, and the same functions compiled by numba on arrays.
+"""The controller of a memory channel with banks: it distributes lines to the queues of banks, chooses the next command
+and applies it. Plain Python on lists, and the same functions compiled by numba on arrays.
 
 Reads wait in a queue, writes in a buffer that is drained when it is full, or when there is nothing to read. From there
 they go to queues of the banks, oldest first, where there is room. A bank serves its queue oldest first, but lines of
@@ -17,24 +17,24 @@ from typing import Any
 
 BankCells = Any  # nested lists, or an array of numba, which knows types by what it is called with
 
-# numbers: writes of a batch still to go to banks, lines in queues of banks, reads and writes that wait, the groups of
-# the last four activations, and limits.
+# numbers: writes of the batch being drained that have yet to go to banks, lines in queues of banks, reads and writes
+# that wait, the bank groups of the last four activations, and limits.
 DRAIN, QUEUED, READS, WRITES, ACTIVE_GROUP = 0, 1, 2, 3, 4
 BANK_QUEUE, WRITE_BUFFER, ROW_HITS, GROUP_BANKS = 8, 9, 10, 11
-# times: the command bus is free, the next refresh, the last column commands (read, write), the last four activations;
-# then timing.
+# times: when the command bus is free, the next refresh, the last column commands (read, write) and the last four
+# activations; then the timing parameters.
 BUS, REFRESH, LAST, ACTIVE = 0, 1, 2, 4
 CLOCK, RCD, RP, RAS, RRD_S, RRD_L, RTP, WR, FAW, RFC, REFI, CL, CWL, LINE, GAPS = range(8, 23)
-# GAPS: eight, between column commands: [was a write][is a write][of the same group]
+# GAPS: eight least distances between column commands: [was a write][is a write][of the same group]
 ROW, HITS, LENGTH = 0, 1, 2  # of a bank: its open row, hits of it while others waited, lines in its queue
-ACT, COLUMN, PRE = 0, 1, 2  # of a bank in `allowed`: from when on its commands are allowed
-GROUP_LAST = 3  # the last read and write of its group; a later one of another group may allow the next one sooner
+ACT, COLUMN, PRE = 0, 1, 2  # of a bank in `allowed`: the earliest times of its commands
+GROUP_LAST = 3  # the last read and write of its group, which bind even after a later one of another group
 ALLOWED = 5
 BANK, LINE_ROW, ORDER, IS_WRITE = 0, 1, 2, 3  # of a line
 
 
 def distribute(numbers: BankCells, banks: BankCells, queues: BankCells) -> None:
-    """Lines go to the queues of their banks: reads, or the writes of a batch."""
+    """Move lines to the queues of their banks: reads, or the writes of a batch."""
     if not numbers[DRAIN] and numbers[WRITES]:
         is_full = numbers[WRITES] >= numbers[WRITE_BUFFER]
         if is_full or not (numbers[READS] or numbers[QUEUED]):
@@ -69,7 +69,7 @@ def candidate(numbers: BankCells, banks: BankCells, queues: BankCells, bank: int
 
 
 def ready_ns(numbers: BankCells, times: BankCells, banks: BankCells, allowed: BankCells, line: BankCells) -> float:
-    """From when on the next command for a line is allowed."""
+    """The earliest time of the next command for a line."""
     bank = line[BANK]
     group, row = bank // numbers[GROUP_BANKS], banks[bank][ROW]
     if row < 0:
@@ -189,13 +189,13 @@ def move(
 
 
 def close_rows(banks: BankCells) -> None:
-    """No bank has an open row."""
+    """Close the open rows of all banks."""
     for bank in range(len(banks)):
         banks[bank][ROW], banks[bank][HITS] = -1, 0
 
 
 def refresh(times: BankCells, banks: BankCells, allowed: BankCells, now: float) -> None:
-    """All rows are closed, and all banks are busy."""
+    """Close all rows, as early as that is allowed, and keep all banks busy for a refresh."""
     closed_ns = now
     for bank in range(len(banks)):
         if banks[bank][ROW] >= 0:

@@ -1,4 +1,4 @@
-"""One memory channel with banks: lines that wait, and what `bank_loop.py` decides about them.
+"""One memory channel with banks: its lines, and the state on which the rules of `bank_loop.py` work.
 
 The scheduler has no clock of its own: `next_ns` says when it could issue a command, `issue` does so. Decisions are
 plain Python on lists, or the same functions compiled by numba on arrays, with the same times.
@@ -55,13 +55,13 @@ def compiled_decisions() -> BankDecisions | None:
 
 
 class BankScheduler:
-    """A channel. `line_ns` is how long the data of a line take on its bus; decisions are compiled where they may be and
+    """A channel. The data of a line occupy its bus for `line_ns`. Decisions are compiled if `may_compile` says so and
     numba is installed.
     """
 
     def __init__(self, timing: BankTiming, line_ns: float, *, may_compile: bool = False) -> None:
         self._timing = timing
-        self._lines: dict[int, MemoryLine] = {}  # that have arrived and are not moved, by their order
+        self._lines: dict[int, MemoryLine] = {}  # that have arrived and are neither read nor written, by their order
         self._arrived = 0
         limits = timing.bank_queue, timing.write_buffer, timing.row_hits, timing.banks_per_group
         numbers = [0] * loop.ACTIVE_GROUP + [-1] * (loop.BANK_QUEUE - loop.ACTIVE_GROUP) + list(limits)
@@ -95,7 +95,7 @@ class BankScheduler:
         self._numbers[which] += 1
 
     def resume(self, now: float) -> None:
-        """It was idle until now: refreshes that were due meanwhile are done."""
+        """Account for the refreshes that were due while the channel was idle, up to now."""
         timing, refresh_ns = self._timing, float(self._times[loop.REFRESH])
         if refresh_ns + timing.rfc_ns <= now:
             refresh_ns += ceil((now - timing.rfc_ns - refresh_ns) / timing.refi_ns) * timing.refi_ns

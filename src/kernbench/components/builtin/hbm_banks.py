@@ -54,25 +54,25 @@ class HbmBanksComponent(HbmCtrlComponent):
         self._timing = timing = timing._replace(**on_time)
         self._burst_bytes = int(node.attrs["burst_bytes"])
         self._line_ns = on_grid(timing.line_bytes / float(node.attrs["pc_bw_gbs"]))
-        self._lanes: list[BankedChannel] = []  # from the first access on
+        self._banked: list[BankedChannel] = []  # made at the first access
 
     def accept(self, packet: Packet) -> Process | None:
         if packet.address is None:
             return MemoryComponent.accept(self, packet)
-        if not self._lanes:
+        if not self._banked:
             for _ in range(self.channels.channels):
                 scheduler = BankScheduler(self._timing, self._line_ns, may_compile=self.ctx.may_compile)
-                self._lanes.append(BankedChannel(deque(), scheduler, []))
-                self.env.process(self._serve(self._lanes[-1]))
-        lines = [(channel, MemoryLine(bank, row, is_write)) for nbytes, is_write in
-                 ((packet.nbytes, True), (packet.wanted_bytes, False)) for channel, bank, row in
+                self._banked.append(BankedChannel(deque(), scheduler, []))
+                self.env.process(self._serve(self._banked[-1]))
+        lines = [(number, MemoryLine(bank, row, is_write)) for nbytes, is_write in
+                 ((packet.nbytes, True), (packet.wanted_bytes, False)) for number, bank, row in
                  self._places(packet.address, nbytes)]  # fmt: skip
         access = BankAccess(packet, len(lines))
-        for channel, line in lines:
-            lane = self._lanes[channel]
-            lane.waiting.append(line._replace(tag=access))
-            if lane.wake:
-                lane.wake.pop().succeed()
+        for number, line in lines:
+            channel = self._banked[number]
+            channel.waiting.append(line._replace(tag=access))
+            if channel.wake:
+                channel.wake.pop().succeed()
         if not lines:
             self.reply(packet)
         return None
@@ -90,28 +90,28 @@ class HbmBanksComponent(HbmCtrlComponent):
 
     # ---- one channel
 
-    def _serve(self, lane: BankedChannel) -> Process:
+    def _serve(self, channel: BankedChannel) -> Process:
         """Take lines in order, and issue one command after another."""
-        env, scheduler = self.env, lane.scheduler
+        env, scheduler = self.env, channel.scheduler
         while True:
             if scheduler.is_idle:
                 scheduler.resume(env.now)
-            self._take(lane)
+            self._take(channel)
             due_ns = scheduler.next_ns(env.now)
             if due_ns is None or due_ns > env.now:
-                if not lane.wake:
-                    lane.wake.append(env.event())
-                wake = lane.wake[0]
+                if not channel.wake:
+                    channel.wake.append(env.event())
+                wake = channel.wake[0]
                 yield wake if due_ns is None else env.any_of([wake, env.timeout(due_ns - env.now)])
                 continue
             issued = scheduler.issue(env.now)
             if issued is not None and not issued.line.is_write:
                 self.ctx.at(issued.done_ns, self._one_done, issued.line.tag)
 
-    def _take(self, lane: BankedChannel) -> None:
-        while lane.waiting and lane.scheduler.has_room(lane.waiting[0].is_write):
-            line = lane.waiting.popleft()
-            lane.scheduler.add(line)
+    def _take(self, channel: BankedChannel) -> None:
+        while channel.waiting and channel.scheduler.has_room(channel.waiting[0].is_write):
+            line = channel.waiting.popleft()
+            channel.scheduler.add(line)
             if line.is_write:
                 self._one_done(line.tag)
 
