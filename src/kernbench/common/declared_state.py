@@ -4,12 +4,12 @@ A class that takes part in the simulation declares all of its mutable attributes
 
     STATE      decides future timing: fields with the attribute's form relative to an instant (`quantity`, `instant`)
     DERIVED    decides none: caches, statistics, what follows from state, references to other blocks: names
-    SET_ASIDE  belongs to the present instant, which a rewind leaves and returns to: fields of `aside`. An attribute
-               that is state as well may be here, too.
+    SET_ASIDE  belongs to the present instant: a rewind replaces it while it simulates the past, and restores it at its
+               end: fields made by `aside`. Such an attribute may be in STATE, too.
 
 An attribute in no table is set in `__init__`, holds an immutable value and never changes. A subclass adds to the
 tables of its base classes, and may declare a name again. `timing_state` is built from the tables: two instants with
-equal states have the same future. What a rewind restores (`set_aside`) is built from them, too.
+equal states have the same future. What a rewind replaces and restores (`set_aside`) is built from them, too.
 tests/contract/test_declared_state.py fails for a mutable attribute in no table.
 """
 
@@ -162,11 +162,11 @@ def declared(cls: type[object]) -> dict[str, RelativeForm | None]:
 
 
 class AsideField(NamedTuple):
-    """An attribute of the present instant: what a rewind has in its place, and where that goes in the end."""
+    """An attribute of the present instant, which a rewind replaces and restores."""
 
     name: str
-    begin: Callable[[Any], object] | None  # of an owner: what the rewind begins with; None: with what is there
-    join: Callable[[Any, Any], object] | None  # of an owner that has again what it had, and what is left behind
+    begin: Callable[[Any], object] | None  # from an owner, the value that a rewind begins with; None: the present one
+    join: Callable[[Any, Any], object] | None  # adds the rewind's last value to an owner whose own is restored
 
 
 Aside = tuple[AsideField, ...]
@@ -175,8 +175,8 @@ Aside = tuple[AsideField, ...]
 def aside(
     name: str, begin: Callable[[Any], object] | None = None, join: Callable[[Any, Any], object] | None = None
 ) -> AsideField:
-    """An attribute with which a rewind begins as it is, or with that of `begin`; what is left behind is dropped, or
-    joins what the owner has again.
+    """A field of SET_ASIDE. A rewind begins with the present value, or with that of `begin`. When the present value is
+    restored, the rewind's last one is dropped, or added to it by `join`.
     """
     return AsideField(name, begin, join)
 
@@ -194,7 +194,7 @@ def _aside_of(cls: type[object]) -> Aside:
 
 @contextmanager
 def set_aside(*owners: object) -> Iterator[None]:
-    """Have objects leave the present instant for a while."""
+    """Replace the SET_ASIDE attributes of objects within the block, and restore them after it."""
     held = [(owner, *field, getattr(owner, field[0])) for owner in owners for field in _aside_of(type(owner))]
     for owner, name, begin, _, _ in held:
         if begin is not None:

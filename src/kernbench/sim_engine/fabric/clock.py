@@ -64,10 +64,10 @@ class FabricEnvironment(simpy.Environment):
         super().__init__(initial_time=0.0)
         self._calls: dict[float, list[tuple[Callable[[Any], object], Any]]] = {}  # by time
         self._call_times: list[float] = []  # a heap
-        # The last instant at which ends were reported, calls were made, and processes went on,
+        # The last instants at which ends were reported, calls were made, and a process resumed
         self.ends_at = self.calls_at = self.processes_at = NEVER
-        self._is_before_calls = False  # and whether the last of these is one that goes on before calls are made,
-        self._follows_calls = False  # of which there were some already: it was started by one.
+        self._is_before_calls = False  # whether that process resumed before the calls of its instant,
+        self._follows_calls = False  # and after earlier calls of that instant, one of which started it
         self.ended_at = NEVER  # the last instant at which `at_end_of_instant` was reached
         if fabric is not None:
             self.fabric = fabric
@@ -118,14 +118,14 @@ class FabricEnvironment(simpy.Environment):
         self.now = self._now = self.fabric.engine.now = now
 
     def run_calls(self, until: float) -> None:
-        """Let all happen that comes up to `until`, that included."""
+        """Simulate everything up to `until`, including that instant."""
         while self.peek() <= until:
             if until not in self._calls:
                 self.at(until, _stop, None)  # so that the fabric goes no further
             self.step()
 
     def run_transfers(self, until: float) -> None:
-        """Let what the fabric does up to `until` happen, and nothing else."""
+        """Simulate the fabric up to `until`, and nothing else."""
         engine = self.fabric.engine
         while engine.next_time() <= until:
             finished = engine.advance(until)
@@ -138,7 +138,7 @@ class FabricEnvironment(simpy.Environment):
         """All calls that were asked for, in order."""
         return [(time, *call) for time in sorted(self._calls) for call in self._calls[time] if call[0] is not _stop]
 
-    # ---- what was to happen and did not
+    # ---- rewind
 
     def rewind(self, begin_ns: float, start: Callable[[], object], *, is_call: bool = True) -> None:
         """Call `start` as it would have been called at `begin_ns`, among the calls of that instant, and simulate what
@@ -155,28 +155,28 @@ class FabricEnvironment(simpy.Environment):
             self.at(begin_ns, _begin, start)
             self.fabric.engine.look_again()
             return
-        happens = self._moment(now)
+        catch_up = self._catch_up_rule(now)
         with set_aside(self), rewound(self.fabric.engine) as fabric:
             self.begin_at(begin_ns)
             self.calls_at = begin_ns
             start()
             self.run_calls(now - GRID_NS)
-            happens(now, fabric)
+            catch_up(now, fabric)
 
     def return_events(self, left: list[Any]) -> None:
-        """SimPy events that a rewind has left behind."""
+        """Schedule SimPy events that are left at the end of a rewind."""
         for event in left:
             heappush(self._queue, event)
 
     def return_calls(self, left: dict[float, list[tuple[Callable[[Any], object], Any]]]) -> None:
-        """Calls that were asked for in a rewind, and will be made later."""
+        """Schedule calls that were asked for in a rewind and are yet to be made."""
         for at_ns in sorted(left):
             for action, subject in left[at_ns]:
                 if action is not _stop:
                     self.at(at_ns, action, subject)
 
-    def _moment(self, now: float) -> Callable[[float, RewoundFabric], None]:
-        """How to let that happen which comes before what happens now, of what comes at this very instant."""
+    def _catch_up_rule(self, now: float) -> Callable[[float, RewoundFabric], None]:
+        """The function that simulates, of a rewind's events at `now`, those that precede the current event."""
         if self.ended_at == now:
             return lambda now, _: self.run_calls(now)
         if self.processes_at == now and not self._is_before_calls:
@@ -212,7 +212,7 @@ class FabricEnvironment(simpy.Environment):
             self._run_before_calls(now, fabric)
 
     def step(self) -> None:
-        """Let what comes next happen: one SimPy event, or all calls of one instant, after what the fabric does before.
+        """Simulate the next SimPy event, or all calls of the next instant, after what the fabric does before it.
 
         Raises EmptySchedule when nothing is left.
         """
@@ -273,4 +273,4 @@ def _begin(start: Callable[[], object]) -> None:
 
 
 def _stop(_: object) -> None:
-    """Until here."""
+    """A call that does nothing: the fabric runs no further than its time."""

@@ -124,7 +124,7 @@ class LoopReads:
             self._end()
 
     def _begin(self) -> None:
-        """From now on flits move one by one: see above."""
+        """Joined reads are under way from now on: nothing is planned or reserved meanwhile."""
         engine = self._engine
         engine.planner.pause(engine.now)
         self._may_reserve, engine.reservations.are_allowed = engine.reservations.are_allowed, False

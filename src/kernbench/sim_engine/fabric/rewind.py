@@ -1,9 +1,9 @@
 """The fabric during a rewind: transfers that were forecast and not simulated are simulated late, as of their times.
 
 The links and channels that they need were reserved, so nothing else has used them since, and an agenda of their own
-keeps the right order. The blocks that send them are rewound with the clock (`FabricEnvironment.rewind`), and see
-nothing of what else is under way: not its events, not its flits in the loop that moves them, not the transfers that
-wait to be planned again. What is left when the rewind has caught up joins all of that.
+keeps the right order. The blocks that send them are rewound with the clock (`FabricEnvironment.rewind`). What else is
+under way is set aside: its events, its flits in the loop that moves them, and the transfers that wait to be planned
+again. What is still under way when the rewind has caught up is added to that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ BEHIND_ALL = 1 << 62  # place within an instant, behind every flit and every inj
 
 
 class RewoundFabric:
-    """An engine, as long as it is in the past."""
+    """The engine of a fabric during a rewind."""
 
     __slots__ = ("_ends", "_engine")
 
     def __init__(self, engine: FlitEngine) -> None:
         self._engine = engine
-        self._ends: list[Event] = []  # at the instant that is caught up with: to be reported with those of the others
+        self._ends: list[Event] = []  # ends of transfers at the present instant, to be reported with those of others
 
     def catch_up(self, now: float, order: float) -> None:
-        """Let all happen that comes before injection `order` at `now`, at which everything before `now` has."""
+        """Simulate what comes at `now` before injection `order`; everything before `now` has been simulated."""
         engine, agenda = self._engine, self._engine.agenda
         while True:
             if engine.loop is not None and engine.loop.next_ns <= now:  # flits come before ends and injections
@@ -52,7 +52,9 @@ class RewoundFabric:
 
 @contextmanager
 def rewound(engine: FlitEngine) -> Iterator[RewoundFabric]:
-    """Have an engine without events for a while. What it has under way at the end joins what it had before."""
+    """Within the block the engine has only the events of the rewind; those that are left at its end are added to the
+    engine's own.
+    """
     fabric = RewoundFabric(engine)
     loop = nullcontext() if engine.loop is None else engine.loop.without_events()
     try:
