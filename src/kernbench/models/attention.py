@@ -77,7 +77,7 @@ def attend_decode(
     rows = _UnitRows(qkv, [x for x in (key_scales, value_scales) if x is not None], units, heads, d, plan, tl)
     cache = _CacheBlocks((key_cache, value_cache), units, d, plan, tl)
     if plan.batch < tl.num_programs(1):
-        cache.ask()  # else queries come first: a slice has those of several PEs, and its stream would delay them
+        cache.issue()  # else queries come first: a slice has those of several PEs, and its stream would delay them
     for at, unit in enumerate(units):
         sequence, kv_head, split = plan.unit(unit)
         queries, scales = rows.take()
@@ -110,7 +110,7 @@ def attend_decode(
 
 
 class _UnitRows:
-    """What a unit needs beside its cache: its queries and the scales of its cache, which are asked for one unit ahead,
+    """What a unit needs beside its cache: its queries and the scales of its cache, which are loaded one unit ahead,
     and the new token's key and value.
     """
 
@@ -121,19 +121,19 @@ class _UnitRows:
         self._qkv, self._scales, self._units, self._heads = qkv, scales, units, heads
         self._d, self._plan, self._tl = d, plan, tl
         self._next = 0
-        self._coming = self._ask()
+        self._in_flight = self._issue()
 
     def take(self) -> tuple[TensorHandle, list[TensorHandle]]:
         """Queries and scales of the next unit."""
-        here, self._coming = self._coming, self._ask()
+        here, self._in_flight = self._in_flight, self._issue()
         queries, *scales = _arrived(here, self._tl)
         return queries, scales
 
     def new(self, unit: int) -> list[TensorHandle]:
         """The new token's key and value."""
         first = self._heads + self._plan.unit(unit)[1]
-        asked = [self._load(unit, head, 1) for head in (first, first + self._plan.kv_heads)]
-        return _arrived(asked, self._tl)
+        issued = [self._load(unit, head, 1) for head in (first, first + self._plan.kv_heads)]
+        return _arrived(issued, self._tl)
 
     def _load(self, unit: int, head: int, count: int) -> TransferHandle:
         """Some heads of the unit's row."""
@@ -141,18 +141,18 @@ class _UnitRows:
         at = self._plan.unit(unit)[0] * width + head * self._d
         return self._tl.load_async(self._qkv.across + at * self._qkv.itemsize, (count, self._d))
 
-    def _ask(self) -> list[TransferHandle]:
+    def _issue(self) -> list[TransferHandle]:
         at, tl = self._next, self._tl
         if at == len(self._units):
             return []
         self._next += 1
         unit, shared = self._units[at], self._heads // self._plan.kv_heads
-        asked = [self._load(unit, self._plan.unit(unit)[1] * shared, shared)]
-        return asked + [tl.load_async(x.local + at * x.itemsize, (1, 1)) for x in self._scales]
+        issued = [self._load(unit, self._plan.unit(unit)[1] * shared, shared)]
+        return issued + [tl.load_async(x.local + at * x.itemsize, (1, 1)) for x in self._scales]
 
 
 class _CacheBlocks:
-    """Keys and values of the units' caches in this PE's slice, block after block, each asked for one block ahead."""
+    """Keys and values of the units' caches in this PE's slice, block after block, each loaded one block ahead."""
 
     def __init__(
         self, caches: tuple[TensorPtr, TensorPtr], units: range, d: int, plan: DecodeAttention, tl: TLContext
@@ -163,21 +163,21 @@ class _CacheBlocks:
             keys = plan.keys_of(plan.unit(unit)[2])
             for first in range(0, keys, plan.block_keys):
                 self._left.insert(0, (at * plan.room + first, min(plan.block_keys, keys - first)))
-        self._coming: list[TransferHandle] = []
+        self._in_flight: list[TransferHandle] = []
 
-    def ask(self) -> None:
-        """Ask for the next block, if there is one."""
+    def issue(self) -> None:
+        """Issue the loads of the next block, if there is one."""
         if self._left:
             first, count = self._left.pop()
             at = first * self._d * self._caches[0].itemsize
-            self._coming = [self._tl.load_async(cache.local + at, (count, self._d)) for cache in self._caches]
+            self._in_flight = [self._tl.load_async(cache.local + at, (count, self._d)) for cache in self._caches]
 
     def take(self) -> tuple[TensorHandle, TensorHandle]:
         """Keys and values of the next block."""
-        if not self._coming:
-            self.ask()
-        here, self._coming = self._coming, []
-        self.ask()
+        if not self._in_flight:
+            self.issue()
+        here, self._in_flight = self._in_flight, []
+        self.issue()
         keys, values = _arrived(here, self._tl)
         return keys, values
 

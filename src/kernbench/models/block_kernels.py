@@ -94,14 +94,14 @@ class _Product:
     def run(self) -> None:
         """Chunk by chunk, while the next ones are loaded."""
         steps, ahead = self._steps(), self._plan.ahead
-        asked = deque(self._ask(step) for step in steps[:ahead])
+        issued = deque(self._issue(step) for step in steps[:ahead])
         for number, step in enumerate(steps):
             while self._passed:  # the previous chunk, whose place the last one ahead takes
                 self._tl.wait(self._passed.pop())
             if number + ahead < len(steps):
-                asked.append(self._ask(steps[number + ahead]))
+                issued.append(self._issue(steps[number + ahead]))
             x, *weights = [
-                self._pass_on(arrived(handle, self._tl), self._to[at > 0]) for at, handle in enumerate(asked.popleft())
+                self._pass_on(arrived(handle, self._tl), self._to[at > 0]) for at, handle in enumerate(issued.popleft())
             ]
             self._add(x, weights, is_first=step.is_first)
             del x, weights
@@ -118,7 +118,7 @@ class _Product:
             for chunk in order
         ]
 
-    def _ask(self, step: _KChunk) -> list[TransferHandle]:
+    def _issue(self, step: _KChunk) -> list[TransferHandle]:
         """Begin to load, or to receive, a chunk of x and of each weight."""
         plan, (a, b) = self._plan, self._plan.chunks[step.chunk]
         first, end = self._row_blocks[step.row_block]

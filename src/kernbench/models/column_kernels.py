@@ -261,13 +261,13 @@ def join_columns(wanted: Iterable[tuple[int, Sequence[StridedBlock]]], tl: TLCon
     """Concatenate blocks by columns and store them at each address, while the previous ones are being stored."""
     stored: TransferHandle | None = None
     for place, pieces in wanted:
-        asked = [tl.load_async(piece.place, piece.shape, strides=(piece.stride, 1)) for piece in pieces]
-        parts = [arrived(handle, tl) for handle in asked]
+        issued = [tl.load_async(piece.place, piece.shape, strides=(piece.stride, 1)) for piece in pieces]
+        parts = [arrived(handle, tl) for handle in issued]
         if stored is not None:
             tl.wait(stored)
         joined = parts[0] if len(parts) == 1 else tl.cat(parts, axis=1)
         stored = tl.store_async(place, joined)
-        del asked, parts, joined
+        del issued, parts, joined
     tl.wait()
 
 
@@ -364,7 +364,7 @@ class _Prefetch:
     def __init__(self, plan: ColumnsPlan, tl: TLContext, wanted: Sequence[tuple[TensorPtr, int, Range, Range]]) -> None:
         self._plan, self._tl, self._wanted = plan, tl, iter(wanted)
         self.leaving: list[TransferHandle] = []
-        self._next = self._ask()
+        self._next = self._issue()
 
     def sum_of(self, count: int) -> TensorHandle:
         """The sum of the next `count` blocks, in order of arrival."""
@@ -379,10 +379,10 @@ class _Prefetch:
         for handle in self.leaving:
             self._tl.wait(handle)
         self.leaving = []
-        self._next = self._ask()
+        self._next = self._issue()
         return here
 
-    def _ask(self) -> TransferHandle | None:
+    def _issue(self) -> TransferHandle | None:
         wanted = next(self._wanted, None)
         if wanted is None:
             return None

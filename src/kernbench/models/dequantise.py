@@ -57,14 +57,14 @@ def multiply_quantised(x: TensorHandle, block: QuantisedBlock, room_bytes: int, 
     spans = stored_rows(block.depth, columns, form, room_bytes)
     start = block.at // form.group * block.scales.itemsize
     scales = tl.load(block.scales.local + start, (block.depth // form.group, columns))
-    asked = deque(_ask(block, span, tl) for span in spans[:AHEAD])
+    issued = deque(_issue(block, span, tl) for span in spans[:AHEAD])
     total: TensorHandle | None = None
     sums: TensorHandle | None = None
     for number, span in enumerate(spans):
-        bits = tl.wait(asked.popleft())
+        bits = tl.wait(issued.popleft())
         assert bits is not None
         if number + AHEAD < len(spans):
-            asked.append(_ask(block, spans[number + AHEAD], tl))
+            issued.append(_issue(block, spans[number + AHEAD], tl))
         sums = _add(x, bits, span, form, sums, tl)
         del bits
         if span.end == form.group // form.per_byte:
@@ -76,7 +76,7 @@ def multiply_quantised(x: TensorHandle, block: QuantisedBlock, room_bytes: int, 
     return total
 
 
-def _ask(block: QuantisedBlock, span: StoredRows, tl: TLContext) -> TransferHandle:
+def _issue(block: QuantisedBlock, span: StoredRows, tl: TLContext) -> TransferHandle:
     row = span.group * (block.form.group // block.form.per_byte) + span.first
     place = block.at // block.form.per_byte + row * block.columns
     return tl.load_async(block.bits.local + place, (span.end - span.first, block.columns))

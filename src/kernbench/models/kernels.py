@@ -46,13 +46,13 @@ def add_norm(
     factors = [tl.load(each.local, (1, width)) for each in (gain, shift) if each is not None]
     read = [each for each in (y, residual) if each is not None]
 
-    def ask(piece: tuple[int, int]) -> list[TransferHandle]:
+    def load(piece: tuple[int, int]) -> list[TransferHandle]:
         at = piece[0] * width * y.itemsize
         return [tl.load_async(each.across + at, (piece[1], width)) for each in read]
 
     pieces = rows_here(y, block_rows)
     stored = StoresInFlight(ahead, tl)
-    for (first, _), tensors in loaded_ahead(pieces, ask, ahead, tl):
+    for (first, _), tensors in loaded_ahead(pieces, load, ahead, tl):
         at = first * width * y.itemsize
         written: list[TransferHandle] = []
         if residual is not None:
@@ -97,14 +97,14 @@ def rope(
     """
     strides = (width, head_dim, 1)
 
-    def ask(piece: tuple[int, int]) -> list[TransferHandle]:
+    def load(piece: tuple[int, int]) -> list[TransferHandle]:
         first, count = piece
         table = tl.load_async(angles.across + first * head_dim * angles.itemsize, (count, 1, head_dim))
         place = qkv + first * width * qkv.itemsize
         return [tl.load_async(place, (count, heads, head_dim), strides=strides), table]
 
     pieces, stored = rows_here(angles, block_rows), StoresInFlight(ahead, tl)
-    for (first, _), tensors in loaded_ahead(pieces, ask, ahead, tl):
+    for (first, _), tensors in loaded_ahead(pieces, load, ahead, tl):
         rotated = rotate_heads(tensors[0], tensors[1], qkv.dtype, tl)
         del tensors
         stored.add([tl.store_async(qkv + first * width * qkv.itemsize, rotated, strides=strides)])

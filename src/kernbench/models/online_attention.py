@@ -75,9 +75,9 @@ class _Attention:
         """
         tl, d = self._tl, self._d
         steps = [step for block, at in blocks for step in self._steps(block, at)]
-        coming, running = self._ask(steps[0]), None
+        in_flight, running = self._issue(steps[0]), None
         for number, step in enumerate(steps):
-            here, coming = coming, self._ask(steps[number + 1]) if number + 1 < len(steps) else []
+            here, in_flight = in_flight, self._issue(steps[number + 1]) if number + 1 < len(steps) else []
             *queries, keys, values = (arrived(handle, tl) for handle in here)
             del here
             if running is None:
@@ -105,7 +105,7 @@ class _Attention:
         """The first of the keys that are loaded: not beyond the sequence, so that some may be loaded again."""
         return span[0] - max(0, span[1] - self._plan.tokens)
 
-    def _ask(self, step: _KeyStep) -> list[TransferHandle]:
+    def _issue(self, step: _KeyStep) -> list[TransferHandle]:
         """Loads of keys and values; before those, of the queries of a block that begins."""
         tl, d, count = self._tl, self._d, step.keys[1] - step.keys[0]
         first = self._plan.pair_of(step.block) * self._plan.tokens + self._first_loaded(step.keys)

@@ -90,14 +90,14 @@ def rope_blocks(
     """As `kernels.rope`, for the queries of this PE's blocks, and for keys by head; every PE has all angles."""
     d = keys.shape[1]
 
-    def ask(piece: RopePiece) -> list[TransferHandle]:
+    def load(piece: RopePiece) -> list[TransferHandle]:
         place, token, shape = piece
         table = tl.load_async(angles.local + token * d * angles.itemsize, (shape[0], 1, d))
         return [tl.load_async(place, shape), table]
 
     stored = StoresInFlight(AHEAD, tl)
     pieces = _rope_pieces(queries, keys, width, block_elements, plan, tl)
-    for (place, _, _), tensors in loaded_ahead(pieces, ask, AHEAD, tl):
+    for (place, _, _), tensors in loaded_ahead(pieces, load, AHEAD, tl):
         rotated = rotate_heads(tensors[0], tensors[1], keys.dtype, tl)
         del tensors
         stored.add([tl.store_async(place, rotated)])
@@ -215,8 +215,8 @@ class _Block:
             weights = tl.ref(powers.local + first * n * powers.itemsize, (end - first, n)).T
             some = ones if end - first == ones.shape[0] else ones[: end - first]
             steps: EpilogueSteps = [] if total is None else [{"op": "add", "other": total}]
-            asked = tl.composite("gemm", weights, some, epilogue=steps, out_dtype="f32", tile_shape="auto")
-            total = tl.wait(asked)
+            pending = tl.composite("gemm", weights, some, epilogue=steps, out_dtype="f32", tile_shape="auto")
+            total = tl.wait(pending)
         assert total is not None
         return total
 
@@ -275,7 +275,7 @@ class _Block:
         if not others:
             return tl.load(first.address, first.shape)
         steps: EpilogueSteps = [{"op": "maximum", "other": part} for part in others[1:]]
-        asked = tl.composite("math", first, others[0], math_op="maximum", epilogue=steps, tile_shape="auto")
-        found = tl.wait(asked)
+        pending = tl.composite("math", first, others[0], math_op="maximum", epilogue=steps, tile_shape="auto")
+        found = tl.wait(pending)
         assert found is not None
         return found

@@ -46,18 +46,18 @@ def row_pieces(torch: RuntimeContext, rows: int, width: int, tensors: int, item:
 
 
 def loaded_ahead(
-    pieces: Iterable[Item], ask: Callable[[Item], list[TransferHandle]], ahead: int, tl: TLContext
+    pieces: Iterable[Item], load: Callable[[Item], list[TransferHandle]], ahead: int, tl: TLContext
 ) -> Iterator[tuple[Item, list[TensorHandle]]]:
     """Each piece with its tensors. The loads of the next `ahead` pieces are issued before those of a piece are waited
     for, so that memory works while the PE computes; TCM holds all of them.
     """
-    left, coming = iter(pieces), deque[tuple[Item, list[TransferHandle]]]()
+    left, in_flight = iter(pieces), deque[tuple[Item, list[TransferHandle]]]()
     while True:
-        coming.extend((piece, ask(piece)) for piece in islice(left, ahead + 1 - len(coming)))
-        if not coming:
+        in_flight.extend((piece, load(piece)) for piece in islice(left, ahead + 1 - len(in_flight)))
+        if not in_flight:
             return
-        piece, asked = coming.popleft()
-        yield piece, [_arrived(each, tl) for each in asked]
+        piece, issued = in_flight.popleft()
+        yield piece, [_arrived(each, tl) for each in issued]
 
 
 def _arrived(handle: TransferHandle, tl: TLContext) -> TensorHandle:

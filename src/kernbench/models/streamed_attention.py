@@ -109,7 +109,7 @@ def _join_caches(
     the units' queries, by query and then by unit.
     """
     shared, item = heads // plan.kv_heads, qkv.itemsize
-    asked: list[tuple[list[int], list[TransferHandle]]] = []
+    issued: list[tuple[list[int], list[TransferHandle]]] = []
     for run in _runs(units, plan):
         sequence, kv_head, split = plan.unit(run[0])
         row, n = qkv.across + sequence * (heads + 2 * plan.kv_heads) * d * item, len(run)
@@ -117,9 +117,9 @@ def _join_caches(
         if split == plan.splits - 1:
             new = (heads + kv_head) * d
             handles += [tl.load_async(row + (new + more * d) * item, (n, d)) for more in (0, plan.kv_heads)]
-        asked.append((run, handles))
+        issued.append((run, handles))
     found: list[TensorHandle] = []
-    for run, handles in asked:
+    for run, handles in issued:
         queries, *new_rows = (tl.wait(handle) for handle in handles)
         assert queries is not None
         found.append(queries)
@@ -268,8 +268,8 @@ class _Streams:
         self, a: TensorHandle, b: TensorHandle, steps: list[dict[str, object]], out_dtype: str
     ) -> TensorHandle:
         """One composite, with no other transfers in flight."""
-        asked = self._tl.composite("gemm", a, b, epilogue=steps, out_dtype=out_dtype, tile_shape="auto")
-        found = self._tl.wait(asked)
+        pending = self._tl.composite("gemm", a, b, epilogue=steps, out_dtype=out_dtype, tile_shape="auto")
+        found = self._tl.wait(pending)
         assert found is not None
         return found
 
