@@ -152,7 +152,7 @@ def _inside(node: ViewNode, area: Rect, solid: list[Rect], lines: list[DrawnLine
             for sign in (1, -1):
                 at = Text(x, y + sign * step * area.h / 44 + 0.27 * size, words, size, owner=node.id)
                 taken = at.rect
-                if w > area.w - 4 or not area.holds(taken) or any(taken.meets(box) for box in solid):
+                if w > area.w - 4 or not area.holds(taken) or any(taken.overlaps(box) for box in solid):
                     continue
                 if not any(crosses(taken, a, b) for a, b in pieces):
                     return at

@@ -58,7 +58,7 @@ class Rect:
     def middle(self) -> tuple[float, float]:
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
-    def meets(self, other: Rect, within: float = 0.0) -> bool:
+    def overlaps(self, other: Rect, within: float = 0.0) -> bool:
         """Whether the two share more than `within` pixels each way."""
         return (
             min(self.right, other.right) - max(self.left, other.left) > within

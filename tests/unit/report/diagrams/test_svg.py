@@ -153,8 +153,10 @@ def test_words_overlap_neither_each_other_nor_a_box_nor_the_edge(graph: Topology
         canvas, boxes = Rect(0, 0, picture.w, picture.h), solid_boxes(view, picture)
         for n, text in enumerate(picture.texts):
             assert canvas.holds(text.rect), text
-            assert [other.words for other in picture.texts[:n] if text.rect.meets(other.rect, PX)] == [], text
-            assert [name for name, box in boxes.items() if name != text.owner and text.rect.meets(box, PX)] == [], text
+            assert [other.words for other in picture.texts[:n] if text.rect.overlaps(other.rect, PX)] == [], text
+            assert [name for name, box in boxes.items() if name != text.owner and text.rect.overlaps(box, PX)] == [], (
+                text
+            )
 
 
 def test_boxes_do_not_overlap_and_no_link_runs_under_one(graph: TopologyGraph) -> None:
@@ -162,7 +164,7 @@ def test_boxes_do_not_overlap_and_no_link_runs_under_one(graph: TopologyGraph) -
         picture = picture_of(view, graph.spec)
         boxes = solid_boxes(view, picture)
         names = list(boxes)
-        overlaps = [(a, b) for n, a in enumerate(names) for b in names[:n] if boxes[a].meets(boxes[b], PX)]
+        overlaps = [(a, b) for n, a in enumerate(names) for b in names[:n] if boxes[a].overlaps(boxes[b], PX)]
         assert overlaps == []
         links = [shape for shape in picture.shapes if isinstance(shape, DrawnLine) and shape.about]
         assert len(links) == len(view.edges)
