@@ -44,12 +44,12 @@ class OnlineSoftmax:
         self.best = tl.maximum(best, tl.max(scores, axis=1))
         scores = scores - self.best
         scores = tl.exp(scores)
-        fade = tl.exp(best - self.best)
-        self.total = self.total * fade + tl.sum(scores, axis=1)
-        powers = tl.cast(scores, values.dtype)
+        rescale = tl.exp(best - self.best)
+        self.total = self.total * rescale + tl.sum(scores, axis=1)
+        exponentials = tl.cast(scores, values.dtype)
         del scores
-        self.result = self.result * fade
-        self.result = tl.dot(powers, values, self.result)
+        self.result = self.result * rescale
+        self.result = tl.dot(exponentials, values, self.result)
 
 
 @repeatable

@@ -15,7 +15,7 @@ def attention_ns(
 ) -> dict[str, float]:
     """Scores in HBM, `stored`, take a write and three reads of f32, and every PE has copies of its team's keys and
     values; in TCM, `online`, each block of queries reads them, where a team has several cubes all PEs from one cube at
-    a time, and its results fade with every block of keys: if such blocks fit TCM.
+    a time, and its results are rescaled for every block of keys: if such blocks fit TCM.
     """
     sip = machine.sip
     scores = batch * heads * tokens * (tokens + 1) / 2 / sip.size

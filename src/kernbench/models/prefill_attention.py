@@ -124,13 +124,13 @@ def _rope_pieces(
 
 @repeatable
 def attend_blocks(
-    queries: TensorPtr, keys: TensorPtr, values: TensorPtr, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr,
-    width: int, *, plan: PrefillAttention, tl: TLContext,
+    queries: TensorPtr, keys: TensorPtr, values: TensorPtr, scores: TensorPtr, exponentials: TensorPtr,
+    masks: TensorPtr, width: int, *, plan: PrefillAttention, tl: TLContext,
 ) -> None:  # fmt: skip
     """This PE's blocks, against the keys and values in its own slice. Results overwrite the queries."""
     for block, at in plan.blocks_at(number_of(tl)):
         place = queries.across + at * width * queries.itemsize
-        _Block(place, width, keys, values, block, plan, tl).attend(scores, powers, masks)
+        _Block(place, width, keys, values, block, plan, tl).attend(scores, exponentials, masks)
 
 
 @repeatable
@@ -195,24 +195,24 @@ class _Block:
         self._values = values.local + first * d * values.itemsize
         self._item, self._dtype = keys.itemsize, keys.dtype
 
-    def attend(self, scores: TensorPtr, powers: TensorPtr, masks: TensorPtr) -> None:
+    def attend(self, scores: TensorPtr, exponentials: TensorPtr, masks: TensorPtr) -> None:
         """Compute the block; its result overwrites its queries."""
         tl, n = self._tl, self._queries
         self._find_scores(scores, masks)
-        self._find_powers(scores, powers)
-        total = self._total(powers)
-        weights = tl.ref(powers.local, (self._seen, n)).T
+        self._find_exponentials(scores, exponentials)
+        total = self._total(exponentials)
+        weights = tl.ref(exponentials.local, (self._seen, n)).T
         values = tl.ref(self._values, (self._seen, self._d))
         steps: EpilogueSteps = [{"op": "div", "other": total}]
         tl.wait(tl.composite("gemm", weights, values, epilogue=steps, out_ptr=self._place, tile_shape="auto"))
 
-    def _total(self, powers: TensorPtr) -> TensorHandle:
+    def _total(self, exponentials: TensorPtr) -> TensorHandle:
         """The sum of every query's exponentials, (queries, 1): products with ones, of as many keys as fit TCM."""
         tl, n, total = self._tl, self._queries, None
         spans = list(evenly(0, self._seen, self._plan.sip.tcm_bytes // ONES_SHARE // self._item))
         ones = tl.full((spans[0][1], 1), 1, self._dtype)
         for first, end in spans:
-            weights = tl.ref(powers.local + first * n * powers.itemsize, (end - first, n)).T
+            weights = tl.ref(exponentials.local + first * n * exponentials.itemsize, (end - first, n)).T
             some = ones if end - first == ones.shape[0] else ones[: end - first]
             steps: EpilogueSteps = [] if total is None else [{"op": "add", "other": total}]
             pending = tl.composite("gemm", weights, some, epilogue=steps, out_dtype="f32", tile_shape="auto")
@@ -237,12 +237,12 @@ class _Block:
         place = scores.local + block.first * self._queries * scores.itemsize
         tl.wait(tl.composite("gemm", own, queries.T, out_ptr=place, epilogue=steps, tile_shape="auto"))
 
-    def _find_powers(self, scores: TensorPtr, powers: TensorPtr) -> None:
+    def _find_exponentials(self, scores: TensorPtr, exponentials: TensorPtr) -> None:
         tl, n, best = self._tl, self._queries, self._largest(scores)
         steps: EpilogueSteps = [{"op": "exp"}]
         for first, end in cut(0, self._seen, KEYS_AT_ONCE):
             some = tl.ref(scores.local + first * n * scores.itemsize, (end - first, n))
-            place = powers.local + first * n * powers.itemsize
+            place = exponentials.local + first * n * exponentials.itemsize
             tl.wait(tl.composite("math", some, best, math_op="sub", epilogue=steps, out_ptr=place, tile_shape="auto"))
 
     def _largest(self, scores: TensorPtr) -> TensorHandle:

@@ -25,7 +25,7 @@ ONLINE_QUERIES = (256, 192, 128, 96, 64, 48, 32, 16, 8, 4, 2, 1)  # tokens of a 
 MOST_ONLINE_ROWS = 256  # queries of a block, of all heads: keys are read once for each block
 LEAST_ONLINE_KEYS = 96  # at a time: fewer take more time for the results than for scores
 MOST_KEY_SIZES = 8  # of blocks of keys
-FADING_KEYS = 24  # whose scores take about as long as what every block of keys needs besides: results fade, commands
+STEP_KEYS = 24  # a block of keys costs as much as so many scores, besides its own: results are rescaled, commands
 MASK_COST = 0.25  # of a score that may be masked, beside others
 MOST_COLUMNS = 512  # tokens times heads that share a key head
 
@@ -152,7 +152,7 @@ class PrefillAttention:
     def _keys_cost(self, block: QueryBlock) -> float:
         most, end = self.keys_at_once, self._keys_end(block)
         masked = end - self.whole_spans(block) * most
-        return end + MASK_COST * masked + FADING_KEYS * -(-end // most)
+        return end + MASK_COST * masked + STEP_KEYS * -(-end // most)
 
     @cached_property
     def mask_sizes(self) -> tuple[int, ...]:
@@ -238,7 +238,7 @@ def online_attention(
 
 def _with_best_keys(plan: PrefillAttention, shared: int, head_dim: int, itemsize: int) -> PrefillAttention:
     """The keys at a time, and their step, that take the least time of those that fit TCM: many keys at a time, or in
-    large steps, have scores that are not seen; few have results that fade often.
+    large steps, compute scores of masked keys; with few, results are rescaled often.
     """
     count, fitting = plan.most_queries, [plan]
     for step in (count, 2 * count, 4 * count):

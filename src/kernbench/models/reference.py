@@ -77,8 +77,8 @@ def _attention(model: ModelShape, held: Mapping[str, Wide], x: Wide, batch: int,
     k, v = (np.repeat(part, model.heads // model.kv_heads, axis=1) for part in (k, v))
     seen = np.arange(context, context + seq)[:, None] >= np.arange(context + seq)
     scores = np.where(seen, q @ k.transpose(0, 1, 3, 2) * d**-0.5, -np.inf)
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    heads = powers / powers.sum(axis=-1, keepdims=True) @ v
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    heads = exponentials / exponentials.sum(axis=-1, keepdims=True) @ v
     return cast(Wide, heads.transpose(0, 2, 1, 3).reshape(batch * seq, -1))
 
 

@@ -164,15 +164,15 @@ class _UnitMasks:
             return tl.reshape(tl.broadcast_to(each, (len(keys), room)), (len(keys) * room,))
         return tl.cat([self.score_caps((size,)) for size in keys])
 
-    def weights(self, powers: TensorHandle) -> TensorHandle:
+    def weights(self, exponentials: TensorHandle) -> TensorHandle:
         """(queries, units, keys) as rows: the weights of every unit's keys, and zeros for those of others."""
-        tl, (shared, n, count) = self._tl, powers.shape
+        tl, (shared, n, count) = self._tl, exponentials.shape
         if n > 1:
             if n not in self._own:
                 units = tl.arange(0, n)
                 self._own[n] = tl.reshape(units, (1, n, 1, 1)) == tl.reshape(units, (1, 1, n, 1))
-            powers = tl.where(self._own[n], tl.reshape(powers, (shared, n, 1, count)), 0.0)
-        return tl.reshape(powers, (shared * n, n * count))
+            exponentials = tl.where(self._own[n], tl.reshape(exponentials, (shared, n, 1, count)), 0.0)
+        return tl.reshape(exponentials, (shared * n, n * count))
 
 
 class _Streams:
@@ -223,16 +223,16 @@ class _Streams:
         )  # a separate step: it frees the tensor that the scores are a view of before exponentials are made
         scores = tl.exp(scores)
         total = tl.sum(scores, axis=2)
-        powers = tl.cast(scores, self._values.dtype)
+        exponentials = tl.cast(scores, self._values.dtype)
         del scores
         last: tuple[str, TensorHandle] | None = None
         if first:
-            fade = tl.exp(self.best - best)
-            total = self.total * fade + total
-            last = "add", self.results[0] * fade
+            rescale = tl.exp(self.best - best)
+            total = self.total * rescale + total
+            last = "add", self.results[0] * rescale
         elif out_dtype is not None:
             last = "div", total
-        self.results = [self._weighted(powers, group, first, last, out_dtype or "f32") for group in groups]
+        self.results = [self._weighted(exponentials, group, first, last, out_dtype or "f32") for group in groups]
         self.best, self.total = best, total
 
     def _scores(self, group: Range, first: int, count: int, keys: Sequence[int]) -> TensorHandle:
@@ -247,15 +247,20 @@ class _Streams:
         return by_unit[:, :: n + 1]
 
     def _weighted(
-        self, powers: TensorHandle, group: Range, first: int, last: tuple[str, TensorHandle] | None, out_dtype: str
+        self,
+        exponentials: TensorHandle,
+        group: Range,
+        first: int,
+        last: tuple[str, TensorHandle] | None,
+        out_dtype: str,
     ) -> TensorHandle:
         """The values of some units, weighted; `last` is a step that follows."""
-        tl, n, count = self._tl, group[1] - group[0], powers.shape[2]
+        tl, n, count = self._tl, group[1] - group[0], exponentials.shape[2]
         steps: list[dict[str, object]] = []
         if last is not None:
             other = last[1][:, slice(*group)]
             steps = [{"op": last[0], "other": tl.reshape(other, (self._shared * n, other.shape[2]))}]
-        weights = self._masks.weights(powers[:, slice(*group)])
+        weights = self._masks.weights(exponentials[:, slice(*group)])
         found = self._product(weights, self._block(self._values, group, first, count), steps, out_dtype)
         return tl.reshape(found, (self._shared, n, self._d))
 
