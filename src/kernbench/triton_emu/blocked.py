@@ -1,4 +1,4 @@
-"""What a kernel that cannot go on waits for, and at which of its lines: made when a deadlock is reported."""
+"""What a blocked kernel waits for, and at which of its lines, for the report of a deadlock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kernbench.triton_emu.call_site import definition_of, line_of
 from kernbench.triton_emu.kernel_runner import KernelRunner
 
 RingsOf = Callable[[SendCmd | RecvCmd], tuple[RingWait, ...]]
-MissingAt = Callable[[BarrierCmd], Sequence[str]]  # PEs that have not come to a barrier
+MissingAt = Callable[[BarrierCmd], Sequence[str]]  # PEs that have not reached a barrier
 _MOST_NAMED = 4
 
 
@@ -35,8 +35,8 @@ def blocked_kernel(
     rings_of: RingsOf,
     missing_at: MissingAt,
 ) -> BlockedKernel | None:
-    """Where the kernel of a runner stands; None when nothing keeps it. One that has returned, and has composites under
-    way, stands at its definition.
+    """Where the kernel of a runner is blocked; None if it is not. One that has returned with composites in flight is
+    reported at its definition.
     """
     command = runner.command
     if runner.stopped_at is not None:

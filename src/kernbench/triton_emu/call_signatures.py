@@ -26,11 +26,13 @@ it, and how far in it; None where that is unknown.
 
 MOST_ELEMENTS = 4096  # of an array that is compared, or kept as what a kernel saw
 _HANDLES = (TensorHandle, PendingHandle)
-_ITSELF = frozenset((int, str, DType, type(None)))  # types whose objects are their own forms; a DType equals its name
+_ITSELF = frozenset(
+    (int, str, DType, type(None))
+)  # types whose objects are their own signatures; a DType equals its name
 
 
 class IncomparableError(Exception):
-    """There is no form of something."""
+    """An argument has no signature."""
 
 
 _ADDRESSES = frozenset(("ptr", "out_ptr", "src_addr", "dst", "dst_addr"))  # names of such parameters
@@ -51,7 +53,7 @@ def pointer_of(method: Callable[..., object]) -> Pointer | None:
 
 
 class CallSignatures:
-    """The forms of what one kernel gives to its `tl`. All methods raise IncomparableError."""
+    """The signatures of what one kernel passes to its `tl`. All methods raise IncomparableError."""
 
     __slots__ = ("_place_of", "_tl")
 
@@ -59,7 +61,7 @@ class CallSignatures:
         self._tl, self._place_of = tl, place_of
 
     def of_call(self, pointer: Pointer | None, args: tuple[object, ...], named: dict[str, object]) -> Hashable:
-        """The form of a call's arguments."""
+        """The signature of a call's arguments."""
         if pointer is None:
             found = [x if type(x) in _ITSELF else self.of(x) for x in args]
         else:
@@ -73,7 +75,7 @@ class CallSignatures:
         return len(args), tuple(found)
 
     def of(self, x: Any) -> Hashable:
-        """The form of an argument, or of something in one."""
+        """The signature of an argument, or of an element of one."""
         kind = type(x)
         itself: Hashable = x
         if kind is tuple:
@@ -92,10 +94,10 @@ class CallSignatures:
             return "slice", self.of(a), self.of(b), None if step is None else self.of(step)
         if isinstance(x, Address):
             return self._of_address(x)
-        return self._of_another(x)
+        return self._of_rare_type(x)
 
-    def _of_another(self, x: object) -> Hashable:
-        """Of what is rarer."""
+    def _of_rare_type(self, x: object) -> Hashable:
+        """The signature of an object of a type that is rare as an argument."""
         if isinstance(x, bool):
             return "bool", int(x)
         if type(x) is float:
@@ -120,7 +122,7 @@ class CallSignatures:
         raise IncomparableError
 
     def _of_pointer(self, x: object) -> Hashable:
-        """Of what stands where an address is expected: there a plain number is one."""
+        """The signature of an argument that is an address: there a plain number is one, too."""
         if isinstance(x, Address):
             return self._of_address(x)
         if isinstance(x, int | np.integer) and not isinstance(x, bool):

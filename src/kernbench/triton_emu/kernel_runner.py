@@ -1,11 +1,11 @@
-"""Between a kernel and the clock. The kernel is a plain function in a greenlet of its own; time passes in the SimPy
+"""Runs a kernel on the clock. The kernel is a plain function in a greenlet of its own; time passes in the SimPy
 process of its PE.
 
-When the kernel asks for something that takes time, control goes to the process with a command, and comes back when
-that is done. What does not make the kernel wait is handed to the PE at once. A kernel is over when its function has
-returned and all it started is done. An exception ends it where it was raised; what it started goes on. A kernel
-that is aborted is thrown out at once, out of whatever command it waits in, and runs none after that, whatever it
-catches; what engines have been given they still do to the end.
+When the kernel calls something that takes time, control goes to the process with a command, and returns when the
+command is done. Asynchronous commands are submitted to the PE at once. A kernel is over when its function has returned
+and all of its commands are done. An exception ends it where it was raised; commands in flight continue. A kernel that
+is aborted is terminated at once, in whatever command it waits, and issues none after that, whatever it catches; engines
+complete the commands that they have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kernbench.common.commands import (
 from kernbench.common.errors import KernBenchError, KernelError
 from kernbench.triton_emu.call_site import kernel_line
 
-MOST_THROWS = 16  # at a kernel that catches even what throws it out; it is then left where it stands
+MOST_THROWS = 16  # of GreenletExit into a kernel that catches it; then the kernel is left suspended
 
 Records = tuple[int, ...]
 RecordsCallback = Callable[[Records], object]  # its result is not used
@@ -122,7 +122,7 @@ class KernelRunner:
         self._env = pe.env
         self._under_way: dict[int, CommandUnderWay] = {}  # that the kernel does not wait for, by number
         self._failures: dict[int, KernBenchError] = {}  # that the kernel has yet to see, by number
-        self._left_running: tuple[simpy.Event, Command] | None = None  # an engine's, that the kernel was thrown out of
+        self._left_running: tuple[simpy.Event, Command] | None = None  # an engine's, in which the kernel was terminated
         self._count = 0
         self._last_op: int | None = None  # op-log id of what the kernel waited for last
         self._done: RecordsCallback | None = None  # of the command that the kernel is in
@@ -163,7 +163,7 @@ class KernelRunner:
         command, which goes to one engine then, when the commands numbered `after` are finished.
         """
         self.check_inside()
-        if self.is_aborted:  # it is ending: `_throw_out` counts how often it comes back here
+        if self.is_aborted:  # it is ending: `_terminate` counts how often it comes back here
             getcurrent().parent.switch()
             raise GreenletExit
         if self._lines:
@@ -286,7 +286,7 @@ class KernelRunner:
         self._has_ended = True
         self.command = None
         if self.is_aborted:
-            self._throw_out(thread)
+            self._terminate(thread)
         if self.error is None:
             yield from self.drain()
             if not self.is_aborted:
@@ -302,16 +302,16 @@ class KernelRunner:
         return self.command is not None
 
     def abandon(self) -> None:
-        """Throw the kernel out when time does not go on: one that waits for ever keeps itself, and the machine, in
-        memory. Raises nothing: a kernel that catches all, or runs in another thread, is left where it stands.
+        """Terminate the kernel when time no longer advances: one that waits for ever keeps itself, and the machine, in
+        memory. Raises nothing: a kernel that catches all, or runs in another thread, is left suspended.
         """
         if self._thread is not None and not self._thread.dead:
             self.is_aborted = True
             with suppress(BaseException):  # whatever it raises as it ends
-                self._throw_out(self._thread)
+                self._terminate(self._thread)
 
     def drain(self) -> KernelProcess:
-        """Wait for all that engines were given."""
+        """Wait for all commands that were submitted to engines."""
         if self._left_running is not None:
             finished, self.command = self._left_running
             if not finished.processed:
@@ -321,8 +321,8 @@ class KernelRunner:
             yield from self._wait(self.command)
         self.command = None
 
-    def _throw_out(self, thread: KernelThread) -> None:
-        """End the kernel. What it raises as it ends is not reported: another PE's failure is."""
+    def _terminate(self, thread: KernelThread) -> None:
+        """Terminate the kernel. What it raises meanwhile is not reported: the failure of another PE is."""
         thread.parent = getcurrent()
         for _ in range(MOST_THROWS):
             if thread.dead:

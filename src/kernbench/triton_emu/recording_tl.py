@@ -47,7 +47,7 @@ class TlMethod(NamedTuple):
 
 
 def kernel_methods() -> Iterator[TlMethod]:
-    """All whose calls are recorded."""
+    """The methods whose calls are recorded."""
     for name in dir(TLContext):
         method = inspect.getattr_static(TLContext, name)
         if not name.startswith("_") and isinstance(method, FunctionType) and name not in (*ANSWERED, *NOT_FOR_KERNELS):
@@ -90,7 +90,7 @@ def _seen_array(value: np.ndarray) -> SeenArray:
 
 
 class _Kept:
-    """What a wait returns that is the tensor of its handle, which the kernel could have had before."""
+    """Stands for the result of a `wait` that returns the tensor of its handle, which is recorded with the handle."""
 
     def __reduce__(self) -> str:
         return "KEPT"
@@ -109,13 +109,13 @@ class TlCall(NamedTuple):
 
 
 class SharedCalls:
-    """What several traces have in common is kept once: kernels of a launch make mostly the same calls."""
+    """Equal calls of several traces, kept once: kernels of a launch make mostly the same calls."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}
 
     def call(self, name: str, args: Hashable, dropped: list[Hashable], result: object) -> TlCall:
-        """A call, of parts that may be those of others."""
+        """A call, made of the parts of equal ones that are kept already."""
         kept = self._kept
         args, dropped = kept.setdefault((TlCall, args), args), kept.setdefault((list, *dropped), dropped)
         result_key = _key_of_result(result)
@@ -127,13 +127,13 @@ class SharedCalls:
         return shared
 
     def clear(self) -> None:
-        """No trace goes on."""
+        """Forget the calls: no trace is being recorded."""
         self._kept.clear()
 
 
 def _key_of_result(seen: object) -> Hashable | None:
-    """Results with one key are the same to a kernel; None of those that are rarer. A DType equals its name, but has
-    more to look at.
+    """The key of a result: results with equal keys look the same to a kernel. None for rare kinds of results, which are
+    not shared. A DType equals its name but has more attributes, so its type is part of the key.
     """
     if type(seen) is SeenTensor:
         return SeenTensor, seen, type(seen.dtype)
@@ -157,16 +157,16 @@ class Trace:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether there was something that cannot be compared."""
+        """Whether the kernel did something that cannot be compared."""
         return not self._is_comparable
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are still noted."""
+        """Whether calls are still recorded."""
         return self._is_comparable and not self.is_over
 
     def give_up(self) -> None:
-        """Something cannot be compared."""
+        """The kernel did something that cannot be compared: drop the calls, and record no more."""
         self._is_comparable = False
         self.calls = []
 
@@ -175,7 +175,7 @@ class Trace:
 
 
 class RecordingTl(TLContext):
-    """A `tl` that notes its calls, and which handles are dropped between them."""
+    """A `tl` that records its calls, and which handles are dropped between them."""
 
     def __init__(self, env: KernelEnv, trace: Trace, place_of: PlaceOf, shared: SharedCalls | None = None) -> None:
         super().__init__(env)
@@ -183,10 +183,10 @@ class RecordingTl(TLContext):
         self._shared = SharedCalls() if shared is None else shared
         self._signatures = CallSignatures(self, place_of)
         self._dropped: list[Hashable] = []  # handles, since the last call
-        self._is_inside = False  # in a call: those that methods make of each other are not noted
+        self._is_inside = False  # in a call: calls of methods by each other are not recorded
 
     def device_print(self, prefix: object, *args: object, hex: bool = False) -> None:
-        """Nothing: the kernel is run, and prints then."""
+        """Print nothing here: the trace is given up, so the kernel is run, and prints then."""
         self._trace.give_up()
 
     def ended(self, returned: object) -> object:
