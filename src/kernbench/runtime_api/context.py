@@ -306,7 +306,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
 
     def launches_on(self, tensors: Sequence[TensorBase]) -> list[Launch]:
         """Running launches of this program that use one of these tensors, in order of submission."""
-        return self._launcher.own_on({tensor.storage.number for tensor in tensors})
+        return self._launcher.own_using({tensor.storage.number for tensor in tensors})
 
     def _finish_on(self, sip: int) -> None:
         for launch in self._launcher.own_unreported():

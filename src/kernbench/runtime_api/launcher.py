@@ -51,11 +51,11 @@ class Launcher:
         return self._unreported
 
     def own_unreported(self) -> Iterator[Launch]:
-        """Those of the program that asks; one that was waited for meanwhile is left out."""
+        """Those of the calling program; one that was waited for meanwhile is left out."""
         return (each for each in self.unreported() if each.rank() is getcurrent() and not each.is_waited)
 
-    def own_on(self, storages: Container[int]) -> list[Launch]:
-        """Running launches of the program that asks which use a tensor in one of these storages, by number."""
+    def own_using(self, storages: Container[int]) -> list[Launch]:
+        """Running launches of the calling program that use a tensor in one of these storages, given by number."""
         return [
             launch
             for launch in self.running()

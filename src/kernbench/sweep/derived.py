@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 MORE_IS_BETTER = ("tokens_per_s", "tokens_per_s_per_usd")
-PLAN, LIMIT, OF_PREFILL = "plan", "limited_by", "ttft_ms"
-DERIVED = ("layer_ns", "tokens_per_s", OF_PREFILL, "latency_ms", "plan_users", "mj_per_token", "tokens_per_s_per_usd")
+PLAN, LIMIT, TTFT_MS = "plan", "limited_by", "ttft_ms"
+DERIVED = ("layer_ns", "tokens_per_s", TTFT_MS, "latency_ms", "plan_users", "mj_per_token", "tokens_per_s_per_usd")
 ENDS = ("mj_per_token_low", "mj_per_token_high", "tokens_per_s_per_usd_low", "tokens_per_s_per_usd_high")
 WORDS = (PLAN, LIMIT)  # that are no numbers
 COLUMNS = (*DERIVED, *ENDS, *WORDS)
@@ -46,7 +46,7 @@ def derived(
         found["tokens_per_s"] = tokens
     step = next((row for row in table if str(row.get("figure", "")).startswith("time of ")), None)
     if step is not None and phase == "prefill":
-        found[OF_PREFILL] = _number(step.get("value")) or 0.0
+        found[TTFT_MS] = _number(step.get("value")) or 0.0
     for name, figure in (("latency_ms", "latency of a batch"), ("plan_users", "users")):
         value = _cell(table, "figure", figure, "value")
         found |= {} if value is None else {name: value}

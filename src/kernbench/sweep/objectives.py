@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
-from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, OF_PREFILL, WORDS
+from kernbench.sweep.derived import COLUMNS, MORE_IS_BETTER, TTFT_MS, WORDS
 from kernbench.sweep.points import MACHINE, JsonValue, Point
 from kernbench.sweep.rows import NUMBERS, TABLE, SweepRow, columns_of
 
@@ -76,7 +76,7 @@ def check_columns(objectives: Sequence[Objective], examples: Sequence[Point]) ->
         if any(_is_number(each.get(name)) for each in settings)
     ]
     only_decodes = {each.get("phase") for each in settings} == {"decode"}
-    unknown = (*WORDS, *((OF_PREFILL,) if only_decodes else ()))
+    unknown = (*WORDS, *((TTFT_MS,) if only_decodes else ()))
     known = [*numeric, *NUMBERS, *(name for name in COLUMNS if name not in unknown)]
     for objective in objectives:
         if objective.column not in known and not objective.column.startswith(FROM_BENCH):

@@ -167,8 +167,8 @@ class Patterns:
 _lanes_of = Patterns(_MOST_BYTES).lanes_of
 
 
-def refuse_copies(op: str, access: LaneAccess) -> None:
-    """A tensor that every PE has a copy of is only read: others would not see what one writes."""
+def refuse_replicated_write(op: str, access: LaneAccess) -> None:
+    """Refuse a write to a tensor of which every PE has a copy: other PEs would not see it."""
     if access.storage.is_replicated:
         name = access.storage.name
         refuse(f"{op} to '{name}', of which every PE has a copy", hint="give the launch placement='auto'")

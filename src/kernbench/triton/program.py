@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.commands import WaitCmd
-from kernbench.triton.addresses import LaneAccess, Storages, refuse_copies
+from kernbench.triton.addresses import LaneAccess, Storages, refuse_replicated_write
 from kernbench.triton.dtypes import kb_dtype
 from kernbench.triton.handles import Compute, Countdown, DeviceHandle, shape_of, without_room
 from kernbench.triton.internals import native, np_dtype_of
@@ -279,7 +279,7 @@ class PeProgram:
         dtype = ptrs.get_element_ty()
         assert source.buffer is not None
         for access in self._accesses("store", ptrs, addresses, live, dtype):
-            refuse_copies("store", access)
+            refuse_replicated_write("store", access)
             where = access.live
 
             def write(where: Any = where) -> None:
@@ -319,7 +319,7 @@ class PeProgram:
         flat = np.ascontiguousarray(addresses).reshape(-1)
         room = self._room(addresses.shape, dtype)
         for access in self._accesses("atomic", ptrs, addresses, live, dtype):
-            refuse_copies("atomic", access)
+            refuse_replicated_write("atomic", access)
 
             def apply(first: int, count: int) -> None:
                 part = slice(first, first + count)
