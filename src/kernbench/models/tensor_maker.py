@@ -1,5 +1,5 @@
-"""What the tensors of a layer are made of on one SIP: the rank's share of heads and columns, its part of every weight,
-and how activations and inputs are placed. `LayerTensors` (`tensors.py`) makes those of a whole layer.
+"""Makes single tensors of a decoder layer on one SIP: a rank's share of heads and columns, its part of every weight,
+and the placement of activations and inputs. `LayerTensors` (`tensors.py`) makes all tensors of a layer with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernbench.tp.parallel_state import ParallelGroup
 from kernbench.tp.placement import Grid
 from kernbench.values.graph import Value
 
-PIECE_BYTES = 1024  # of a row that is spread over slices, at least
+PIECE_BYTES = 1024  # the least size of a piece of a row that is spread over slices
 
 
 def sip_shape(torch: RuntimeContext) -> SipShape:
@@ -74,7 +74,7 @@ class TensorMaker:
         self, name: str, shape: Sequence[int], dtype: str | None = None, dp: DPPolicy | None = None,
         space: Space | None = None,
     ) -> Tensor:  # fmt: skip
-        """An input of a layer without numbers: preset zeros."""
+        """An input without contents: preset zeros."""
         given = dtype or self.job.dtype
         return self.torch.zeros(*shape, dtype=given, dp=dp or self.grid.rows, name=name, preset=True, space=space)
 
@@ -87,7 +87,7 @@ class TensorMaker:
         dtype: str | None = None,
         space: Space | None = None,
     ) -> Tensor:
-        """An input of the layer, with numbers or without."""
+        """An input of the layer, with contents or without."""
         if contents is None or self.job.preset:
             tensor = self._blank(name, shape, dtype, dp, space)
             if contents is not None:
@@ -110,7 +110,7 @@ class TensorMaker:
         return self._empty(name, (rows * pieces, columns // pieces))
 
     def _pieces_of(self, rows: int, columns: int) -> int:
-        """In how many pieces a row is spread."""
+        """The number of pieces over which a row is spread."""
         if rows >= self.sip.cubes:
             return 1
         most = min(self.sip.size // rows, columns * self.item // PIECE_BYTES)

@@ -3,8 +3,8 @@
 Four kinds of path are considered: a PE and an HBM slice in one cube, in one SIP and in two SIPs, and the host and a
 slice. All cubes are equal and wires are bidirectional, so few candidates suffice: all pairs in one cube; all pairs in
 cubes at opposite corners of the package, or on a torus in a corner and the cube farthest from it; for paths through the
-switch the PE that is farthest from it, and a SIP below another switch of each level; over direct links a SIP with the
-most of them between, and the PE and the memory that are farthest from its port.
+switch the PE that is farthest from it, and a SIP below another switch of each level; over direct links a SIP that is
+the most links away, and the PE and the memory that are farthest from the ports used.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _worst_to_stacks(graph: TopologyGraph, router: PathRouter) -> tuple[WorstPat
 
 
 def _far_sips(spec: MachineSpec) -> list[int]:
-    """The SIPs with the most direct links to SIP 0 between; of those that are over a switch, one."""
+    """The SIPs that are the most direct links away from SIP 0; of those that are behind a switch, one."""
     if spec.system.sips.links is None:
         return [spec.n_sips - 1 if spec.system.switch_levels else 1]
     hops = {sip: len(sides_between(spec.system.sips, 0, sip)) for sip in range(1, spec.n_sips)}

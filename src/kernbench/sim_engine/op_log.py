@@ -61,7 +61,7 @@ class OpLog(OpColumns):
         self._copies: list[tuple[RowsCopy, int, int]] = []  # and the numbers of their first record and first token
         self._taken = self._taken_tokens = 0  # records and tokens that have left with `take_rows`
         self.before_read: list[Callable[[], None]] = []  # each records ops that have ended and are not recorded yet
-        self.not_before: list[Callable[[], float]] = []  # each says how early ops can end that it has yet to record
+        self.not_before: list[Callable[[], float]] = []  # each gives the earliest end of ops yet to be recorded
 
     def __len__(self) -> int:
         """How many ops were recorded."""

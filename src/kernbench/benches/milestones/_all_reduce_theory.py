@@ -12,8 +12,8 @@ from kernbench.topology.graph import TopologyGraph
 
 
 def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
-    """Of an all-reduce over the cube meshes and between their roots: latencies of the longest path, and the time of the
-    bytes that the busiest link carries.
+    """The bound of an all-reduce over the cube meshes and between their roots, as `bound_ns`, with its two terms: the
+    latencies of the longest path, `alpha_ns`, and the time of the bytes that the busiest link carries, `beta_ns`.
     """
     spec, group = machine.spec, group_of(machine.spec)
     mesh = spec.sip.cube_mesh
@@ -38,8 +38,8 @@ def alpha_beta(machine: TopologyGraph, nbytes: int) -> dict[str, float]:
 
 
 def exchange_rounds(group: SipGroup) -> list[int]:
-    """How often a root's addend goes out along each line of the grid of SIPs: round a ring once less than there are,
-    along a mesh there and back.
+    """The number of times that a root's addend is sent along each line of the grid of SIPs: around a ring of n SIPs
+    n - 1 times, along a mesh as often in both directions.
     """
     lines = [len(group.sips)] if group.kind == "ring_1d" else [group.w, group.h]
     per_step = 2 if group.kind == "mesh_2d_no_wrap" else 1

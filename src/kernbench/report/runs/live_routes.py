@@ -39,7 +39,7 @@ class _Transfer(NamedTuple):
 
 
 class LiveRoutes:
-    """Where the transfers of a run went. `places` grows with the transfers that are asked for."""
+    """The paths of a run's transfers, and the `places` where they may queue."""
 
     def __init__(self, result: BenchResult, launches: LaunchIndex, chunk: Mapping[str, Sequence[Any]]) -> None:
         self._graph = result.engine.graph

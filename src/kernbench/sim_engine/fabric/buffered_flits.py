@@ -92,7 +92,7 @@ class BufferedFlits:
         self.moved_to_ns = 0.0  # up to where `move` went
         self._is_set_aside = False  # whether events of other transfers are not in the heap
 
-    # ---- transfers come
+    # ---- adding transfers
 
     def begin(self, transfer: Transfer, now: float, *, is_watched: bool) -> None:
         """A transfer departs on its first link, behind those that began there before, or as a branch of another."""
@@ -152,7 +152,7 @@ class BufferedFlits:
             del self._trees[transfer.tree[0]]
             self._memory.free_places(*tree.places.values())
 
-    # ---- flits go on
+    # ---- moving flits
 
     def move(
         self, until: float, other_ns: float, other_order: float, ended: Callable[[Transfer, float, int], None]

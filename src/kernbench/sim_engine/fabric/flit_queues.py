@@ -84,7 +84,7 @@ class FlitQueues:
         self._firsts: dict[LastFlit, int] = {}
         self.next_ns = INFINITY  # when the next flit is ready for a link
 
-    # ---- flits come
+    # ---- adding flits
 
     def begin(self, transfer: Transfer, now: float) -> None:
         """A transfer of several hops departs: all its flits are ready now."""
@@ -197,7 +197,7 @@ class FlitQueues:
         self._state.traversal_ns[first : first + len(ints)] = times[::-1]
         self._clock[loop_state.WINDOW] = window
 
-    # ---- flits go on
+    # ---- moving flits
 
     def move(
         self, until: float, other_ns: float, other_order: float, ended: Callable[[Transfer, float, int], None]
@@ -232,7 +232,7 @@ class FlitQueues:
         return int(loop_queues.next_order(self._state))
 
     def _hand_over(self, writes: int, now: float) -> None:
-        """Flits on their way into memories. Who is not among them arrives after `now`."""
+        """Append flits to the pending writes of their memories; every other flit arrives after `now`."""
         state, under_way = self._state, self._under_way
         full: dict[int, ChannelGroup] = {}
         rows = zip(state.write_ns[:writes].tolist(), state.write_ints[:writes].tolist(), strict=True)
@@ -248,23 +248,24 @@ class FlitQueues:
             group.flush(now)
 
     def leave(self, place: int) -> None:
-        """A row is free."""
+        """Free a row."""
         self._under_way[place] = None
         self._free_places.append(place)
 
     @property
     def state(self) -> loop_state.LoopState:
-        """As it is now: arrays are replaced by longer ones."""
+        """The current arrays, which are replaced by longer ones where room is short."""
         return self._state
 
-    def look_at_clock(self) -> None:
-        """Flits have come or gone: the next one may be another."""
+    def update_next_ns(self) -> None:
+        """Flits were added or removed: the next one may be another."""
         self.next_ns = float(self._clock[loop_state.NEXT_NS])
 
     # ---- for `rewind.py`
 
     @contextmanager
     def without_events(self) -> Iterator[None]:
+        """Within the block there are none of the flits that are in the queues now."""
         taken, heads = loop_queues.take_all(self._state)
         quick_ns = self._state.quick_ns[: self._counts[loop_state.QUICK]].copy()
         self._counts[loop_state.QUICK] = 0
@@ -273,7 +274,7 @@ class FlitQueues:
                 yield
         finally:
             loop_queues.return_all(taken, heads, quick_ns, self._state)
-            self.look_at_clock()
+            self.update_next_ns()
 
     # ---- for `whereabouts.py`
 
@@ -291,12 +292,12 @@ class FlitQueues:
             loop_queues.remove(self._state, place)
             del self._places[transfer.seq]
             self.leave(place)
-            self.look_at_clock()
+            self.update_next_ns()
 
     # ---- room
 
     def make_room(self, rows: int, flits: int) -> None:
-        """There will be so many more rows, and nodes for so many flits, in a queue for each row and another one."""
+        """Make room for so many more rows, each with a queue, one more queue, and the nodes of so many flits."""
         counts = self._counts
         if counts[loop_state.FREE_NODES] < flits:
             self._more_nodes(max(flits, len(self._state.node_ns)))
@@ -308,7 +309,7 @@ class FlitQueues:
             self._state = self._state._replace(quick_ns=_longer(self._state.quick_ns))
 
     def make_room_for_joined(self, number: int) -> None:
-        """There will be joined reads of this number."""
+        """Make room for joined reads of this number."""
         if number == len(self._state.joined_ns):
             names = ("joined_ints", "joined_ns")
             self._state = self._state._replace(**{name: _longer(getattr(self._state, name)) for name in names})

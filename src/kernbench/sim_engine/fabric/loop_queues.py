@@ -54,7 +54,7 @@ from kernbench.sim_engine.fabric.loop_state import (
 
 @compiled
 def note_quick(heap: Array, counts: Array, time: float) -> None:
-    """A last flit that is quicker than a window can be through at `time`."""
+    """Push on a heap the earliest time at which a last flit, taking less than a window, has crossed its link."""
     at = counts[QUICK]
     counts[QUICK] = at + 1
     while at:
@@ -68,7 +68,7 @@ def note_quick(heap: Array, counts: Array, time: float) -> None:
 
 @compiled
 def next_quick(heap: Array, counts: Array, now: float) -> float:
-    """When the first of those that can be through after `now` can; infinity if there is none."""
+    """The first of those times after `now`, earlier ones being dropped; infinity if there is none."""
     while counts[QUICK]:
         if heap[0] > now:
             return heap[0]  # type: ignore[no-any-return]  # an array of numba has no types
@@ -91,7 +91,7 @@ def next_quick(heap: Array, counts: Array, now: float) -> float:
 
 @compiled
 def put(queue: int, time: float, near: Array, far: Array, counts: Array, clock: Array) -> None:
-    """A queue whose first flit is ready at `time` takes its place."""
+    """Add a queue whose first flit is ready at `time` to the near or the far ones."""
     if time < clock[NEAR_NS]:
         near[counts[NEAR]] = queue
         counts[NEAR] += 1
@@ -104,7 +104,7 @@ def put(queue: int, time: float, near: Array, far: Array, counts: Array, clock: 
 
 @compiled
 def look_further(now: float, head_ns: Array, near: Array, far: Array, counts: Array, clock: Array) -> None:
-    """Far queues whose first flit comes within a window from `now` on are near."""
+    """Begin a window at `now`: far queues whose first flit comes within it become near."""
     near_ns, far_ns, nears, fars = now + clock[WINDOW], np.inf, counts[NEAR], 0
     for at in range(counts[FAR]):
         queue = far[at]

@@ -163,7 +163,7 @@ class LoopReads:
         state.joined_ints[number], state.joined_ns[number] = (count, -1, -1), -1.0
         order = np.lexsort((state.read_ints[at, loop_state.INJECTION], arrivals[:, 0]))
         compiled_loop.add_reads(at[order], arrivals[order, 0], state)
-        queues.look_at_clock()
+        queues.update_next_ns()
 
     def _number_for(self, together: JoinedReads) -> int:
         if self._free_numbers:
@@ -223,7 +223,7 @@ class LoopReads:
         group._all_waited_ns = 0.0
         for place, _ in compiled_loop.take_reads(self._numbers[group.node], state).tolist():
             self._go_on_as_single(int(place))
-        self._queues.look_at_clock()
+        self._queues.update_next_ns()
 
     def _go_on_as_single(self, place: int) -> None:
         state, engine = self._queues.state, self._engine

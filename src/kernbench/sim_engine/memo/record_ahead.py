@@ -86,7 +86,7 @@ class RecordAhead:
         return self._host.is_worker
 
     def note_steps(self) -> None:
-        """The recording of a launch has taken some more steps of its clock."""
+        """Count a report: the recording of a launch has taken 256 more steps of its clock."""
         self._reports += 1
         self.check_owner()
 
