@@ -1,4 +1,4 @@
-"""What a comparison of plans comes to: figures of the best plan, and the answer in words.
+"""The result of a comparison of plans: figures of the best plan, and the answer in words.
 
 Figures are rows as those of a layer (`figures.py`), from which a sweep takes its columns. Where no plan can be taken,
 they say why: `fits` is False, or `infeasible` has the limit that no plan meets.

@@ -50,7 +50,7 @@ class MachineColumn:
 
 
 def column_of(name: str, graph: TopologyGraph) -> MachineColumn:
-    """What a machine comes to without running anything."""
+    """The column of a machine: figures that follow from its description, without a run."""
     limits = feasibility_of(graph)
     warnings = (*machine_facts_of(graph).warnings, *limits.warnings, *_bottlenecks(graph.spec, limits))
     return MachineColumn(name, graph, _totals(graph, limits), warnings, limits.infeasible)

@@ -364,6 +364,6 @@ class KernelRunner:
                 self._note((yield issued.finished))
 
     def _note(self, records: object) -> None:
-        """The kernel has waited for an op, or goes on at the instant at which it ended."""
+        """Note the op that the kernel has waited for, or at whose end it resumes."""
         if isinstance(records, tuple) and records:
             self._last_op = records[-1]

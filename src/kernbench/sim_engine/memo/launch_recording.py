@@ -141,7 +141,9 @@ class LaunchRecording:
 
 
 def _are_apart(users: Sequence[tuple[TouchedBytes, int]]) -> bool:
-    """Whether kernels in one part do not meet, there or where they were; or are all as far away."""
+    """Whether no kernel accesses what another one writes, at the new places or at the recorded ones; or all of
+    them have moved by the same distance.
+    """
     if len({by for _, by in users}) == 1:
         return True
     for at, (one, by) in enumerate(users):
