@@ -78,28 +78,28 @@ class _Layer:
         norms, tables = [self._load_norm(norm) for norm in self._norms], self._load_angles()
         self._loads.issue()
         residual = [None if each is None else tl.wait(each) for each in shares]
-        first = self._side_of(rows)
+        to_norm1 = self._side_of(rows)
         for number, share in enumerate(residual):
             if share is not None:
-                first.send(number, share)
-        first.post_receives()
-        following = self._side_of(heads)
-        self._multiply(plan.qkv, [self._w_qkv], self._norm(first, norms[0], plan.qkv), following)
-        results = self._attend(following.receive(), tables)
+                to_norm1.send(number, share)
+        to_norm1.post_receives()
+        to_attention = self._side_of(heads)
+        self._multiply(plan.qkv, [self._w_qkv], self._norm(to_norm1, norms[0], plan.qkv), to_attention)
+        results = self._attend(to_attention.receive(), tables)
         del tables
-        merged = self._side_of(attended)
+        to_out = self._side_of(attended)
         for number, result in enumerate(results):
-            merged.send(number, result)
+            to_out.send(number, result)
         results.clear()
-        merged.post_receives()
-        following = self._side_of(rows)
-        residual = self._multiply(plan.out, [self._w_out], merged.receive(), following, residual=residual)
-        after = self._side_of(ffn)
+        to_out.post_receives()
+        to_norm2 = self._side_of(rows)
+        residual = self._multiply(plan.out, [self._w_out], to_out.receive(), to_norm2, residual=residual)
+        to_down = self._side_of(ffn)
         activation = self._form.activation
-        self._multiply(plan.up, self._w_up, self._norm(following, norms[1], plan.up), after, activation=activation)
+        self._multiply(plan.up, self._w_up, self._norm(to_norm2, norms[1], plan.up), to_down, activation=activation)
         norms.clear()
-        last = self._multiply(plan.down, [self._w_down], after.receive(), None, residual=residual)
-        self._store_shares(last)
+        outputs = self._multiply(plan.down, [self._w_down], to_down.receive(), None, residual=residual)
+        self._store_shares(outputs)
         tl.wait()
 
     def _side_of(self, exchange: Exchange) -> PeExchange:
