@@ -225,7 +225,7 @@ def in_blocks(plan: SplitKPlan) -> SplitKPlan:
     """A copy whose sums are reduced a block of columns at a time."""
     columns = -(-plan.n // plan.sip.cubes)
     blocks = -(-columns * plan.rows * F32_BYTES // SUMS_BYTES)
-    return replace(plan, is_relayed=False, block_columns=-(-columns // blocks))
+    return replace(plan, is_relayed=False, block_columns=-(-columns // blocks), blocks=0)
 
 
 def slot_bytes(

@@ -6,10 +6,10 @@ blocks    sums of a block stay in TCM while K passes in chunks (`block_plans.py`
           rows, columns and K of a block; whether every PE reads its chunks, or PEs of a cube pass them on;
 columns   weights are streamed past rows in TCM (`plans.py`): groups of cubes, parts of K, rows at a time;
 
-besides the plan of a mapping by rules (`mapping.choose_mapping`). Each has an estimate: copies of the input, the
-product, moving the results, launches. The least is chosen, if it is less than that of the usual plan by a margin
-(`_margin`): that of the model, and a larger one for large products. Everything is a function of sizes and of the
-model, so a choice is the same in every run, and it is kept.
+besides the plan of a mapping by rules (`mapping.choose_mapping`), one by `split_k` also in the number of rounds that is
+fastest (`split_k_estimate.py`). Each has an estimate: copies of the input, the product, moving the results, launches.
+The least is chosen, if it is less than that of the usual plan by a margin (`_margin`), larger for large products.
+Everything is a function of sizes and of the model, so a choice is the same in every run, and it is kept.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
 from kernbench.models.query_blocks import PrefillAttention, online_attention
+from kernbench.models.split_k_estimate import fastest_rounds, split_k_ns
 
 BLOCK_ROWS = (1024, 768, 512, 384, 256, 192, 128, 64)
 BLOCK_K = (512, 256, 128, 64)
@@ -104,7 +105,7 @@ def estimate(machine: MachineModel, plan: ProductPlan, size: ProductSize) -> dic
     """The time of a plan, in ns by cause."""
     if isinstance(plan, BlocksPlan):
         return _blocks_ns(machine, plan, size)
-    return _split_k_ns(machine, plan, size) if isinstance(plan, SplitKPlan) else _columns_ns(machine, plan, size)
+    return split_k_ns(machine, plan, size) if isinstance(plan, SplitKPlan) else _columns_ns(machine, plan, size)
 
 
 def _dtype(itemsize: int) -> str:
@@ -272,18 +273,6 @@ def _columns_ns(machine: MachineModel, plan: ColumnsPlan, size: ProductSize) -> 
     return {"copies": copies, "product": streamed, "results": moved + LAUNCH_NS, "launches": LAUNCH_NS}
 
 
-def _split_k_ns(machine: MachineModel, plan: SplitKPlan, size: ProductSize) -> dict[str, float]:
-    """Weights once, sums of the cube's PEs in stages, rows from where they are or relayed."""
-    k, n = -(-size.k // plan.sip.pes), -(-size.n // plan.sip.cubes)
-    experts = min(size.experts, size.rows)
-    one = machine.stream_ns(size.rows, k, n, "f16", "f32", x_in_tcm=True)
-    streamed = size.weights * max(one, k * n * size.itemsize / machine.hbm) * experts
-    stages = sum(count - 1 for _, count in plan.stages)
-    sums = size.rows * n * size.weights * F32_BYTES / machine.port + stages * machine.latency_ns
-    copies = size.rows * size.k * size.itemsize / machine.cube_link + LAUNCH_NS if plan.is_relayed else 0.0
-    return {"copies": copies, "product": streamed, "results": sums, "launches": LAUNCH_NS}
-
-
 # ---- a layer
 
 
@@ -394,16 +383,18 @@ def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies
     with suppress(UsageError):
         plan = base.product(machine.sip, size.rows, size.k, size.n, size.itemsize, x_by=size.x_by)
         usual = (Candidate(plan, estimate(machine, plan, size), is_usual=True),)
+        rounds = fastest_rounds(machine, plan, size) if isinstance(plan, SplitKPlan) else plan
+        if rounds != plan:
+            usual = (Candidate(rounds, estimate(machine, rounds, size)), *usual)
     if not usual and machine.sip.tcm_bytes < LEAST_TCM:
         return ()
     best = candidates_of(machine, size, most_copies)[:KEPT]
     others = tuple(each for each in best if all(each.plan != one.plan for one in usual))
-    is_better = not usual or (
-        others and others[0].total_ns < (1 - _margin(size.macs, LARGE_MARGIN)) * usual[0].total_ns
-    )
+    least = (1 - _margin(size.macs, LARGE_MARGIN)) * usual[0].total_ns if usual else 0.0
+    is_better = not usual or (others and others[0].total_ns < least)
     return (*others, *usual) if is_better else (*usual, *others)
 
 
 def _margin(macs: int, of_large: float) -> float:
-    """By how much another plan has to be faster."""
+    """By how much another plan has to be faster: what the model is accurate to, and more for large products."""
     return of_large if macs >= LARGE_MACS else ACCURACY

@@ -52,6 +52,8 @@ LEAST_KEYS = 64  # of a sequence that are worth a separate PE
 class SplitKPlan:
     """A product with K over the PEs of a cube. Its columns are done `block_columns` at a time. With `is_relayed`, rows
     are passed from cube to cube first, `relayed_columns` of K at a time; otherwise all read them from where they are.
+    With `blocks` there are at least so many of each cube's columns, and a round for each of them and each weight;
+    without, as few rounds as TCM allows.
     """
 
     sip: SipShape
@@ -61,6 +63,7 @@ class SplitKPlan:
     block_columns: int
     is_relayed: bool = False
     relayed_columns: int = 0
+    blocks: int = 0
 
     @property
     def copies(self) -> int:
@@ -68,9 +71,11 @@ class SplitKPlan:
         return 1
 
     def joins_sums(self, weights: int, itemsize: int) -> bool:
-        """Whether the sums of all columns of `weights` weights are reduced together: TCM holds them, and what their
-        first exchange takes.
+        """Whether the sums of all columns of `weights` weights are reduced together: the plan says nothing else, and
+        TCM holds them and what their first exchange takes.
         """
+        if self.blocks:
+            return False
         sums = weights * self.rows * -(-self.n // self.sip.cubes) * F32_BYTES
         return self._held_while_reduced * sums <= self._room(itemsize)
 
@@ -82,21 +87,21 @@ class SplitKPlan:
         return 3 if self.sip.pes == 2 else 2
 
     @property
-    def _final_share(self) -> float:
+    def final_share(self) -> float:
         """Of the sums, what a leading PE ends with."""
         radices = [count for _, count in self.stages]
         return 1 / prod(radices[:-1] if radices[-1:] == [2] else radices)
 
     def for_weights(self, count: int, itemsize: int) -> SplitKPlan:
-        """A copy, in blocks if `count` weights do not fit one round: TCM then holds the sums of the block being
-        streamed, what the reduction of the one before takes, and complete results of the weights.
+        """A copy, in blocks if the plan has them or `count` weights do not fit one round: TCM then holds the sums of
+        the block being streamed, what the reduction of the one before takes, and complete results of the weights.
         """
         columns = -(-self.n // self.sip.cubes)
         if self.joins_sums(count, itemsize):
             return replace(self, block_columns=columns)
-        held = 1.25 + self._held_while_reduced + count * max(0.25, self._final_share)
+        held = 1.25 + self._held_while_reduced + count * max(0.25, self.final_share)
         most = max(1, int(self._room(itemsize) / held) // (self.rows * F32_BYTES))
-        return replace(self, block_columns=-(-columns // -(-columns // most)))
+        return replace(self, block_columns=-(-columns // max(self.blocks, -(-columns // most))))
 
     def _room(self, itemsize: int) -> int:
         """TCM besides a PE's rows."""

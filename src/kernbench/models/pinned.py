@@ -12,7 +12,7 @@ in one launch has a section `fused`: how its attention is split, and the pieces 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapper import LayerChoice, LayerSize, MappedLayer, ProductSize
 from kernbench.models.mapping import Mapping, ProductPlan, SplitKPlan, split_k_plan
 from kernbench.models.pinned_file import PinnedFile
-from kernbench.models.pinned_records import BlocksEntry, ColumnsEntry, FusedEntry
+from kernbench.models.pinned_records import BlocksEntry, ColumnsEntry, FusedEntry, SplitKEntry
 from kernbench.models.plans import PINNED_ROWS, columns_plan
 from kernbench.models.query_blocks import online_attention
 from kernbench.topology.record import Loc
@@ -68,9 +68,9 @@ def kind_of(plan: ProductPlan) -> str:
 
 
 def numbers_of(plan: ProductPlan) -> dict[str, int]:
-    """What defines a plan besides its sizes; one by `split_k` follows from them."""
+    """What defines a plan besides its sizes; one by `split_k` follows from them but for its blocks, if it has some."""
     if isinstance(plan, SplitKPlan):
-        return {}
+        return {"blocks": plan.blocks} if plan.blocks else {}
     return {each.name: int(getattr(plan, each.name)) for each in fields(plan) if each.name not in SIZES}
 
 
@@ -125,10 +125,14 @@ def _plan(file: PinnedFile, machine: MachineModel, size: ProductSize) -> Product
         return _blocks(file, entry, machine, size, loc)
     if isinstance(entry, ColumnsEntry):
         return _columns(file, entry, machine, size, loc)
+    assert isinstance(entry, SplitKEntry)
+    most = max(1, -(-size.n // machine.sip.cubes) // machine.sip.pes)
+    file.check_whole((*loc, "blocks"), entry.blocks, 0, most, "columns of a cube for each of its PEs; 0: by TCM")
     try:
-        return split_k_plan(machine.sip, size.rows, size.k, size.n, size.itemsize)
+        plan = split_k_plan(machine.sip, size.rows, size.k, size.n, size.itemsize)
     except UsageError as error:
         raise file.capacity(loc, error) from None
+    return replace(plan, blocks=entry.blocks)
 
 
 def _columns(file: PinnedFile, entry: ColumnsEntry, machine: MachineModel, size: ProductSize, loc: Loc) -> ProductPlan:

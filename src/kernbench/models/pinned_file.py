@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from kernbench.common.errors import CapacityError, TopologyError, UsageError
 from kernbench.models.mapper import LayerSize
-from kernbench.models.pinned_records import ENTRIES, PRODUCTS, ChoiceEntry, SplitKEntry
+from kernbench.models.pinned_records import ENTRIES, PRODUCTS, ChoiceEntry, ProductEntry
 from kernbench.topology.faults import findings_of, key_path, mark_at
 from kernbench.topology.readers import closest, read_choice, read_whole, show
 from kernbench.topology.record import InvalidValue, Loc, Record, RecordError
@@ -111,7 +111,7 @@ class PinnedFile:
             node = node.value[str(part)]
         return node
 
-    def _product(self, name: str, given: object) -> SplitKEntry:
+    def _product(self, name: str, given: object) -> ProductEntry:
         loc = ("products", name)
         if name not in PRODUCTS:
             raise self.fault(loc, f"no product '{name[:60]}'{closest(name, PRODUCTS)}", f"use {', '.join(PRODUCTS)}")

@@ -51,8 +51,8 @@ class WorkEntry(Record):
     is_quantised: Annotated[bool, truth()] = False
 
 
-class SplitKEntry(Record):
-    """A product whose plan follows from its sizes."""
+class ProductEntry(Record):
+    """A product and its sizes."""
 
     kind: Annotated[str, choice("blocks", "columns", "split_k")]
     rows: Count
@@ -61,7 +61,15 @@ class SplitKEntry(Record):
     x_by: Annotated[str, choice("rows", "columns")]
 
 
-class ColumnsEntry(SplitKEntry):
+class SplitKEntry(ProductEntry):
+    """A product by `split_k`: with `blocks`, it has so many of each cube's columns, and a round for each of them and
+    each weight; with 0, as few rounds as TCM allows.
+    """
+
+    blocks: CountOrNone = 0
+
+
+class ColumnsEntry(ProductEntry):
     """A product by columns; `block_rows` 0: x is streamed."""
 
     groups: Count
@@ -69,7 +77,7 @@ class ColumnsEntry(SplitKEntry):
     block_rows: CountOrNone
 
 
-class BlocksEntry(SplitKEntry):
+class BlocksEntry(ProductEntry):
     """A product by blocks."""
 
     groups: Count
@@ -82,7 +90,7 @@ class BlocksEntry(SplitKEntry):
     ahead: Count = 1
 
 
-ENTRIES: Mapping[str, type[SplitKEntry]] = {"blocks": BlocksEntry, "columns": ColumnsEntry, "split_k": SplitKEntry}
+ENTRIES: Mapping[str, type[ProductEntry]] = {"blocks": BlocksEntry, "columns": ColumnsEntry, "split_k": SplitKEntry}
 
 
 class AttentionEntry(Record):

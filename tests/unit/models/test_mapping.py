@@ -101,9 +101,12 @@ def test_layouts_give_every_result_one_place(sip: SipShape, groups: int) -> None
     assert (piece.tensor, piece.at) == (0, (at + 1) * 12)
 
 
+@pytest.mark.parametrize("blocks", [0, 1, 3])
 @pytest.mark.parametrize("sip", [DEFAULT, ODD])
-def test_split_k_multiplies_every_weight_once(sip: SipShape) -> None:
-    plan = split_k_plan(sip, 3, 130, 100, 2)
+def test_split_k_multiplies_every_weight_once(sip: SipShape, blocks: int) -> None:
+    plan = replace(split_k_plan(sip, 3, 130, 100, 2), blocks=blocks).for_weights(2, 2)
+    assert plan.joins_sums(2, 2) == (blocks == 0)
+    assert len(plan.columns_of(0)) == max(1, blocks)
     done = np.zeros((130, 100), int)
     for cube in range(sip.cubes):
         for pe in range(sip.pes):

@@ -33,6 +33,7 @@ products:
   mlp_up: {{kind: columns, rows: 64, k: 256, n: 448, x_by: rows, groups: 2, k_parts: 1, block_rows: 0}}
   mlp_down: {{kind: split_k, rows: 64, k: 448, n: 256, x_by: columns}}
 """
+IN_ROUNDS = FILE.replace("448, n: 256,", "448, n: 256, blocks: 3,")
 
 
 def pinned(file: Path, size: LayerSize = LLAMA_8B, work: PinnedWork = WORK, tcm_bytes: int = 0) -> MappedLayer:
@@ -110,9 +111,10 @@ def refusal(text: str, file: Path, sips: int = 1, **params: Any) -> UsageError:
 
 
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
-def test_a_file_of_every_kind_of_plan_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [FILE, IN_ROUNDS])
+def test_a_file_of_every_kind_of_plan_runs(text: str, tmp_path: Path) -> None:
     file = tmp_path / "choice.yaml"
-    file.write_text(FILE)
+    file.write_text(text)
     result = run(llm_layer, machine(1), device="whole", verify_data=True, params={**TINY, "mapping": str(file)})
     assert result.data
     assert all(check.ok for check in result.data)
@@ -140,6 +142,8 @@ def test_a_file_of_every_kind_of_plan_runs(tmp_path: Path) -> None:
         ("n: 384", "n: 385", "5  products.qkv.n", "n of 'qkv' is 385, in this run 384", "write n: 384"),
         ("k_parts: 2", "k_parts: 3", "6  products.out_proj.k_parts", "does not divide the 2 PEs of a cube", "1, 2"),
         ("block_rows: 64", "block_rows: 65", "6  products.out_proj.block_rows", "out of range", "from 0 to 64"),
+        ("448, n: 256,", "448, n: 256, blocks: 65,", "8  products.mlp_down.blocks", "out of range", "from 0 to 64"),
+        ("448, n: 256,", "448, n: 256, groups: 1,", "8  products.mlp_down.groups", "unknown key", "blocks"),
         ("mesh_w: 2", "mesh_w: 4", "1  sip", "4 x 1 cubes of 2 PEs, this one has 2 x 1", "choose again"),
         ("11456", "11457", "1  sip.tcm_bytes", "of messages keep 524288 or 37120 or 151552", "write 524288"),
         ("tokens: 64", "tokns: 64", "2  work.tokns", "did you mean 'tokens'", "known keys"),

@@ -15,6 +15,13 @@ from kernbench.runtime_api.bench_result import BenchResult
 from kernbench.topology import load_topology
 
 SMALL = {"system.sips.count": 1, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}
+TWO_PES = {
+    "system.sips.count": 1,
+    "sip.cube_mesh.w": 1,
+    "sip.cube_mesh.h": 1,
+    "cube.pe_layout.corners": ["NW", "SE"],
+    "cube.pe_layout.pe_per_corner": 1,
+}
 SAME = 1.01  # of a time: the order in which loads and messages meet differs
 DOUBLED = {
     "MACs": {"cube.pe_template.components.pe_gemm.attrs.macs_per_ns": 8192.0},
@@ -31,22 +38,26 @@ def layer_row(result: BenchResult) -> dict[str, float]:
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("phase", "sizes"),
+    ("small", "phase", "sizes"),
     [
-        ("prefill", {"tokens": 48}),
-        ("prefill", {"tokens": 128}),
-        ("decode", {"batch": 1, "context": 64}),
-        ("decode", {"batch": 8, "context": 64}),
+        (SMALL, "prefill", {"tokens": 48}),
+        (SMALL, "prefill", {"tokens": 128}),
+        (SMALL, "decode", {"batch": 1, "context": 64}),
+        (SMALL, "decode", {"batch": 8, "context": 64}),
+        (TWO_PES, "prefill", {"tokens": 64}),
+        (TWO_PES, "decode", {"batch": 64, "context": 32}),
     ],
 )
-def test_twice_the_hardware_is_never_slower_and_follows_the_bound(phase: str, sizes: dict[str, object]) -> None:
+def test_twice_the_hardware_is_never_slower_and_follows_the_bound(
+    small: dict[str, object], phase: str, sizes: dict[str, object]
+) -> None:
     """What `auto` takes on each machine, on machines with twice the MACs, HBM, links or TCM. What moves the bound by
     10 % or more moves the time.
     """
     params = {"model": "tiny-llama", "phase": phase, **sizes}
-    base = layer_row(run(llm_layer, load_topology(None, SMALL), device="whole", params=params, data=False))
+    base = layer_row(run(llm_layer, load_topology(None, small), device="whole", params=params, data=False))
     for name, changed in DOUBLED.items():
-        graph = load_topology(None, {**SMALL, **changed})
+        graph = load_topology(None, {**small, **changed})
         more = layer_row(run(llm_layer, graph, device="whole", params=params, data=False))
         assert more["time_us"] <= base["time_us"] * SAME, name
         if more["bound_us"] < 0.9 * base["bound_us"]:
@@ -66,6 +77,26 @@ def test_more_tcm_is_never_slower(phase: str, sizes: dict[str, object]) -> None:
     times = []
     for mib in (1.5, 1.75, 2, 4):
         graph = load_topology(None, {**SMALL, "cube.memory_map.tcm_mb_per_pe": mib})
+        params = {"model": "tiny-llama", "phase": phase, **sizes}
+        times.append(layer_row(run(llm_layer, graph, device="whole", params=params, data=False))["time_us"])
+    assert all(more <= less * SAME for less, more in pairwise(times)), times
+
+
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
+@pytest.mark.parametrize("small", [SMALL, TWO_PES], ids=["2x1x4", "1x1x2"])
+@pytest.mark.parametrize(
+    ("phase", "sizes"),
+    [("prefill", {"tokens": 48}), ("prefill", {"tokens": 64}), ("decode", {"batch": 64, "context": 32})],
+)
+def test_few_rows_are_never_slower_with_tcm_for_all_sums(
+    small: dict[str, object], phase: str, sizes: dict[str, object]
+) -> None:
+    """Products by `split_k` took a single round where TCM held all sums, and nothing hid their reduction: 64 tokens on
+    one cube of two PEs took 10 % longer with 4 MB of TCM than with 2.
+    """
+    times = []
+    for mib in (2, 3, 4):
+        graph = load_topology(None, {**small, "cube.memory_map.tcm_mb_per_pe": mib})
         params = {"model": "tiny-llama", "phase": phase, **sizes}
         times.append(layer_row(run(llm_layer, graph, device="whole", params=params, data=False))["time_us"])
     assert all(more <= less * SAME for less, more in pairwise(times)), times
