@@ -77,10 +77,7 @@ class DecoderLayer:
             return t.x
         self._norm("norm1", None)
         self._gather()
-        self._product(t.qkv_product)
-        if t.by_head and isinstance(t.qkv_product.plan, SplitKPlan):
-            split = partial(kernels.split_heads, layout=t.head_layout)
-            self._launch(split, t.qkv, *t.by_head, self._at_once(t.qkv.shape[1], 2))
+        self._qkv()
         if t.angles is not None:
             self._rope(t.angles)
         if self.job.phase == "prefill":
@@ -101,12 +98,21 @@ class DecoderLayer:
         self._launch(kernels.add_rows, t.x, t.y)
         return t.x
 
+    def _qkv(self) -> None:
+        """The first product; at prefill its results are by head."""
+        t = self.t
+        self._product(t.qkv_product)
+        if t.by_head and isinstance(t.qkv_product.plan, SplitKPlan):
+            split = partial(kernels.split_heads, layout=t.head_layout)
+            self._launch(split, t.qkv, *t.by_head, self._at_once(t.qkv.shape[1], 2))
+
     def _run_only(self, part: str) -> None:
         t = self.t
-        if part == "attention":
-            self._attend_prefill()
+        whole = {"qkv": self._qkv, "attention": self._attend_prefill}
+        if part in whole:
+            whole[part]()
             return
-        products = {each.name: each for each in (t.qkv_product, t.out_product, t.up_product, t.down_product)}
+        products = {each.name: each for each in (t.out_product, t.up_product, t.down_product)}
         self._product(products[part], self._activation if part == "mlp_up" else None)
 
     @property
