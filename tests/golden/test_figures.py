@@ -51,6 +51,14 @@ def bench_figure(name: str) -> float:
     return kernbench.run(spec.run, None, SMALLER.get(name), name=name, device=device, data=False).total_ns
 
 
+def decode_figure(batch: int) -> float:
+    """A decode step of `llm-layer` in one launch."""
+    (spec,) = [spec for spec in list_all() if spec.name == "llm-layer"]
+    params = {"phase": "decode", "batch": batch, "context": 64}
+    machine = {**FEWER_CUBES, "system.sips.count": 1}
+    return kernbench.run(spec.run, None, machine, name=spec.name, device="whole", data=False, params=params).total_ns
+
+
 def test_probe_of_the_default_machine_is_as_it_was() -> None:
     assert probe_figures() == GOLDEN["probe"]["total_ns"]
 
@@ -75,6 +83,12 @@ def test_bench_takes_as_long_as_it_did(name: str) -> None:
     assert bench_figure(name) == GOLDEN["benches"]["total_ns"][name]
 
 
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_decode_step_takes_as_long_as_it_did(batch: int) -> None:
+    assert decode_figure(batch) == GOLDEN["decode"]["total_ns"][str(batch)]
+
+
 if __name__ == "__main__":
     benches = {spec.name: bench_figure(spec.name) for spec in list_all() if not spec.is_evaluation}
-    print(json.dumps({"probe": probe_figures(), "benches": benches}, indent=2))
+    decode = {str(batch): decode_figure(batch) for batch in (1, 8)}
+    print(json.dumps({"probe": probe_figures(), "benches": benches, "decode": decode}, indent=2))
