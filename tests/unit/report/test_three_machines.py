@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,14 +18,29 @@ PROMPTS = re.compile(
     r"^\| (8B|70B) prompts \| `([\w-]+)`[^|]*\| ([\d,]+) \| \d+ \| ([^|]+) \| ([^|]+) \| [\d,]+ \|$", re.MULTILINE
 )
 ANSWERS = re.compile(
-    r"^\| (8B|70B) answers \| (\d+) \| (\d) `([\w-]+)` \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| ([^|]+) \| ([^|]+) \|$",
+    r"^\| (8B|70B) answers \| (\d+) \| (\d) `([\w-]+)` \| (\d+)" + r" \| ([\d,]+)" * 3 + r" \| ([^|]+) \| ([^|]+) \|$",
     re.MULTILINE,
 )
+WAFER_LAYER = re.compile(r"^\| (8B|70B) \| (\d+) \| ([\d.]+) \| \d+ \|$", re.MULTILINE)
 COEFFICIENT = re.compile(
     r"^\| `([\w.]+)`(, wafer only)? \| ([\d.]+) / ([\d.]+) \|" + r" ([\d./* ]+) \|" * 4 + "$", re.MULTILINE
 )
 RANGE = re.compile(r"([\d.,]+) \(([\d.,]+) to ([\d.,]+)\)")
 ONE_DIE, GPU, WAFER = "one-die-64", "gpu-like", "wafer-like"
+LAYERS = {"8B": 32, "70B": 80}
+
+
+class Answer(NamedTuple):
+    """A row of answers: users in a batch, tokens per second per user and in total, dollars, and the ranges per dollar
+    and per joule.
+    """
+
+    batch: int
+    per_user: float
+    tokens: float
+    usd: float
+    per_usd: FigureRange
+    per_j: FigureRange
 
 
 @cache
@@ -42,19 +58,13 @@ def prompts() -> dict[tuple[str, str], tuple[float, FigureRange, FigureRange]]:
 
 
 @cache
-def answers() -> dict[tuple[str, int, int, str], tuple[float, float, float, FigureRange, FigureRange]]:
-    """Tokens per second per user and in total, dollars, and the ranges per dollar and per joule, by model, users,
-    SIPs and machine.
-    """
+def answers() -> dict[tuple[str, int, int, str], Answer]:
+    """The rows of answers by model, users, SIPs and machine."""
     return {
-        (model, int(users), int(sips), machine): (
-            _number(per_user),
-            _number(in_total),
-            _number(usd),
-            _range(per_usd),
-            _range(per_j),
+        (model, int(users), int(sips), machine): Answer(
+            int(batch), _number(per_user), _number(tokens), _number(usd), _range(per_usd), _range(per_j)
         )
-        for model, users, sips, machine, per_user, in_total, usd, per_usd, per_j in ANSWERS.findall(page())
+        for model, users, sips, machine, batch, per_user, tokens, usd, per_usd, per_j in ANSWERS.findall(page())
     }
 
 
@@ -93,17 +103,25 @@ def test_figures_per_dollar_of_prompts_are_those_of_todays_prices() -> None:
 
 
 def test_figures_of_answers_are_those_of_todays_prices_and_of_equal_users() -> None:
-    assert len(answers()) == 16
-    for (_, users, sips, machine), (per_user, tokens, dollars, per_usd, _) in answers().items():
-        assert per_user * users == pytest.approx(tokens, rel=0.02)  # 21 tokens/s per user are 20.8, 36 are 36.2
-        assert dollars == pytest.approx(usd_of(machine, sips).value, rel=0.001)
-        _assert_per_usd(tokens, usd_of(machine, sips), per_usd)
+    assert len(answers()) == 19
+    for (_, users, sips, machine), row in answers().items():
+        assert row.per_user * users == pytest.approx(row.tokens, rel=0.02)  # 20 tokens/s per user are 19.7, 36 are 36.2
+        assert row.usd == pytest.approx(usd_of(machine, sips).value, rel=0.001)
+        _assert_per_usd(row.tokens, usd_of(machine, sips), row.per_usd)
 
 
-def test_six_wafers_have_six_batches_of_the_figures_of_one() -> None:
-    few, many = answers()["70B", 8, 6, WAFER], answers()["70B", 48, 6, WAFER]
-    assert many[0] == few[0]
-    assert many[1] == pytest.approx(6 * few[1], rel=0.001)
+def test_wafers_work_on_batches_at_the_same_time_and_one_wafer_on_its_batches_one_after_another() -> None:
+    layer_us = {(model, int(batch)): float(us) for model, batch, us in WAFER_LAYER.findall(page())}
+    used = set()
+    for (model, users, sips, machine), row in answers().items():
+        if machine != WAFER:
+            assert row.batch == users
+            continue
+        rounds = max(1.0, users / row.batch / sips)
+        step_s = LAYERS[model] * layer_us[model, row.batch] * 1e-6 * rounds
+        assert row.tokens == pytest.approx(users / step_s, rel=0.0005)
+        used.add((model, row.batch))
+    assert used == set(layer_us)
 
 
 def test_prompts_have_the_gpu_like_machine_as_their_best_at_both_ends() -> None:
@@ -114,22 +132,46 @@ def test_prompts_have_the_gpu_like_machine_as_their_best_at_both_ends() -> None:
         assert _leads(best[2], prompts()[model, WAFER][2])
 
 
-def test_answers_of_70b_have_an_hbm_machine_as_their_best_at_equal_users() -> None:
-    for users in (8, 48):
-        one, wafers = answers()["70B", users, 1, ONE_DIE], answers()["70B", users, 6, WAFER]
-        assert _leads(one[3], wafers[3])
-        assert one[4].value > 2 * wafers[4].value
-        assert wafers[0] > 35 * one[0]
+def test_answers_of_70b_per_dollar_are_a_tie_for_48_users_and_an_hbm_machine_for_8_and_96() -> None:
+    assert _over(ONE_DIE, "70B", 8, 6) == pytest.approx(0.93, abs=0.005)
+    assert _over(GPU, "70B", 96, 7) == pytest.approx(0.81, abs=0.005)
+    assert _over(ONE_DIE, "70B", 96, 7) == pytest.approx(1.23, abs=0.005)
+    tie = _over(GPU, "70B", 48, 6)
+    assert _over(ONE_DIE, "70B", 48, 6) == pytest.approx(1.12, abs=0.005)
+    assert tie == pytest.approx(1.06, abs=0.005)
+    assert tie * 80 / (6 * 14) == pytest.approx(1.01, abs=0.005)  # with 14 of 80 layers on the fullest of six wafers
+
+
+def test_answers_of_70b_take_least_energy_on_an_hbm_machine_and_least_time_on_wafers() -> None:
+    for users, wafers, machine, share in ((8, 6, ONE_DIE, 0.47), (48, 6, ONE_DIE, 0.55), (96, 7, GPU, 0.53)):
+        ours, theirs = answers()["70B", users, wafers, WAFER], answers()["70B", users, 1, machine]
+        assert ours.per_j.value / theirs.per_j.value == pytest.approx(share, abs=0.005)
+        assert ours.per_user > 55 * theirs.per_user
 
 
 def test_answers_of_8b_have_the_wafer_as_their_best_per_dollar_by_less_with_more_users() -> None:
-    lead = {
-        users: answers()["8B", users, 1, WAFER][3].value / answers()["8B", users, 1, ONE_DIE][3].value
-        for users in (8, 48)
-    }
-    assert lead[8] == pytest.approx(1.7, abs=0.05)
-    assert lead[48] == pytest.approx(1.2, abs=0.05)
-    assert answers()["8B", 128, 1, ONE_DIE][3].value > answers()["8B", 48, 1, WAFER][3].value
+    assert _over(ONE_DIE, "8B", 8, 1) == pytest.approx(2.56, abs=0.005)
+    for machine in (ONE_DIE, GPU):
+        assert _over(machine, "8B", 48, 1) == pytest.approx(1.24, abs=0.01)
+    many = answers()["8B", 128, 1, GPU].per_usd.value
+    assert many / answers()["8B", 48, 1, WAFER].per_usd.value == pytest.approx(1.03, abs=0.005)
+
+
+def test_hbm_machines_tie_per_dollar_up_to_48_users_and_the_gpu_like_one_leads_with_more() -> None:
+    for model in ("8B", "70B"):
+        for users in (8, 48):
+            one, gpu = answers()[model, users, 1, ONE_DIE], answers()[model, users, 1, GPU]
+            assert gpu.per_usd.value / one.per_usd.value == pytest.approx(1, abs=0.055)
+            assert 1.1 < one.per_j.value / gpu.per_j.value < 1.2
+    one, gpu = answers()["70B", 96, 1, ONE_DIE], answers()["70B", 96, 1, GPU]
+    assert gpu.per_usd.value > 1.5 * one.per_usd.value
+    assert gpu.per_j.value > 1.15 * one.per_j.value
+
+
+def _over(machine: str, model: str, users: int, wafers: int) -> float:
+    """Tokens per second per dollar of wafers, over those of one SIP of an HBM machine."""
+    ours, theirs = answers()[model, users, wafers, WAFER], answers()[model, users, 1, machine]
+    return ours.tokens / theirs.tokens * usd_of(machine).value / usd_of(WAFER, wafers).value
 
 
 def _leads(better: FigureRange, worse: FigureRange) -> bool:
@@ -144,9 +186,9 @@ def ratios(wafer_only: bool = False, **coefficients: float) -> list[float]:
     of = answers()
     return [
         prompts()["8B", GPU][0] / prompts()["8B", ONE_DIE][0] * one / gpu,
-        of["8B", 8, 1, WAFER][1] / of["8B", 8, 1, ONE_DIE][1] * one / wafer,
-        of["8B", 48, 1, WAFER][1] / of["8B", 48, 1, ONE_DIE][1] * one / wafer,
-        of["70B", 48, 6, WAFER][1] / of["70B", 48, 1, ONE_DIE][1] * one / (6 * wafer),
+        of["8B", 8, 1, WAFER].tokens / of["8B", 8, 1, ONE_DIE].tokens * one / wafer,
+        of["8B", 48, 1, WAFER].tokens / of["8B", 48, 1, ONE_DIE].tokens * one / wafer,
+        of["70B", 48, 6, WAFER].tokens / of["70B", 48, 1, ONE_DIE].tokens * one / (6 * wafer),
     ]
 
 
