@@ -72,20 +72,22 @@ def ready_ns(numbers: BankCells, times: BankCells, banks: BankCells, allowed: Ba
     """The earliest time of the next command for a line."""
     bank = line[BANK]
     group, row = bank // numbers[GROUP_BANKS], banks[bank][ROW]
+    ready: float
     if row < 0:
         ready = allowed[bank][ACT]
         for last in range(4):
             gap = times[RRD_L] if numbers[ACTIVE_GROUP + last] == group else times[RRD_S]
             ready = max(ready, times[ACTIVE + last] + gap)
-        return max(ready, times[ACTIVE] + times[FAW])  # type: ignore[no-any-return]  # cells have no types
-    if row != line[LINE_ROW]:
-        return allowed[bank][PRE]  # type: ignore[no-any-return]  # the same
-    ready = allowed[bank][COLUMN]
-    for was_write in range(2):
-        gaps = GAPS + 4 * was_write + 2 * line[IS_WRITE]
-        ready = max(ready, times[LAST + was_write] + times[gaps])
-        ready = max(ready, allowed[bank][GROUP_LAST + was_write] + times[gaps + 1])
-    return ready  # type: ignore[no-any-return]  # the same
+        ready = max(ready, times[ACTIVE] + times[FAW])
+    elif row != line[LINE_ROW]:
+        ready = allowed[bank][PRE]
+    else:
+        ready = allowed[bank][COLUMN]
+        for was_write in range(2):
+            gaps = GAPS + 4 * was_write + 2 * line[IS_WRITE]
+            ready = max(ready, times[LAST + was_write] + times[gaps])
+            ready = max(ready, allowed[bank][GROUP_LAST + was_write] + times[gaps + 1])
+    return ready
 
 
 def choice(

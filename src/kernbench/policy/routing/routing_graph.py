@@ -394,7 +394,7 @@ class RoutingGraph:
 
 @lru_cache(maxsize=4)  # bounded: a sweep has many machines
 def routing_graph_of(graph: TopologyGraph) -> RoutingGraph:
-    """The routing graph of a machine, shared by all its routers, in all threads: what it caches does not depend on the
+    """The routing graph of a machine, shared by all its routers and by every thread: its caches do not depend on the
     order of requests.
     """
     return RoutingGraph(graph)

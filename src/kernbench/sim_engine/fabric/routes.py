@@ -118,8 +118,8 @@ class Route:
         self.loops = len(dict.fromkeys(self.links)) < self.hops  # passes a link twice
         rules = network.delay_rule
         self.has_delay_rule = network.has_delay_rules and any(rules[node] is not None for node in self.nodes[1:])
-        # Lists, not generators: a machine of 4,096 PEs makes tens of thousands of routes.
         self.has_framing = network.has_framing and any(network.framing[link] is not None for link in self.links)
+        # A list is faster than a generator here: a machine of 4,096 PEs has tens of thousands of routes.
         self.control_ns = sum([network.tail_ns[link] for link in self.links])
         rates = [network.bw_gbs[link] for link in self.links]
         self.control_only_link = self.links[rates.index(None)] if None in rates else None
