@@ -20,6 +20,7 @@ from kernbench.models.fused_plan import RADIX, FusedPlan, exchanges_of, holders_
 from kernbench.models.kernels import rotate_heads
 from kernbench.models.loads_ahead import LoadsAhead, StreamedBlock
 from kernbench.models.mapping import SplitKPlan
+from kernbench.models.rank_sums import RankSum
 from kernbench.models.split_k import reduce_in_cube
 from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle
@@ -44,20 +45,22 @@ class LayerForm:
 
 
 @repeatable
-def decode_layer(x: TensorPtr, *tensors: TensorPtr, plan: FusedPlan, form: LayerForm, tl: TLContext) -> None:
+def decode_layer(
+    x: TensorPtr, *tensors: TensorPtr, plan: FusedPlan, form: LayerForm, rank: int = 0, tl: TLContext
+) -> None:
     """x becomes the layer's output. `tensors`: key and value cache, the weights of qkv, out, gate, down, then up if the
     MLP is gated; gains of both norms, and shifts; angles, if there are any.
     """
-    _Layer(x, iter(tensors), plan, form, tl).run()
+    _Layer(x, iter(tensors), plan, form, rank, tl).run()
 
 
 class _Layer:
     """One PE's part of a layer."""
 
     def __init__(
-        self, x: TensorPtr, tensors: Iterator[TensorPtr], plan: FusedPlan, form: LayerForm, tl: TLContext
+        self, x: TensorPtr, tensors: Iterator[TensorPtr], plan: FusedPlan, form: LayerForm, rank: int, tl: TLContext
     ) -> None:
-        self._x, self._plan, self._form, self._tl = x, plan, form, tl
+        self._x, self._plan, self._form, self._rank, self._tl = x, plan, form, rank, tl
         self._pe, self._cube = tl.program_id(0), tl.program_id(1)
         self._caches = next(tensors), next(tensors)
         self._w_qkv, self._w_out, gate, self._w_down = (next(tensors) for _ in range(4))
@@ -173,10 +176,12 @@ class _Layer:
         """Multiply this PE's part of the rows, the only one of `rows`, which is dropped, by the streamed weights, a
         block of columns at a time. Of each block the cube's PEs reduce their sums; this PE activates its share of them,
         or adds it to the residual, and sends it to the PEs that need it. Returns the shares: None where it has none.
+        What is added to the residual is first summed over ranks, while the next block is multiplied.
         """
         (part,) = rows
         rows.clear()
         blocks, found = product.columns_of(self._cube), list[TensorHandle | None]()
+        ranks, sums_of_ranks = self._plan.ranks, dict[int, RankSum]()
         for number, columns in enumerate(blocks):
             factors: list[TensorHandle] = []
             for at in range(len(weights)):
@@ -186,16 +191,31 @@ class _Layer:
                 own = reduce_in_cube(sums, shared_axis(product), product, self._tl)
                 del sums
                 factors += [own[0]] if own is not None else []
+            found.append(None)
             if not factors:
-                found.append(None)
                 continue
             result = self._activated(factors, activation)
-            added = residual[number] if residual else None
-            result = self._tl.cast(result if added is None else result + added, self._x.dtype)
-            found.append(result)
-            if following is not None:
-                following.send(number, result)
+            if not residual or ranks.ranks == 1:
+                found[number] = self._end_block(number, result, residual, following)
+                continue
+            started = RankSum(result, ranks, self._rank, self._x.dtype, self._tl)
+            del result
+            for at in list(sums_of_ranks):
+                found[at] = self._end_block(at, sums_of_ranks.pop(at).finish(), residual, following)
+            sums_of_ranks[number] = started
+        for at in list(sums_of_ranks):
+            found[at] = self._end_block(at, sums_of_ranks.pop(at).finish(), residual, following)
         return found
+
+    def _end_block(
+        self, number: int, total: TensorHandle, residual: Sequence[TensorHandle | None], following: PeExchange | None
+    ) -> TensorHandle:
+        """Add the residual, if there is one, and send the result to the PEs that need it."""
+        added = residual[number] if residual else None
+        result = self._tl.cast(total if added is None else total + added, self._x.dtype)
+        if following is not None:
+            following.send(number, result)
+        return result
 
     def _streamed(self, product: SplitKPlan, part: TensorHandle, columns: Range) -> TensorHandle:
         """The product of this PE's part of the rows by its part of a block of the next weight."""

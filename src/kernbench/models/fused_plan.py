@@ -18,6 +18,7 @@ from kernbench.models.exchanges import Exchange, Rectangle
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
 from kernbench.models.plans import F32_BYTES, SipShape
+from kernbench.models.rank_sums import RankSums, rank_sums
 from kernbench.policy.placement.dp import Range, parts_of
 
 PIECE_DELAY = 0.8  # a layer ends later by so much of a piece's load: the last product, and room that is not used
@@ -46,6 +47,7 @@ class FusedPlan:
     piece_bytes: int
     room_bytes: int
     slot_bytes: int
+    ranks: RankSums = RankSums()  # that share the layer
 
     @property
     def products(self) -> tuple[SplitKPlan, ...]:
@@ -176,6 +178,7 @@ class DecodeSize:
     ffn: int
     gates: int
     itemsize: int
+    ranks: int = 1  # that share the layer
 
 
 def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | NotFused:
@@ -218,7 +221,8 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     slot = slot_bytes(machine, (qkv, out, up, down), attention, size)
     if slot < LEAST_SLOT:
         return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour")
-    return FusedPlan(qkv, out, up, down, attention, piece, usable - SPARE_PIECES * piece, slot)
+    ranks = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else RankSums()
+    return FusedPlan(qkv, out, up, down, attention, piece, usable - SPARE_PIECES * piece, slot, ranks)
 
 
 def in_blocks(plan: SplitKPlan) -> SplitKPlan:
@@ -235,12 +239,12 @@ def slot_bytes(
     size: DecodeSize,
 ) -> int:
     """The size of a ring's slot, such that all rings that may be in use at a time fit: those of two exchanges that
-    follow each other, of the reduction of sums, and of the merge of caches.
+    follow each other, of the reduction of sums, over ranks too, and of the merge of caches.
     """
     exchanges = exchanges_of(products, attention, size.heads, size.head_dim)
     rows, heads, attended, ffn = (each.most_senders for each in exchanges)
     most = max(rows + heads, heads + attended, attended + rows, rows + ffn)
-    rings = most + sum(count - 1 for _, count in products[0].stages) + RADIX - 1
+    rings = most + sum(count - 1 for _, count in products[0].stages) + RADIX - 1 + size.ranks - 1
     slot = machine.ring_bytes // (SLOTS * rings + 1)
     return 1 << slot.bit_length() - 1 if slot else 0
 
@@ -273,4 +277,7 @@ def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], keys: int) -> 
     kept = size.batch * max(out.block_columns, down.block_columns) * item  # residual
     shared, width = size.heads // size.kv_heads, size.head_dim + 2
     attended = shared * (4 * keys + (8 + 2 * RADIX) * width) * F32_BYTES
+    if size.ranks > 1:  # of two blocks of columns, what is sent and received
+        share = max(each.rows * each.block_columns for each in (out, down)) // out.sip.pes + size.batch
+        kept += 2 * (size.ranks + 2) * share * item + 2 * share * F32_BYTES
     return kept + max(normed, multiplied, taken, attended)

@@ -128,12 +128,17 @@ class DecoderLayer:
         part = self.parts[-1]
         part.launches.append(self.t.grid.launch(self.torch, part.name, kernel, *args, **named))
 
+    @property
+    def _share_bytes(self) -> float:
+        """Of the layer's rows, what other ranks have if each has as many."""
+        n = self.group.size
+        return self.job.rows * self.model.hidden * self.t.item * (n - 1) / n
+
     def _collective(self, name: str, factor: float, start: Callable[[], object]) -> None:
         n = self.group.size
         if n == 1:
             return
-        nbytes = self.job.rows * self.model.hidden * self.t.item
-        self._begin(name, Need(sip_bytes=nbytes * factor * (n - 1) / n))
+        self._begin(name, Need(sip_bytes=factor * self._share_bytes))
         work = start()
         assert isinstance(work, LaunchedWork)
         work.wait()
@@ -202,14 +207,15 @@ class DecoderLayer:
             product_needs(each.plan, (Job(0, 0, each.plan.rows),), len(each.weights), t.item)[0]
             for each in (qkv, out, up, down)
         ]
-        self._begin("layer in one launch", sum(works, self._cache_need()))
+        summed = Need(sip_bytes=2 * 2.0 * self._share_bytes)  # two all-reduces
+        self._begin("layer in one launch", sum(works, self._cache_need() + summed))
         gate, *more = up.weights
         norms = [tensor for name in ("norm1", "norm2") for tensor in t.gains[name]]
         others = [] if t.angles is None else [t.angles]
         has_shift, has_rope = m.norm == "layernorm", t.angles is not None
         form = LayerForm(t.heads, m.head_dim, self._activation, m.is_gated, has_shift, has_rope)
         weights = [qkv.weights[0], out.weights[0], gate, down.weights[0], *more]
-        kernel = partial(decode_layer, plan=plan, form=form)
+        kernel = partial(decode_layer, plan=plan, form=form, rank=self.group.rank)
         communicator = t.communicator("sums")
         self._launch(kernel, t.x, *t.caches, *weights, *norms, *others, communicator=communicator)
 

@@ -39,6 +39,7 @@ class LayerRequest:
     is_alone: bool = True  # whether nothing but the layer runs
     context: int = 0
     is_quantised: bool = False
+    sequence_parallel: bool = False
 
     @property
     def routed(self) -> int:
@@ -73,18 +74,19 @@ class LayerRequest:
 
     @property
     def decode(self) -> DecodeSize | NotFused:
-        """The sizes of a decode step that can be one launch: of one SIP, without experts and scales."""
+        """The sizes of a SIP's part of a decode step that can be one launch: without experts and scales."""
         m = self.model
         if self.phase != "decode" or not self.context:
             return NotFused("it is for phase=decode, after a context")
-        if self.tp > 1:
-            return NotFused(f"{self.tp} SIPs share the layer (tp), and the launch is of one SIP")
+        if self.tp > 1 and self.sequence_parallel:
+            return NotFused("with sequence_parallel each SIP has rows of its own between products")
         if m.has_experts:
             return NotFused(f"{m.name} has experts, whose rows follow from a routing")
         if self.is_quantised:
             return NotFused("weights or the cache are quantised, and are widened before they are used")
-        sizes = m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn
-        return DecodeSize(self.batch, self.context, *sizes, 2 if m.is_gated else 1, self.itemsize)
+        tp = self.tp
+        sizes = m.hidden, m.heads // tp, max(1, m.kv_heads // tp), m.head_dim, m.ffn // tp
+        return DecodeSize(self.batch, self.context, *sizes, 2 if m.is_gated else 1, self.itemsize, tp)
 
     @property
     def has_no_collectives(self) -> bool:

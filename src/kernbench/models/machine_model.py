@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernbench.ccl.over_levels import hops_ns
 from kernbench.common.commands import CompositeCmd, Operand
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.ids import PeId
@@ -17,6 +18,7 @@ from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, limits_of, rates_of
 from kernbench.components.builtin.tile_model import PeRates, composite_ns
 from kernbench.models.bounds import F32_LANES
+from kernbench.models.bounds import rates_of as sip_rates
 from kernbench.models.plans import SipShape
 from kernbench.topology.graph import TopologyGraph
 
@@ -47,6 +49,8 @@ class MachineModel:
     slot: float  # bytes of a message's slot in TCM
     message_ns: float  # for a message within the cube, and its credit, besides their bytes
     ring_bytes: int = 0  # of TCM, for messages
+    sip_link: float = 0.0  # bytes that leave the SIP
+    rank_ns: float = 0.0  # for a message to the farthest SIP, besides its bytes
 
     def far_latency_ns(self, cubes: int) -> float:
         """Of a write to some PE of so many cubes: each cube on the way takes about as long as one by itself, and its
@@ -139,4 +143,6 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
         slot=parts.pe_ipcq.number_attr("tcm_gbs"),
         message_ns=2 * hops * (router + flit_ns) + parts.pe_ipcq.number_attr("wake_ns"),
         ring_bytes=ring_bytes,
+        sip_link=sip_rates(spec).sip_bytes,
+        rank_ns=hops_ns(spec, range(spec.n_sips))[1],
     )

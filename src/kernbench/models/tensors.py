@@ -77,11 +77,15 @@ class LayerTensors(TensorMaker):
         return self._held("x", self._parts(x), (self.own_rows, self.job.model.hidden), dp)
 
     def communicator(self, what: Literal["rows", "sums", "chunks"]) -> str:
-        """The communicator of this SIP's PEs, for rows or sums at decode, or for chunks of a product by blocks.
-        Messages are long, so slots are as large as the rings of a kernel allow.
+        """The communicator of this SIP's PEs, for rows or sums at decode, or for chunks of a product by blocks; of all
+        SIPs of the group for a layer in one launch. Messages are long, so slots are as large as the rings of a kernel
+        allow.
         """
-        communicators, device = self.torch.communicators, self.torch.ahbm.current_device()
-        name = f"{what} of SIP {device}"
+        communicators, sips = self.torch.communicators, [self.torch.ahbm.current_device()]
+        name = f"{what} of SIP {sips[0]}"
+        if self.job.fused:
+            sips = list(self.group.ranks)  # rank r is on SIP r
+            name = f"a layer of SIPs {sips}"
         if not communicators.has(name):
             sums = max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
             rings, slots = {"rows": (2, 2), "sums": (sums, 2), "chunks": (PASSING_RINGS, PASSING_SLOTS)}[what]
@@ -89,7 +93,7 @@ class LayerTensors(TensorMaker):
             if self.job.fused:
                 slots, most = SLOTS, self.job.fused.slot_bytes
             config = RingConfig(n_slots=slots, slot_size=1 << most.bit_length() - 1)
-            communicators.install(name, group_of(self.torch.spec, [device]), config)
+            communicators.install(name, group_of(self.torch.spec, sips), config)
         return name
 
     def _input_of(self, product: LayerProduct, name: str) -> Tensor:
