@@ -106,7 +106,7 @@ def llm_layer(
     context: Annotated[int, AtLeast(0), "tokens in the cache at decode; 0 for 2048, or 32 of a model to validate"] = 0,
     tp: Annotated[int, AtLeast(0), "SIPs that share the layer; 0 for all"] = 0,
     sequence_parallel: Annotated[bool, "norms on a rank's own tokens: reduce-scatter and all-gather"] = False,
-    mapping: Annotated[str, "auto, columns, tokens, decode, FILE.yaml (pinned), or FILE.py:NAME"] = "auto",
+    mapping: Annotated[str, "auto, columns, tokens, decode, fused, FILE.yaml (pinned), or FILE.py:NAME"] = "auto",
     weight_type: WeightType = "same",
     cache_type: CacheType = "same",
     simulate: Annotated[int, AtLeast(0), "of auto: the best so many candidates of each part are simulated"] = 0,

@@ -75,14 +75,15 @@ def _simulated(torch: RuntimeContext, work: ReplicaBatch, mapping: str, dtype: s
     world, rows = torch.ahbm.device_count(), work.batch * work.tokens
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
     for tp in degrees:
-        request = LayerRequest(
-            work.model, work.phase, work.batch, work.tokens, work.itemsize, tp, world, is_alone=False
-        )
-        with faults_of_param("mapping"):
-            found, _ = chosen_mapping(mapping, torch, request)
-        chosen = found.mapping if isinstance(found, LayerChoice) else found
         weights = layer_weights(torch, work.model, work.batch, work.context, dtype, seed, stored, tp)
         for shared in (False, True) if tp > 1 and rows % tp == 0 else (False,):
+            request = LayerRequest(
+                work.model, work.phase, work.batch, work.tokens, work.itemsize, tp, world, False, work.context,
+                stored != StoredTypes(), shared,
+            )  # fmt: skip
+            with faults_of_param("mapping"):
+                found, _ = chosen_mapping(mapping, torch, request)
+            chosen = found.mapping if isinstance(found, LayerChoice) else found
             job = LayerJob(
                 work.model, work.phase, work.batch, work.tokens, work.context, dtype, chosen, shared, weights,
                 not work.model.validation, *stored,

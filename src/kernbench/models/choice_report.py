@@ -84,5 +84,5 @@ def _layer_rows(choice: LayerChoice) -> list[dict[str, object]]:
     others = ("norms",) if choice.attention_ns else ("norms", "attention")
     rows: list[dict[str, object]] = [{at: name, "kind": "one way", "chosen": "-"} for name in others]
     if choice.not_fused:
-        rows.append({at: "layer", "kind": "fused", "chosen": "-", "note": f"not possible: {choice.not_fused}"})
+        rows.append({at: "layer", "kind": "fused", "chosen": "-", "note": f"not taken: {choice.not_fused}"})
     return rows

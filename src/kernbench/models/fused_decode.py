@@ -181,7 +181,7 @@ class _Layer:
         (part,) = rows
         rows.clear()
         blocks, found = product.columns_of(self._cube), list[TensorHandle | None]()
-        ranks, sums_of_ranks = self._plan.ranks, dict[int, RankSum]()
+        over_ranks = dict[int, RankSum]()  # that are not finished, by block
         for number, columns in enumerate(blocks):
             factors: list[TensorHandle] = []
             for at in range(len(weights)):
@@ -195,16 +195,16 @@ class _Layer:
             if not factors:
                 continue
             result = self._activated(factors, activation)
-            if not residual or ranks.ranks == 1:
+            if not residual or self._plan.sums.ranks == 1:
                 found[number] = self._end_block(number, result, residual, following)
                 continue
-            started = RankSum(result, ranks, self._rank, self._x.dtype, self._tl)
+            started = RankSum(result, self._plan.sums, self._rank, self._x.dtype, self._tl)
             del result
-            for at in list(sums_of_ranks):
-                found[at] = self._end_block(at, sums_of_ranks.pop(at).finish(), residual, following)
-            sums_of_ranks[number] = started
-        for at in list(sums_of_ranks):
-            found[at] = self._end_block(at, sums_of_ranks.pop(at).finish(), residual, following)
+            for at in list(over_ranks):
+                found[at] = self._end_block(at, over_ranks.pop(at).finish(), residual, following)
+            over_ranks[number] = started
+        for at in list(over_ranks):
+            found[at] = self._end_block(at, over_ranks.pop(at).finish(), residual, following)
         return found
 
     def _end_block(

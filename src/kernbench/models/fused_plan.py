@@ -47,7 +47,7 @@ class FusedPlan:
     piece_bytes: int
     room_bytes: int
     slot_bytes: int
-    ranks: RankSums = RankSums()  # that share the layer
+    sums: RankSums = RankSums()  # over the ranks that share the layer
 
     @property
     def products(self) -> tuple[SplitKPlan, ...]:
@@ -221,8 +221,8 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     slot = slot_bytes(machine, (qkv, out, up, down), attention, size)
     if slot < LEAST_SLOT:
         return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour")
-    ranks = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else RankSums()
-    return FusedPlan(qkv, out, up, down, attention, piece, usable - SPARE_PIECES * piece, slot, ranks)
+    sums = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else RankSums()
+    return FusedPlan(qkv, out, up, down, attention, piece, usable - SPARE_PIECES * piece, slot, sums)
 
 
 def in_blocks(plan: SplitKPlan) -> SplitKPlan:

@@ -21,6 +21,8 @@ from kernbench.models.shapes import ModelShape
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
 
+FUSED = "fused"  # the name of a decode step in one launch, wherever that can be
+MOST_PES = 2048  # that share a layer which `auto` takes as one launch: with more it takes minutes to simulate
 ALONE = {"ring_bytes": 33_024, "work_bytes": 4_096}  # of TCM, for a barrier: one SIP has no collectives
 PASSING = {**ALONE, "ring_bytes": 9 * 16_384}  # and rings: for chunks of two operands 4 slots each
 
@@ -96,10 +98,10 @@ class LayerRequest:
 
 def check_mapping_name(name: str) -> None:
     """Raise UsageError for the name of a mapping that is neither known nor a place."""
-    if name != "auto" and name not in MAPPINGS and not any(mark in name for mark in ".:/\\"):
+    if name not in ("auto", FUSED) and name not in MAPPINGS and not any(mark in name for mark in ".:/\\"):
         raise UsageError(
             f"no mapping '{name}'",
-            hint=f"use auto, {', '.join(MAPPINGS)}, FILE.yaml that --mapping-report wrote, or FILE.py:NAME",
+            hint=f"use auto, {', '.join(MAPPINGS)}, {FUSED}, FILE.yaml that --mapping-report wrote, or FILE.py:NAME",
         )
 
 
@@ -132,9 +134,13 @@ def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> t
     """
     if name.endswith((".yaml", ".yml")):
         return _pinned(PinnedFile(name), torch, request)
-    fused = _fused(torch, request) if name == "auto" and request.phase == "decode" else None
+    fused = None
+    if name == FUSED or (name == "auto" and request.phase == "decode"):
+        fused = _fused(torch, request, is_asked_for=name == FUSED)
     if isinstance(fused, tuple):
         return fused
+    if name == FUSED and fused is not None:
+        raise UsageError(f"mapping={FUSED}, a decode step in one launch: {fused.reason}", hint="use mapping=auto")
     if request.has_no_collectives and name == "auto":
         without, given = (_alone(torch, request, kept) for kept in (ALONE, PASSING))
         is_passing = given is not None and given.mapping.has_messages
@@ -180,13 +186,18 @@ def _pinned(file: PinnedFile, torch: RuntimeContext, request: LayerRequest) -> t
     raise file.fault(("sip", "tcm_bytes"), what, f"{CHOOSE}; or write {there}, if the plans fit it")
 
 
-def _fused(torch: RuntimeContext, request: LayerRequest) -> tuple[LayerChoice, CclSource] | NotFused:
+def _fused(
+    torch: RuntimeContext, request: LayerRequest, *, is_asked_for: bool
+) -> tuple[LayerChoice, CclSource] | NotFused:
     """A decode step in one launch, with the TCM of collectives where there are none, or why it is not one."""
     size = request.decode
     if isinstance(size, NotFused):
         return size
     kept, ccl = _kept_by_decode(request)
     sip = _sip(torch, sum(kept.values()))
+    if request.tp > 1 and request.tp * sip.size > MOST_PES and not is_asked_for:
+        long = f"{request.tp * sip.size} PEs share the layer, which takes minutes to simulate in one launch"
+        return NotFused(f"{long}; mapping={FUSED} takes it all the same")
     found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
     if not isinstance(found, LayerChoice):
         return NotFused("kernels have no TCM")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from kernbench.models.mapping import DecodeAttention
+from kernbench.models.rank_sums import RankSums
 from kernbench.topology.readers import choice, read_whole, text, truth, whole
 from kernbench.topology.record import InvalidValue, ReadBy, Record
 
@@ -110,13 +111,25 @@ class AttentionEntry(Record):
         return DecodeAttention(**self.model_dump())
 
 
+class SumsEntry(Record):
+    """How the ranks that share a layer add up their sums."""
+
+    ranks: Count
+    by_owners: Annotated[bool, truth()]
+
+    @property
+    def plan(self) -> RankSums:
+        return RankSums(self.ranks, self.by_owners)
+
+
 class FusedEntry(Record):
-    """The pieces of a decode step in one launch, and the slots of its messages."""
+    """The pieces of a decode step in one launch, the slots of its messages, and its sums over ranks."""
 
     attention: AttentionEntry
     piece_bytes: Count
     room_bytes: Count
     slot_bytes: Count
+    sums: SumsEntry | None = None  # of one rank
 
 
 class ChoiceEntry(Record):

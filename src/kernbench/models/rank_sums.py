@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 from kernbench.models.machine_model import MachineModel
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import TensorHandle

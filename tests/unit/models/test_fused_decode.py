@@ -108,14 +108,11 @@ def test_a_pinned_choice_is_taken_again(tmp_path: Path) -> None:
     ("phase", "tp", "model", "is_quantised", "why"),
     [
         ("prefill", 1, "tiny-llama", False, ""),
-        ("decode", 2, "tiny-llama", False, "2 SIPs share the layer"),
         ("decode", 1, "tiny-mixtral", False, "tiny-mixtral has experts"),
         ("decode", 1, "tiny-llama", True, "weights or the cache are quantised"),
     ],
 )
-def test_prefill_ranks_that_share_experts_and_scales_take_parts(
-    phase: str, tp: int, model: str, is_quantised: bool, why: str
-) -> None:
+def test_prefill_experts_and_scales_take_parts(phase: str, tp: int, model: str, is_quantised: bool, why: str) -> None:
     with RuntimeContext(GraphEngine(machine(2))) as torch:
         request = LayerRequest(load_model(model), phase, 1, 1, 2, tp, 2, True, 64, is_quantised)
         found, _ = chosen_mapping("auto", torch, request)
