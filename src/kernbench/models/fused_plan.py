@@ -18,7 +18,7 @@ from kernbench.models.exchanges import Exchange, Rectangle
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
 from kernbench.models.plans import F32_BYTES, SipShape
-from kernbench.models.rank_sums import RankSums, rank_sums
+from kernbench.models.rank_sums import ONE_RANK, RankSums, rank_sums
 from kernbench.policy.placement.dp import Range, parts_of
 
 PIECE_DELAY = 0.8  # a layer ends later by so much of a piece's load: the last product, and room that is not used
@@ -47,7 +47,7 @@ class FusedPlan:
     piece_bytes: int
     room_bytes: int
     slot_bytes: int
-    sums: RankSums = RankSums()  # over the ranks that share the layer
+    sums: RankSums = ONE_RANK  # over the ranks that share the layer
 
     @property
     def products(self) -> tuple[SplitKPlan, ...]:
@@ -221,7 +221,7 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     slot = slot_bytes(machine, (qkv, out, up, down), attention, size)
     if slot < LEAST_SLOT:
         return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour")
-    sums = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else RankSums()
+    sums = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else ONE_RANK
     return FusedPlan(qkv, out, up, down, attention, piece, usable - SPARE_PIECES * piece, slot, sums)
 
 

@@ -40,7 +40,7 @@ from kernbench.models.pinned_file import PinnedFile
 from kernbench.models.pinned_records import BlocksEntry, ColumnsEntry, FusedEntry, SplitKEntry
 from kernbench.models.plans import PINNED_ROWS, columns_plan
 from kernbench.models.query_blocks import online_attention
-from kernbench.models.rank_sums import RankSums
+from kernbench.models.rank_sums import ONE_RANK
 from kernbench.topology.record import Loc
 
 SIZES = ("sip", "rows", "k", "n")
@@ -237,7 +237,7 @@ def _fused(
     if entry.slot_bytes not in [1 << bits for bits in range(LEAST_SLOT.bit_length() - 1, most.bit_length())]:
         what = f"slot_bytes: {entry.slot_bytes} is no power of two from {LEAST_SLOT} to {most}"
         raise file.fault((at, "slot_bytes"), what, f"write {most}")
-    sums = RankSums() if entry.sums is None else entry.sums.plan
+    sums = ONE_RANK if entry.sums is None else entry.sums.plan
     if sums.ranks != decode.ranks:
         what = f"ranks is {sums.ranks}, in this run {decode.ranks}"
         raise file.fault((at, "sums"), what, f"write ranks: {decode.ranks}")

@@ -35,6 +35,9 @@ class RankSums:
         return list(parts_of(columns, self.ranks))
 
 
+ONE_RANK = RankSums()
+
+
 def rank_sums(machine: MachineModel, ranks: int, nbytes: int) -> RankSums:
     """The faster way for sums of so many bytes: bytes over a SIP's links, and messages in turn."""
     direct_ns, owners_ns = (

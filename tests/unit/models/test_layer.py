@@ -105,7 +105,7 @@ def test_numbers_are_right_with_sequence_parallelism(way: str) -> None:
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 @pytest.mark.parametrize("model", ["tiny-llama", "tiny-gpt"])  # blocks of the cache, and streams
 def test_a_long_context_is_split_over_pes(model: str) -> None:
-    result = verified(model=model, phase="decode", context=300, tp=2)
+    result = verified(model=model, phase="decode", context=300, tp=2, mapping="decode")
     assert sum(launch.name == "attention" for launch in result.launches) == 4  # parts, and merged: of two ranks
 
 
