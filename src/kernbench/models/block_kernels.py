@@ -33,6 +33,9 @@ def deal_rows(x: TensorPtr, chunks: TensorPtr, block_rows: int, *, layout: Chunk
     tl.wait()
 
 
+PePair = tuple[int | None, int | None]
+
+
 class _KChunk(NamedTuple):
     """A chunk of K of one block of the result."""
 
@@ -41,6 +44,8 @@ class _KChunk(NamedTuple):
     chunk: int
     is_first: bool
     is_last: bool
+    sources: PePair  # PEs of the cube from which x and the weights come; None: from memory
+    targets: PePair  # and to which they are passed on
 
 
 @repeatable
@@ -83,10 +88,6 @@ class _Product:
         self._group, self._row, self._column = plan.place_of(tl.program_id(1), tl.program_id(0))
         self._row_blocks = plan.row_blocks(self._group, self._row)
         self._column_blocks = plan.column_blocks(self._column)
-        no_neighbour = None, None
-        self._from, self._to = zip(
-            *(plan.neighbours_of(tl.program_id(0)) if plan.passes else (no_neighbour, no_neighbour)), strict=True
-        )  # of x and of weights
         self._sums: list[dict[int, TensorHandle]] = []  # by weight and strip
         self._leaving: list[TransferHandle] = []
         self._passed: list[TransferHandle] = []
@@ -101,7 +102,8 @@ class _Product:
             if number + ahead < len(steps):
                 issued.append(self._issue(steps[number + ahead]))
             x, *weights = [
-                self._pass_on(arrived(handle, self._tl), self._to[at > 0]) for at, handle in enumerate(issued.popleft())
+                self._pass_on(arrived(handle, self._tl), step.targets[at > 0])
+                for at, handle in enumerate(issued.popleft())
             ]
             self._add(x, weights, is_first=step.is_first)
             del x, weights
@@ -110,13 +112,29 @@ class _Product:
         self._tl.wait()
 
     def _steps(self) -> list[_KChunk]:
-        order = self._plan.order_of(self._row, self._column)
+        order, passing = self._plan.order_of(self._row, self._column), self._passing()
         return [
-            _KChunk(row_block, column_block, chunk, chunk == order[0], chunk == order[-1])
+            _KChunk(row_block, column_block, chunk, at == 0, at == len(order) - 1, *passing[at])
             for row_block in range(len(self._row_blocks))
             for column_block in range(len(self._column_blocks))
-            for chunk in order
+            for at, chunk in enumerate(order)
         ]
+
+    def _passing(self) -> list[tuple[PePair, PePair]]:
+        """For each step of a block: the PEs that x and the weights come from, and go to."""
+        plan = self._plan
+        if not plan.passes:
+            return [((None, None), (None, None))] * len(plan.chunks)
+        place = plan.place_in_cube(self._row, self._column)
+        return [
+            (self._pes(each.sources(place, step)), self._pes(each.targets(place, step)))
+            for each in plan.rounds_of(self._row, self._column)
+            for step in range(each.count)
+        ]
+
+    def _pes(self, places: tuple[tuple[int, int] | None, tuple[int, int] | None]) -> PePair:
+        x, weights = (None if place is None else self._plan.pe_at(*place) for place in places)
+        return x, weights
 
     def _issue(self, step: _KChunk) -> list[TransferHandle]:
         """Begin to load, or to receive, a chunk of x and of each weight."""
@@ -124,11 +142,11 @@ class _Product:
         first, end = self._row_blocks[step.row_block]
         left, right = self._column_blocks[step.column_block]
         at = self._source.place(self._group, self._row, step.row_block, step.chunk)
-        found = [self._begin(self._from[0], self._x, at, (end - first, b - a))]
+        found = [self._begin(step.sources[0], self._x, at, (end - first, b - a))]
         owner, offset = plan.weight_at(self._column, step.column_block, step.chunk)
         number = plan.number_of(self._group, owner, self._column)
         for weight in self._weights:
-            found.append(self._begin(self._from[1], weight, number * weight.shape[1] + offset, (b - a, right - left)))
+            found.append(self._begin(step.sources[1], weight, number * weight.shape[1] + offset, (b - a, right - left)))
         return found
 
     def _begin(self, source: int | None, tensor: TensorPtr, at: int, shape: tuple[int, int]) -> TransferHandle:

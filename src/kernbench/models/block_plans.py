@@ -10,10 +10,9 @@ Chunks of x and of the weights are contiguous in memory. Those of x are dealt ov
 weights over the PEs of a grid column, and PEs begin with different chunks: so at any time each memory serves one PE of
 its row and one of its column.
 
-With `passes`, PEs of a cube share what they read, as a systolic array does: a PE receives its chunk of x from the next
-PE of its grid row and its chunk of the weights from the next PE of its grid column, and passes both on. Only the last
-PE in the cube of each grid row, or column, reads from memory. All PEs use chunks in the same order, each a step after
-the PE that it receives from.
+With `passes`, PEs of a cube share what they read (`chunk_rounds.py`): a PE receives most of its chunks of x from the
+next PE of its grid row and of the weights from the next PE of its grid column, and passes them on. All PEs proceed at
+the same pace, and take turns at reading from memory, each mostly from its own.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from kernbench.models.chunk_rounds import ChunkRound
 from kernbench.models.layouts import Destination
 from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.policy.placement.dp import Range, parts_of
@@ -69,14 +69,24 @@ class BlocksPlan:
         return self.group_size // self.row_parts
 
     def place_of(self, cube: int, pe: int) -> tuple[int, int, int]:
-        """Group of a PE, and its row and column in the group's grid: PEs of a column are neighbours."""
+        """Group of a PE, and its row and column in the group's grid: PEs of a column are neighbours, or where chunks
+        are passed on, those of a row in a cube.
+        """
         group, inside = divmod(cube, self.cubes_per_group)
-        column, row = divmod(inside * self.sip.pes + pe, self.row_parts)
-        return group, row, column
+        if not self.passes:
+            column, row = divmod(inside * self.sip.pes + pe, self.row_parts)
+            return group, row, column
+        row, column = divmod(pe, self.columns_in_cube)
+        across, down = divmod(inside, self.row_parts // self.rows_in_cube)
+        return group, down * self.rows_in_cube + row, across * self.columns_in_cube + column
 
     def number_of(self, group: int, row: int, column: int) -> int:
         """The number on the SIP of a PE in a group's grid."""
-        return group * self.group_size + column * self.row_parts + row
+        if not self.passes:
+            return group * self.group_size + column * self.row_parts + row
+        (down, row), (across, column) = divmod(row, self.rows_in_cube), divmod(column, self.columns_in_cube)
+        cube = across * (self.row_parts // self.rows_in_cube) + down
+        return group * self.group_size + cube * self.sip.pes + self.pe_at(row, column)
 
     # ---- passing on
 
@@ -102,15 +112,29 @@ class BlocksPlan:
         pairs = (least, most, self.block_rows), (narrow, wide, self.block_columns)
         return all(few > 0 and -(-few // block) == -(-many // block) for few, many, block in pairs)
 
-    def neighbours_of(self, pe: int) -> tuple[tuple[int | None, int | None], tuple[int | None, int | None]]:
-        """For x and for weights: the PE of the cube that a PE receives from, None if it reads from memory, and the one
-        that it passes on to.
-        """
-        step, pes = self.rows_in_cube, self.sip.pes
-        row = pe % step
-        x = pe + step if pe + step < pes else None, pe - step if pe >= step else None
-        weights = pe + 1 if row + 1 < step else None, pe - 1 if row else None
-        return x, weights
+    @property
+    def round(self) -> int:
+        """Chunks of a round: so many steps until each PE of a row or column of a cube's grid has had one."""
+        return round_of(self.sip, self.row_parts)
+
+    @cached_property
+    def rounds(self) -> list[ChunkRound]:
+        """The rounds of a plan that passes chunks on; the last may be shorter."""
+        shape, count = (self.rows_in_cube, self.columns_in_cube), len(self.chunks)
+        return [ChunkRound(*shape, at, min(self.round, count - at)) for at in range(0, count, self.round)]
+
+    def rounds_of(self, row: int, column: int) -> list[ChunkRound]:
+        """The rounds of a PE, in its order: cubes begin with different ones, so that they read different memories."""
+        first = (row // self.rows_in_cube + column // self.columns_in_cube) % len(self.rounds)
+        return self.rounds[first:] + self.rounds[:first]
+
+    def place_in_cube(self, row: int, column: int) -> tuple[int, int]:
+        """Row and column of a PE in the part of the grid that its cube has."""
+        return row % self.rows_in_cube, column % self.columns_in_cube
+
+    def pe_at(self, row: int, column: int) -> int:
+        """The PE of a cube in a row and a column of its part of the grid."""
+        return row * self.columns_in_cube + column
 
     # ---- blocks
 
@@ -131,16 +155,18 @@ class BlocksPlan:
 
     @cached_property
     def chunks(self) -> list[Range]:
-        """The chunks of K."""
-        return evenly(0, self.k, self.block_k)
+        """The chunks of K: whole rounds, if they are passed on."""
+        if not self.passes:
+            return evenly(0, self.k, self.block_k)
+        rounds = -(-self.k // (self.block_k * self.round))
+        return [chunk for chunk in parts_of(self.k, rounds * self.round) if chunk[0] < chunk[1]]
 
     def order_of(self, row: int, column: int) -> list[int]:
-        """The order in which a PE uses chunks: PEs of a grid row, and of a grid column, begin with different ones,
-        unless they pass them on.
-        """
-        count = len(self.chunks)
+        """The order in which a PE uses chunks: PEs of a grid row, and of a grid column, begin with different ones."""
         if self.passes:
-            return list(range(count))
+            place = self.place_in_cube(row, column)
+            return [chunk for each in self.rounds_of(row, column) for chunk in each.order_of(place)]
+        count = len(self.chunks)
         return [(step + row + column) % count for step in range(count)]
 
     # ---- weights
@@ -156,7 +182,7 @@ class BlocksPlan:
             used, places = [0] * self.row_parts, dict[tuple[int, int], tuple[int, int]]()
             for block, (left, right) in enumerate(self.column_blocks(column)):
                 for chunk, (a, b) in enumerate(self.chunks):
-                    owner = self._owner(block, chunk)
+                    owner = self._owner(column, block, chunk)
                     places[block, chunk] = owner, used[owner]
                     used[owner] += (right - left) * (b - a)
             found.append(places)
@@ -169,20 +195,41 @@ class BlocksPlan:
             (self.chunks[chunk], columns)
             for block, columns in enumerate(self.column_blocks(column))
             for chunk in range(len(self.chunks))
-            if self._owner(block, chunk) == row
+            if self._owner(column, block, chunk) == row
         ]
 
-    def _owner(self, block: int, chunk: int) -> int:
-        """The grid row that has a chunk of weights. Where chunks are passed on, one memory would else be read for x and
-        for weights at a time, since PEs that read are as many steps apart as their rows or columns.
+    def _owner(self, column: int, block: int, chunk: int) -> int:
+        """The grid row that has a chunk of weights: where chunks are passed on, that of the PE which reads it first, in
+        one of the cubes that read it.
         """
-        return (block + chunk + self.passes) % self.row_parts
+        if not self.passes:
+            return (block + chunk) % self.row_parts
+        reader = self.rounds[chunk // self.round].weights_reader(column % self.columns_in_cube, chunk)
+        return self._cube_of(block, chunk, self.rows_in_cube, self.row_parts) * self.rows_in_cube + reader
+
+    def x_owner(self, row: int, block: int, chunk: int) -> int:
+        """The grid column that has a chunk of x, as `_owner` for weights."""
+        if self.passes:
+            reader = self.rounds[chunk // self.round].x_reader(row % self.rows_in_cube, chunk)
+            return self._cube_of(block, chunk, self.columns_in_cube, self.column_parts) * self.columns_in_cube + reader
+        apart = max(1, self.column_parts // len(self.chunks))  # few chunks are on PEs far apart: their links differ
+        return (block + chunk) * apart % self.column_parts
+
+    def _cube_of(self, block: int, chunk: int, in_cube: int, parts: int) -> int:
+        """Which of the cubes of a grid row or column has a chunk: they have different rounds at a time."""
+        number, inside = divmod(chunk, self.round)
+        return (block + number + inside // in_cube) % (parts // in_cube)
 
     def for_weights(self, count: int, itemsize: int) -> BlocksPlan:
         """A copy for `count` weights of a gated product: blocks of all of them together have as many columns."""
         del itemsize
         found = self if count == 1 else replace(self, block_columns=max(1, self.block_columns // count))
         return found if not found.passes or found.can_pass() else replace(found, passes=0)
+
+
+def round_of(sip: SipShape, row_parts: int) -> int:
+    """The longer side of the part of a grid of `row_parts` rows that a cube has."""
+    return max(min(row_parts, sip.pes), sip.pes // row_parts)
 
 
 def most_columns(
@@ -216,31 +263,30 @@ class Chunks:
     plan: BlocksPlan
 
     @cached_property
-    def _places(self) -> dict[tuple[int, int, int, int], tuple[int, int]]:
-        """By group, grid row, block and chunk: the PE that has it, and where it begins among what that PE has."""
-        plan, found = self.plan, dict[tuple[int, int, int, int], tuple[int, int]]()
-        apart = max(1, plan.column_parts // len(plan.chunks))  # few chunks are on PEs far apart: their links differ
+    def _dealt(self) -> tuple[dict[tuple[int, int, int, int], tuple[int, int]], int]:
+        """By group, grid row, block and chunk: the PE that has it, and where it begins among what that PE has; and the
+        elements of the PE that has most.
+        """
+        plan, found, most = self.plan, dict[tuple[int, int, int, int], tuple[int, int]](), 1
         for group in range(plan.groups):
             for row in range(plan.row_parts):
                 used = [0] * plan.column_parts
                 for block, (first, end) in enumerate(plan.row_blocks(group, row)):
                     for chunk, (a, b) in enumerate(plan.chunks):
-                        column = (block + chunk) * apart % plan.column_parts
+                        column = plan.x_owner(row, block, chunk)
                         found[group, row, block, chunk] = plan.number_of(group, row, column), used[column]
                         used[column] += (end - first) * (b - a)
-        return found
+                most = max(most, *used)
+        return found, most
 
-    @cached_property
+    @property
     def room(self) -> int:
         """Elements of the PE that has most."""
-        plan = self.plan
-        per_column = -(-len(plan.chunks) // plan.column_parts) * max(b - a for a, b in plan.chunks)
-        of_rows = ([b - a for a, b in plan.row_blocks(g, r)] for g in range(plan.groups) for r in range(plan.row_parts))
-        return max(1, *(sum(sizes) * per_column for sizes in of_rows))
+        return self._dealt[1]
 
     def place(self, group: int, row: int, block: int, chunk: int) -> int:
         """Where a chunk of a block of rows begins."""
-        number, at = self._places[group, row, block, chunk]
+        number, at = self._dealt[0][group, row, block, chunk]
         return number * self.room + at
 
     @cached_property

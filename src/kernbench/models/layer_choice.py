@@ -12,11 +12,12 @@ from kernbench.common.errors import UsageError
 from kernbench.models.figures import memory_there
 from kernbench.models.fused_plan import DecodeSize, NotFused, fused_plan
 from kernbench.models.machine_model import machine_model
-from kernbench.models.mapper import LayerChoice, LayerSize, ProductSize, choose_layer
+from kernbench.models.mapper import LayerChoice, LayerSize, choose_layer
 from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping, choose_mapping
 from kernbench.models.pinned import PinnedWork, pinned_layer
 from kernbench.models.pinned_file import CHOOSE, PinnedFile
 from kernbench.models.plans import SipShape
+from kernbench.models.product_size import ProductSize
 from kernbench.models.shapes import ModelShape
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.user_module import load_user_module, split_identifier

@@ -19,8 +19,11 @@ from kernbench.components.builtin.tile_choice import TileLimits, fastest_tile, l
 from kernbench.components.builtin.tile_model import PeRates, composite_ns
 from kernbench.models.bounds import F32_LANES
 from kernbench.models.bounds import rates_of as sip_rates
+from kernbench.models.chunk_rounds import crowded_links
 from kernbench.models.plans import SipShape
 from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.mesh import build_mesh
+from kernbench.topology.spec_cube import CubeSpec
 
 LAUNCH_NS = 200.0  # between the end of one launch and the start of the next: host, PCIe and control path
 FAR_SHARE = 0.5  # of the links' bandwidth: routes along x first do not use all links alike
@@ -51,6 +54,7 @@ class MachineModel:
     ring_bytes: int = 0  # of TCM, for messages
     sip_link: float = 0.0  # bytes that leave the SIP
     rank_ns: float = 0.0  # for a message to the farthest SIP, besides its bytes
+    passing: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()  # by rows of a cube's grid: `crowded_links`
 
     def far_latency_ns(self, cubes: int) -> float:
         """Of a write to some PE of so many cubes: each cube on the way takes about as long as one by itself, and its
@@ -72,7 +76,14 @@ class MachineModel:
         wires = max(1, 2 * (w * (h - 1) + h * (w - 1)))  # in both directions
         return FAR_SHARE * wires * self.link / (cubes * (w + h) / 3)
 
-    def load_ns(self, requests: int, nbytes: float) -> float:
+    def crowded_ns(self, rows: int, x_bytes: float, weight_bytes: float) -> float:
+        """How long the link between routers with most bytes takes when all PEs of a cube, in so many rows of a grid,
+        pass a chunk of x and one of the weights on.
+        """
+        pairs = dict(self.passing).get(rows, ())
+        return max((x * x_bytes + weights * weight_bytes for x, weights in pairs), default=0.0) / self.router
+
+    def load_ns(self, requests: float, nbytes: float) -> float:
         """Loads by one PE, as many at a time as its DMA has places."""
         one_by_one = requests * self.latency_ns + nbytes / min(self.port, self.hbm)
         return max(nbytes / self.port, one_by_one / self.places)
@@ -145,4 +156,10 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
         ring_bytes=ring_bytes,
         sip_link=sip_rates(spec).sip_bytes,
         rank_ns=hops_ns(spec, range(spec.n_sips))[1],
+        passing=_passing(cube) if ring_bytes and sip.pes > 1 else (),
     )
+
+
+def _passing(cube: CubeSpec) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+    pes = build_mesh(cube).pes
+    return tuple((rows, crowded_links(pes, rows)) for rows in range(1, len(pes) + 1) if len(pes) % rows == 0)

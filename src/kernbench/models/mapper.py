@@ -22,6 +22,7 @@ from itertools import product
 
 from kernbench.common.errors import UsageError
 from kernbench.models.attention_estimate import attention_ns
+from kernbench.models.block_estimate import blocks_ns
 from kernbench.models.block_plans import (
     PASSING_AHEAD,
     PASSING_RINGS,
@@ -29,11 +30,13 @@ from kernbench.models.block_plans import (
     PASSING_STRIPS,
     BlocksPlan,
     most_columns,
+    round_of,
 )
 from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
+from kernbench.models.product_size import ProductSize
 from kernbench.models.query_blocks import PrefillAttention, online_attention
 from kernbench.models.split_k_estimate import fastest_rounds, split_k_ns
 
@@ -42,34 +45,11 @@ BLOCK_K = (512, 256, 128, 64)
 PASSED_K = (256, 192, 128, 96, 64)
 COLUMN_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 STREAMED_ROWS = (64, 128, 256)
-FAR_EXTRA = 0.5  # of bytes from other cubes: they share links too
-STEP_NS = 20.0  # for the commands of a chunk, which PE_CPU and the scheduler pass on
 KEPT = 5  # candidates of a report besides the usual plan
 LEAST_TCM = 16 * 1024  # bytes
-OVERLAP_POWER = 8.0
 ACCURACY = 0.1  # of the model: what is faster by less is not taken instead of the usual plan
 LARGE_MACS = 1 << 32  # from here on another plan takes several times as long to simulate, and has to be faster by
 LARGE_MARGIN, LARGE_ATTENTION_MARGIN = 0.25, 0.3  # so much
-
-
-@dataclass(frozen=True)
-class ProductSize:
-    """A product (rows, k) by `weights` matrices (k, n) of each of `experts`. `x_by`: whether x is produced by rows, as
-    by a norm, or by columns, as by heads or another product.
-    """
-
-    name: str
-    rows: int
-    k: int
-    n: int
-    weights: int = 1
-    x_by: InputOrder = "rows"
-    experts: int = 1
-    itemsize: int = 2
-
-    @property
-    def macs(self) -> int:
-        return self.rows * self.k * self.n * self.weights
 
 
 @dataclass(frozen=True)
@@ -104,13 +84,8 @@ def candidates_of(machine: MachineModel, size: ProductSize, most_copies: int) ->
 def estimate(machine: MachineModel, plan: ProductPlan, size: ProductSize) -> dict[str, float]:
     """The time of a plan, in ns by cause."""
     if isinstance(plan, BlocksPlan):
-        return _blocks_ns(machine, plan, size)
+        return blocks_ns(machine, plan, size)
     return split_k_ns(machine, plan, size) if isinstance(plan, SplitKPlan) else _columns_ns(machine, plan, size)
-
-
-def _dtype(itemsize: int) -> str:
-    """A type of this size: rates of engines depend on it."""
-    return "f16" if itemsize == 2 else "f32"
 
 
 def _divisors(number: int) -> list[int]:
@@ -131,9 +106,12 @@ def _passing_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[Bl
     """Blocks whose chunks PEs of a cube pass on."""
     how = PASSING_STRIPS, PASSING_AHEAD
     for row_parts in _divisors(sip.size // groups) if sip.pes > 1 else ():
-        for sizes in _block_sizes(sip, size, groups, row_parts, PASSED_K, *how):
+        seen = set[tuple[int, int, int]]()  # chunks are whole rounds: several sizes may make as many
+        for sizes in _block_sizes(sip, size, groups, row_parts, PASSED_K, *how, round_of(sip, row_parts)):
             plan = BlocksPlan(sip, size.rows, size.k, size.n, groups, row_parts, *sizes, how[0], 1, how[1])
-            if plan.for_weights(size.weights, size.itemsize).passes:
+            made = plan.block_rows, plan.block_columns, len(plan.chunks)
+            if plan.for_weights(size.weights, size.itemsize).passes and made not in seen:
+                seen.add(made)
                 yield plan
 
 
@@ -145,6 +123,7 @@ def _block_sizes(
     depths: Sequence[int],
     strips: int = 2,
     ahead: int = 1,
+    chunks_of_round: int = 1,
 ) -> Iterator[tuple[int, int, int]]:
     """For each chunk, a few numbers of rows and columns, those that fit: rows, columns of all weights together, K."""
     own_rows = -(-size.rows // groups // row_parts)
@@ -154,7 +133,8 @@ def _block_sizes(
     sizes = sorted({-(-own_rows // -(-own_rows // most)) for most in BLOCK_ROWS})
     for rows, k in product(sizes, [k for k in depths if k < 2 * size.k]):
         depth = min(k, size.k)
-        is_even = size.k % depth == 0 and size.rows % (groups * row_parts * rows) == 0
+        chunks = -(-size.k // (depth * chunks_of_round)) * chunks_of_round
+        is_even = size.k % chunks == 0 and size.rows % (groups * row_parts * rows) == 0
         most, least = (
             most_columns(sip, rows, depth, size.itemsize, strips, ahead, is_even=each) for each in (True, False)
         )
@@ -162,74 +142,6 @@ def _block_sizes(
             columns = -(-own_columns // parts) * size.weights
             if 16 <= columns <= (most if is_even and own_columns % parts == 0 else least):
                 yield rows, columns, depth
-
-
-def _blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> dict[str, float]:
-    """A PE's blocks, one after the other, and the copy of the rows if they come by rows. A plan's columns are those of
-    all weights together.
-    """
-    item, chunks = size.itemsize, -(-size.k // plan.block_k)
-    own_rows = -(-size.rows // plan.groups // plan.row_parts)
-    own_columns = -(-size.n // plan.column_parts)
-    blocks = -(-own_rows // plan.block_rows) * -(-own_columns // max(1, plan.block_columns // size.weights))
-    rows, columns, k = plan.block_rows, plan.block_columns, -(-size.k // chunks)
-    x_bytes, w_bytes = rows * k * item, columns * k * item
-    strips = min(plan.strips, rows)  # of which each is a product, for each of the weights
-    dot_ns = machine.engines.product.product_ns
-    compute = strips * size.weights * dot_ns(-(-rows // strips), k, -(-columns // size.weights), _dtype(item))
-    moves = _passing_ns if plan.passes else _reading_ns
-    step = overlapped_ns(compute, *moves(machine, plan, size, chunks, x_bytes, w_bytes)) + STEP_NS
-    finish = rows * columns / size.weights * (1 + size.weights) / machine.lanes
-    late = 1 + plan.passes * (plan.rows_in_cube + plan.columns_in_cube - 2)  # steps until the last PE begins
-    spread = 0.0
-    if size.x_by == "rows":
-        spread = 4 * size.rows * size.k * item / machine.sip.size / machine.hbm + LAUNCH_NS
-        spread += chunks * machine.far_latency_ns(plan.cubes_per_group) / machine.places  # a row lies in as many pieces
-    return {"copies": spread, "product": blocks * (chunks * step + finish) + late * step, "launches": LAUNCH_NS}
-
-
-def overlapped_ns(*times: float) -> float:
-    """The time of work that proceeds at once on several resources: the longest, and more where others are nearly as
-    busy, since each has gaps when another one is late. Never less if one of them takes longer.
-    """
-    longest = max(times)
-    return longest * sum((each / longest) ** OVERLAP_POWER for each in times) ** (1 / OVERLAP_POWER) if longest else 0.0
-
-
-def _far_ns(machine: MachineModel, plan: BlocksPlan, x_bytes: float, w_bytes: float) -> tuple[float, float]:
-    """Bytes of a chunk that come from other cubes of the group, and how long the links of a cube take for all of its
-    PEs', which read one by one and not evenly.
-    """
-    cubes = plan.cubes_per_group
-    far_bytes = (x_bytes + (w_bytes if plan.row_parts > machine.sip.pes else 0)) * (1 - 1 / cubes)
-    return far_bytes, machine.sip.pes * far_bytes / machine.team_link(cubes)
-
-
-def _reading_ns(
-    machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
-) -> tuple[float, ...]:
-    """Moving a chunk of x and of the weights to every PE, each of which reads its own: times of each resource."""
-    x_turns, w_turns = max(1.0, plan.column_parts / chunks), max(1.0, plan.row_parts / chunks)  # at one memory
-    far_bytes, link = _far_ns(machine, plan, x_bytes, w_bytes)
-    hbm = (x_bytes * x_turns + w_bytes * w_turns + FAR_EXTRA * far_bytes) / machine.hbm / EVEN_SHARE
-    return hbm, machine.load_ns(1 + size.weights, x_bytes + w_bytes), link
-
-
-def _passing_ns(
-    machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
-) -> tuple[float, ...]:
-    """Moving a chunk of x and of the weights from neighbour to neighbour, while others are multiplied; the last PE of a
-    row or of a column reads from one memory. Messages along x pass the routers of the PEs of a grid column between.
-    """
-    far_bytes, far = _far_ns(machine, plan, x_bytes, w_bytes)
-    x_read, w_read = x_bytes / plan.columns_in_cube, w_bytes / plan.rows_in_cube
-    hbm = (x_read + w_read + FAR_EXTRA * far_bytes / plan.columns_in_cube) / machine.hbm / EVEN_SHARE
-    one = (machine.latency_ns + max(x_bytes, w_bytes) / min(machine.hbm, machine.port)) / plan.ahead
-    ring = machine.message_gbs(PASSING_RINGS, PASSING_SLOTS)
-    moved = max((x_bytes + w_bytes) / min(machine.port, machine.slot), max(x_bytes, w_bytes) / ring)
-    crowded = (plan.rows_in_cube * x_bytes * (plan.columns_in_cube > 1) + w_bytes) / machine.router
-    loads = machine.load_ns(1 + size.weights, x_bytes + w_bytes)
-    return hbm, max(one, loads, machine.message_ns + moved, crowded), far / plan.columns_in_cube
 
 
 # ---- columns
@@ -249,7 +161,7 @@ def _column_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[Col
 def _columns_ns(machine: MachineModel, plan: ColumnsPlan, size: ProductSize) -> dict[str, float]:
     """Copies of the rows to every PE, the streamed product, and moving its results."""
     item, rows, k, n = size.itemsize, plan.most_rows, plan.most_k, plan.most_columns
-    dtype, out = _dtype(item), "f32" if plan.splits_k else _dtype(item)
+    dtype, out = size.dtype, "f32" if plan.splits_k else size.dtype
     experts = min(size.experts, rows)  # with as many rows each, and weights of their own
     each = -(-rows // experts)
     block = plan.block_rows or each

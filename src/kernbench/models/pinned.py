@@ -34,11 +34,12 @@ from kernbench.models.fused_plan import (
     slot_bytes,
 )
 from kernbench.models.machine_model import MachineModel
-from kernbench.models.mapper import LayerChoice, LayerSize, MappedLayer, ProductSize
+from kernbench.models.mapper import LayerChoice, LayerSize, MappedLayer
 from kernbench.models.mapping import Mapping, ProductPlan, SplitKPlan, split_k_plan
 from kernbench.models.pinned_file import PinnedFile
 from kernbench.models.pinned_records import BlocksEntry, ColumnsEntry, FusedEntry, SplitKEntry
 from kernbench.models.plans import PINNED_ROWS, columns_plan
+from kernbench.models.product_size import ProductSize
 from kernbench.models.query_blocks import online_attention
 from kernbench.models.rank_sums import ONE_RANK
 from kernbench.topology.record import Loc

@@ -5,6 +5,7 @@ layer with such products and with scores in TCM has numpy's numbers.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.unit.models.test_layer import PUBLIC, names, verified
 
 from kernbench.models import mapper
 from kernbench.models.block_plans import BlocksPlan, Chunks, most_columns
+from kernbench.models.chunk_rounds import ChunkRound, crowded_links
 from kernbench.models.plans import SipShape
 
 KIB = 1024
@@ -87,29 +89,73 @@ def test_pes_of_a_grid_row_or_column_use_different_chunks_at_a_time() -> None:
             assert all(len(set(step)) == 4 for step in zip(*orders, strict=True))
 
 
-@pytest.mark.parametrize(("groups", "row_parts"), [(1, 1), (1, 32), (2, 4), (4, 2), (1, 16)])
-def test_pes_that_pass_on_receive_what_their_neighbours_use(groups: int, row_parts: int) -> None:
-    """x from the next PE of the grid row, weights from the next one of the grid column; and each of them is read from
-    memory once per cube: by one PE of each grid row, and of each grid column, of the cube.
+@pytest.mark.parametrize(("groups", "row_parts"), [(1, 1), (1, 32), (2, 4), (4, 2), (1, 16), (2, 2)])
+def test_pes_that_pass_on_receive_what_their_neighbours_used_a_step_before(groups: int, row_parts: int) -> None:
+    """x from the next PE of the grid row, weights from the next one of the grid column, each of the cube. What a PE
+    passes on in a step, the other one receives in the next.
     """
     plan = plan_of(groups=groups, row_parts=row_parts, passes=1)
-    for cube in range(4):
-        readers: list[list[int]] = [[], []]
-        for pe in range(8):
-            group, row, column = plan.place_of(cube, pe)
-            for kind, (source, target) in enumerate(plan.neighbours_of(pe)):
-                if target is not None:
-                    assert plan.neighbours_of(target)[kind][0] == pe
-                if source is None:
-                    readers[kind].append((row, column)[kind])
-                else:
-                    assert plan.neighbours_of(source)[kind][1] == pe
-                    next_place = (row, column + 1) if kind == 0 else (row + 1, column)
-                    assert plan.place_of(cube, source) == (group, *next_place)
-            assert plan.order_of(row, column) == list(range(8))
-        places = [plan.place_of(cube, pe)[1:] for pe in range(8)]
-        assert sorted(readers[0]) == sorted({row for row, _ in places})
-        assert sorted(readers[1]) == sorted({column for _, column in places})
+    for pe in range(8):
+        _, row, column = plan.place_of(3, pe)
+        place, step = plan.place_in_cube(row, column), 0
+        assert plan.pe_at(*place) == pe
+        for turn in plan.rounds_of(row, column):
+            for step in range(turn.count):
+                for kind, source in enumerate(turn.sources(place, step)):
+                    if source is None:
+                        continue
+                    assert source[kind] == place[kind] != -1
+                    assert source != place
+                    assert turn.chunk_at(source, step - 1) == turn.chunk_at(place, step)
+                    assert turn.targets(source, step - 1)[kind] == place
+                for kind, target in enumerate(turn.targets(place, step)):
+                    assert target is None or turn.sources(target, step + 1)[kind] == place
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (2, 8), (8, 1), (1, 1)])
+def test_pes_of_a_cube_take_turns_at_reading(rows: int, columns: int) -> None:
+    """All PEs use all chunks of a round. Along the longer side of the grid each reads one, the one that the plan keeps
+    in its memory. Along the shorter side each reads one of a group, and some of the one that it begins in again.
+    """
+    count, short = max(rows, columns), min(rows, columns)
+    turn = ChunkRound(rows, columns, 5, count)
+    is_wide, reads = columns >= rows, dict[tuple[int, int], list[int]]()
+    for place in product(range(rows), range(columns)):
+        assert sorted(turn.order_of(place)) == list(range(5, 5 + count))
+        assert turn.targets(place, count - 1) == (None, None)
+        found = [[step for step in range(count) if turn.sources(place, step)[kind] is None] for kind in range(2)]
+        along, across = found if is_wide else reversed(found)
+        assert along == [0] or count == 1
+        reads[place] = [turn.chunk_at(place, 0), len(across)]
+        assert len(across) <= count // short + 1
+    for row, column in reads:
+        chunk = reads[row, column][0]
+        assert (turn.x_reader(row, chunk) == column) if is_wide else (turn.weights_reader(column, chunk) == row)
+
+
+def test_cubes_read_different_memories_at_a_time() -> None:
+    """Two cubes of a group, side by side, of 8 PEs in a row each: while one has its first round the other has its
+    second, whose chunks of x are on other PEs.
+    """
+    plan = BlocksPlan(SIP, rows=64, k=512, n=512, groups=2, row_parts=1, block_rows=32, block_columns=32, block_k=16)
+    plan = replace(plan, passes=1)
+    layout = Chunks(plan)
+    assert len(plan.rounds) == 4
+    places = [plan.place_of(cube, pe)[1:] for cube in range(2) for pe in range(8)]
+    for step in range(4):
+        first = [plan.rounds_of(*place)[step].order_of(plan.place_in_cube(*place))[0] for place in places]
+        assert len({layout.place(0, 0, 0, chunk) // layout.room for chunk in first}) == 16
+
+
+def test_the_most_crowded_link_is_counted() -> None:
+    """Four PEs in a line, in one row of a grid: each link carries one chunk of x each way, the last PE's goes back over
+    all of them. In two rows of two, chunks of weights go two PEs far.
+    """
+    line = [(0, at) for at in range(4)]
+    assert crowded_links(line, 1) == ((1, 0),)
+    assert crowded_links(line, 4) == ((0, 1),)
+    assert crowded_links(line, 2) == ((1, 1), (0, 2))
+    assert crowded_links([(0, 0), (0, 1), (1, 0), (1, 1)], 2) == ((1, 0), (0, 1))
 
 
 def test_pes_with_different_numbers_of_blocks_do_not_pass_chunks_on() -> None:

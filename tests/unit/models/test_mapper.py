@@ -10,13 +10,14 @@ import pytest
 from tests.unit.models.test_layer import llm_layer, run
 
 from kernbench.common.errors import UsageError
-from kernbench.models import mapper
+from kernbench.models import block_estimate, mapper
 from kernbench.models.block_plans import BlocksPlan
 from kernbench.models.choice_report import report_rows
 from kernbench.models.machine_model import MachineModel, machine_model
-from kernbench.models.mapper import LayerSize, ProductSize, candidates_of, choose_layer
+from kernbench.models.mapper import LayerSize, candidates_of, choose_layer
 from kernbench.models.mapping import SplitKPlan, choose_mapping, split_k_plan
 from kernbench.models.plans import SipShape
+from kernbench.models.product_size import ProductSize
 from kernbench.models.split_k_estimate import fastest_rounds, split_k_ns
 from kernbench.topology import TopologyGraph, load_topology
 
@@ -141,7 +142,7 @@ def test_products_by_blocks_take_what_the_engine_takes_for_their_dots() -> None:
     model = model_of("a100-cores.yaml", tuple((f"{gemm}.{name}", value) for name, value in given.items()))
     size = ProductSize("qkv", 1024, 12288, 9216, 1, "columns")
     plan = BlocksPlan(model.sip, size.rows, size.k, size.n, 1, 1, 256, 768, 512)
-    step = 2 * 3 * (512 + 254) / 1.41 + mapper.STEP_NS
+    step = 2 * 3 * (512 + 254) / 1.41 + block_estimate.STEP_NS
     blocks, chunks, finish = 4 * 3, 24, 2 * 256 * 768 / model.lanes
     expected = blocks * (chunks * step + finish) + step
     assert expected < mapper.estimate(model, plan, size)["product"] < 1.06 * expected
@@ -149,10 +150,10 @@ def test_products_by_blocks_take_what_the_engine_takes_for_their_dots() -> None:
 
 def test_resources_that_are_busy_at_once_delay_each_other() -> None:
     """Never less than the longest, and more the nearer another one is: two that take as long, 2^(1/8) of one."""
-    assert mapper.overlapped_ns(100.0, 0.0) == 100.0
-    assert mapper.overlapped_ns(100.0, 100.0) == pytest.approx(109.05, abs=0.01)
-    assert 100.0 < mapper.overlapped_ns(100.0, 50.0) < 100.1
-    assert mapper.overlapped_ns(0.0, 0.0) == 0.0
+    assert block_estimate.overlapped_ns(100.0, 0.0) == 100.0
+    assert block_estimate.overlapped_ns(100.0, 100.0) == pytest.approx(109.05, abs=0.01)
+    assert 100.0 < block_estimate.overlapped_ns(100.0, 50.0) < 100.1
+    assert block_estimate.overlapped_ns(0.0, 0.0) == 0.0
 
 
 def test_chunks_are_passed_on_where_reading_them_takes_longer_than_the_products() -> None:

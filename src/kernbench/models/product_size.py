@@ -1,0 +1,32 @@
+"""What a product of a layer is, for the closed estimates of its mappings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.models.mapping import InputOrder
+
+
+@dataclass(frozen=True)
+class ProductSize:
+    """A product (rows, k) by `weights` matrices (k, n) of each of `experts`. `x_by`: whether x is produced by rows, as
+    by a norm, or by columns, as by heads or another product.
+    """
+
+    name: str
+    rows: int
+    k: int
+    n: int
+    weights: int = 1
+    x_by: InputOrder = "rows"
+    experts: int = 1
+    itemsize: int = 2
+
+    @property
+    def macs(self) -> int:
+        return self.rows * self.k * self.n * self.weights
+
+    @property
+    def dtype(self) -> str:
+        """A type of this size: rates of engines depend on it."""
+        return "f16" if self.itemsize == 2 else "f32"
