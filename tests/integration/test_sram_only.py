@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from tests.home_memory import program_in
 
 import kernbench
 from kernbench.benches.llm_layer import llm_layer
@@ -14,7 +15,6 @@ from kernbench.common.errors import AllocationError, KernBenchError, RoutingErro
 from kernbench.common.messages import PeDmaMsg
 from kernbench.models.bounds import Need, rates_of
 from kernbench.policy.address.phyaddr import PhysAddr
-from kernbench.policy.placement.dp import DPPolicy
 from kernbench.policy.routing.router import AddressResolver
 from kernbench.probes.probe import run_probe
 from kernbench.report.diagrams import machine_views
@@ -65,40 +65,10 @@ def test_the_formula_of_the_probe_holds() -> None:
     assert names <= {case.name for case in report.cases}
 
 
-def add_one(source: Any, target: Any, tl: Any) -> None:
-    tl.store(target.local, tl.load(source.local, source.local_shape) + 1.0)
-
-
-def program(torch: Any) -> None:
-    """Parts of PEs, parts of cubes, a tensor with fewer rows than PEs, operators, and a sum over two SIPs."""
-    x = np.arange(16 * 256, dtype=np.float32).reshape(16, 256) / 1e3
-
-    def worker(rank: int) -> None:
-        torch.distributed.init_process_group("ahbm")
-        for rows, policy in (
-            (16, DPPolicy(cube="row_wise", pe="row_wise")),
-            (16, DPPolicy(cube="replicate", pe="column_wise")),
-            (16, DPPolicy(cube="row_wise")),
-            (1, DPPolicy(cube="replicate", pe="row_wise")),
-        ):
-            source = torch.from_numpy(x[:rows], dp=policy)
-            target = torch.zeros(rows, 256, dtype="f32", dp=policy)
-            assert (source.space, target.space) == ("sram", "sram")
-            for _ in range(2):
-                torch.launch("add", kernbench.repeatable(add_one), source, target)
-            np.testing.assert_array_equal(target.numpy(), x[:rows] + 1)
-            np.testing.assert_array_equal(target.cpu(), x[:rows] + 1)
-            np.testing.assert_array_equal((source + target).numpy(), x[:rows] + (x[:rows] + 1))
-            torch.distributed.all_reduce(target)
-            np.testing.assert_array_equal(target.numpy(), 2 * (x[:rows] + 1))
-
-    torch.multiprocessing.spawn(worker, nprocs=2)
-
-
 @pytest.mark.parametrize("model", ["va", "pa", "la"])
 def test_kernels_and_collectives_are_right_and_fast_paths_change_nothing(model: str) -> None:
     machine = TWO_SIPS | {"system.address_model": model}
-    assert kernbench.run(program, overrides=machine, device="whole", check_fast=True).ok
+    assert kernbench.run(program_in("sram"), overrides=machine, device="whole", check_fast=True).ok
 
 
 def test_weights_stay_in_tcm_over_launches() -> None:

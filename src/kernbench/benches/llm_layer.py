@@ -82,9 +82,8 @@ def _check_size(spec: MachineSpec, model: ModelShape, itemsize: int, weight_type
     weights, there = layer_bytes(model, itemsize, weight_type), memory_there(spec)
     if weights <= tp * there:
         return
-    memory = "HBM" if spec.cube.has_hbm else "SRAM"
     raise CapacityError(
-        f"one layer of {model.name} has {format_bytes(weights)} of weights, and the {memory} of "
+        f"one layer of {model.name} has {format_bytes(weights)} of weights, and the {spec.cube.home.name} of "
         f"{counted(tp, 'SIP')} of '{spec.system.name}' has {format_bytes(tp * there)}",
         where="parameter 'model'",
         hint="share it over more SIPs (tp), store weights in less (weight_type), or give the machine more memory",
@@ -274,7 +273,7 @@ class JobRows:
 
 
 class RankRun(NamedTuple):
-    """What a rank has done: `copies` of each weight on its SIP, `used_bytes` of its fullest HBM slice, or SRAM."""
+    """What a rank has done: `copies` of each weight on its SIP, `used_bytes` of its fullest HBM slice, TCM or SRAM."""
 
     parts: list[LayerPart]
     group_size: int

@@ -2,7 +2,7 @@
 
 compute      products over the GEMM engines, plus element-wise work over the MATH lanes, since they do not overlap
 HBM          reads and writes together over all slices, and each of them over the PEs' DMA ports; without HBM, the same
-             of SRAM, whose ports carry each way
+             of SRAM or of TCM, whose ports carry each way; a PE's own TCM is reached without its port
 link         copies between cubes: what a cube has to receive, over the links of a cube at the mesh's corner
 collective   bytes that must cross each SIP's links to the switch, whatever the algorithm
 
@@ -26,7 +26,7 @@ from kernbench.topology.sip_links import port_sides
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_cube import CubeSpec
 
-BoundName = Literal["compute", "HBM", "SRAM", "link", "collective"]
+BoundName = Literal["compute", "HBM", "SRAM", "TCM", "link", "collective"]
 NORM_PASSES = 6  # MATH passes over a row: widen, square, sum, over the root, times the gain, narrow
 CENTRE_PASSES = 2  # sum, subtract: of a layernorm
 SOFTMAX_PASSES = 6  # over a score: scale, largest, subtract, exponential, sum, narrow
@@ -39,8 +39,9 @@ class SipRates:
 
     macs: float
     f32_lanes: float
-    hbm_bytes: float  # reads and writes together; without HBM, of the SRAM in which tensors lie
-    port_bytes: float  # each way: of the PEs' DMA, or of the ports of SRAM where those are narrower
+    hbm_bytes: float  # reads and writes together; without HBM, of the TCM or SRAM in which tensors lie
+    port_bytes: float  # reads: over the PEs' DMA ports, or those of that memory where they are narrower
+    written_bytes: float  # writes, the same
     cube_bytes: float
     sip_bytes: float
     memory: BoundName = "HBM"
@@ -66,7 +67,8 @@ class Need:
             "compute": self.macs / rates.macs + self.lanes / rates.f32_lanes,
             rates.memory: max(
                 (self.read_bytes + self.written_bytes) / rates.hbm_bytes,
-                max(self.read_bytes, self.written_bytes) / rates.port_bytes,
+                self.read_bytes / rates.port_bytes,
+                self.written_bytes / rates.written_bytes,
             ),
             "link": self.cube_bytes / rates.cube_bytes,
             "collective": self.sip_bytes / rates.sip_bytes,
@@ -95,16 +97,12 @@ def rates_of(spec: MachineSpec) -> SipRates:
         macs=most(lambda cube: peak_macs(cube.pe_template.components.pe_gemm)),
         f32_lanes=most(lambda cube: cube.pe_template.components.pe_math.number_attr("lanes_per_ns")) * F32_LANES,
         hbm_bytes=most(lambda cube: cube.home_gbs),
-        port_bytes=most(_port_gbs),
+        port_bytes=most(lambda cube: cube.home_read_gbs),
+        written_bytes=most(lambda cube: cube.home_write_gbs),
         cube_bytes=max(neighbours, 1) * link,
         sip_bytes=_sip_bytes(spec),
-        memory="HBM" if spec.cube.has_hbm else "SRAM",
+        memory=spec.cube.home.name,
     )
-
-
-def _port_gbs(cube: CubeSpec) -> float:
-    port = cube.links.pe_dma_to_router_bw_gbs
-    return port if cube.has_hbm else min(port, cube.home_gbs_per_direction)
 
 
 def _sip_bytes(spec: MachineSpec) -> float:

@@ -32,7 +32,7 @@ class LayerRun:
     ranks: Sequence[Sequence[LayerPart]]
     tensor_parallel: int
     copies: int  # of each weight on a SIP
-    used_bytes: int  # of the fullest HBM slice, or SRAM
+    used_bytes: int  # of the fullest HBM slice, TCM or SRAM
     rates: SipRates
     spec: MachineSpec
 
@@ -84,7 +84,7 @@ def model_rows(run: LayerRun) -> list[FigureRow]:
     job, m = run.job, run.job.model
     step_s = run.layer_ns * m.layers * 1e-9
     replicas = run.spec.n_sips // run.tensor_parallel
-    memory, fullest = ("HBM", "slice") if run.spec.cube.has_hbm else ("SRAM", "SRAM")
+    home = run.spec.cube.home
     found: list[tuple[str, float | bool, str]] = [
         ("communication", 100 * run.communication_ns / run.layer_ns, "% of the layer"),
         ("tokens per second per user", job.tokens / step_s, "1/s"),
@@ -92,8 +92,8 @@ def model_rows(run: LayerRun) -> list[FigureRow]:
         (f"time of {m.layers} layers", step_s * 1000, "ms"),
         ("memory needed per SIP", memory_needed(run) / 1e9, "GB"),
         ("memory there per SIP", memory_there(run.spec) / 1e9, "GB"),
-        ("fits", memory_needed(run) <= memory_there(run.spec), f"all layers and the cache in a SIP's {memory}"),
-        (f"fullest {fullest}, this layer", run.used_bytes / 1e6, "MB"),
+        ("fits", memory_needed(run) <= memory_there(run.spec), f"all layers and the cache in a SIP's {home.name}"),
+        (f"fullest {home.unit}, this layer", run.used_bytes / 1e6, "MB"),
     ]
     return [{"figure": name, "value": value, "unit": unit} for name, value, unit in found]
 
@@ -108,7 +108,9 @@ def memory_needed(run: LayerRun) -> int:
 
 
 def memory_there(spec: MachineSpec) -> int:
-    """Bytes of HBM, or without HBM of SRAM, of a SIP. Layers are divided evenly: the cube with the least counts."""
+    """Bytes for tensors of a SIP: of HBM, or without HBM of TCM or SRAM. Layers are divided evenly: the cube with the
+    least counts.
+    """
     return spec.sip.n_cubes * spec.least_of_cubes(lambda cube: cube.home_bytes)
 
 

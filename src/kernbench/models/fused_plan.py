@@ -255,8 +255,8 @@ def _best_piece_bytes(machine: MachineModel, rows: int, total_bytes: int) -> int
     shorter; so by this estimate more TCM is never slower.
     """
     gap_ns = max(LEAST_GAP_NS, machine.own_slice.latency_ns / machine.places)
-    delay = PIECE_DELAY + BACKLOG_DELAY * max(0.0, 1 - machine.port / machine.hbm)
-    best = (total_bytes * gap_ns * min(machine.hbm, machine.port) / delay) ** 0.5
+    delay = PIECE_DELAY + BACKLOG_DELAY * (1 - machine.own_gbs / machine.hbm)
+    best = (total_bytes * gap_ns * machine.own_gbs / delay) ** 0.5
     return max(LEAST_BYTES, int(min(best, total_bytes / (LEAST_COUNT + rows))))
 
 

@@ -38,7 +38,7 @@ class MachineModel:
     sip: SipShape
     macs: float
     lanes: float  # f32 elements of MATH
-    hbm: float  # bytes of a slice, reads and writes together; without HBM, of its part of the SRAM's port
+    hbm: float  # bytes of a slice, reads and writes together; without HBM, of TCM or its part of the SRAM's port, read
     port: float  # bytes of the DMA, each way
     cube_link: float  # bytes that a cube receives from its neighbours
     link: float  # bytes of one link between cubes
@@ -55,6 +55,11 @@ class MachineModel:
     sip_link: float = 0.0  # bytes that leave the SIP
     rank_ns: float = 0.0  # for a message to the farthest SIP, besides its bytes
     passing: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()  # by rows of a cube's grid: `crowded_links`
+
+    @property
+    def own_gbs(self) -> float:
+        """What a PE reads of its own slice."""
+        return self.own_slice.gbs
 
     def far_latency_ns(self, cubes: int) -> float:
         """Of a write to some PE of so many cubes: each cube on the way takes about as long as one by itself, and its
@@ -128,19 +133,19 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
     link = min(spec.sip.links.cube_to_cube.bw_gbs, ucie.n_connections * ucie.per_connection_bw_gbs)
     engines = rates_of(graph, first)
     router = cube.components.router.number_attr("overhead_ns")
-    memory = (cube.components.hbm_ctrl if cube.has_hbm else cube.components.sram).number_attr("overhead_ns")
+    memory = cube.home.component(cube).number_attr("overhead_ns")
     channels, burst = (cube.hbm_channels_per_pe, cube.hbm_burst_bytes) if cube.has_hbm else (0, 0)
     round_ns = burst_ns(channels, burst, cube.hbm_channel_bw_gbs) if channels else 0.0
     flit_ns = spec.system.flit_bytes / cube.links.pe_dma_to_router_bw_gbs
     near = 2 * router + memory + round_ns + flit_ns
-    gbs = min(cube.home_gbs_per_direction, cube.links.pe_dma_to_router_bw_gbs)
-    own = PathTiming(near, gbs, "own", channels * burst, round_ns) if channels else PathTiming(near, gbs, "own")
+    own_ns, gbs = near if cube.home.passes_router else memory, cube.home_read_gbs
+    own = PathTiming(own_ns, gbs, "own", channels * burst, round_ns) if channels else PathTiming(own_ns, gbs, "own")
     hops = 2 * (cube.n_pes / 2) ** 0.5  # between two PEs of a cube, about
     return MachineModel(
         sip,
         macs=peak_macs(parts.pe_gemm),
         lanes=parts.pe_math.number_attr("lanes_per_ns") * F32_LANES,
-        hbm=cube.home_gbs_per_direction,
+        hbm=cube.home.read_gbs(cube),
         port=cube.links.pe_dma_to_router_bw_gbs,
         cube_link=max(neighbours, 1) * link,
         link=link,

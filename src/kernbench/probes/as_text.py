@@ -24,6 +24,7 @@ _TITLES: dict[Category, str] = {
     "d2h": "D2H: the host reads device memory",
     "pe-dma": "PE DMA: one PE and the HBM of its SIP",
     "pe-sram": "PE SRAM: one PE and its cube's SRAM",
+    "pe-tcm": "PE TCM: one PE and the TCM of PEs, its own first",
     "pe-cross-sip-hbm": "Cross SIP: one PE and another SIP's HBM",
     "contention": "Contention: many PEs at once, or the host and many PEs' HBM (terms of the PE that finishes last)",
 }

@@ -21,6 +21,7 @@ _PART_OF_KIND = {
     "io_ucie_conn": "ucie_ns",
     "hbm_ctrl": "memory_ns",
     "sram": "memory_ns",
+    "pe_tcm": "memory_ns",
     "far_memory": "memory_ns",
 }
 _IO_EDGES = (EdgeKind.IO_INTERNAL, EdgeKind.PCIE, EdgeKind.FAR_LINK)

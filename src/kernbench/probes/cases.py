@@ -20,13 +20,14 @@ from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.ports import resolve_chiplets
 
-Category = Literal["h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention"]
+Category = Literal["h2d", "d2h", "pe-dma", "pe-sram", "pe-tcm", "pe-cross-sip-hbm", "contention"]
 AccessDirection = Literal["read", "write"]
 ProbeRequest = MemoryWriteMsg | MemoryReadMsg | PeDmaMsg
 
-CATEGORIES: tuple[Category, ...] = ("h2d", "d2h", "pe-dma", "pe-sram", "pe-cross-sip-hbm", "contention")
+CATEGORIES: tuple[Category, ...] = ("h2d", "d2h", "pe-dma", "pe-sram", "pe-tcm", "pe-cross-sip-hbm", "contention")
 HOST_FAMILIES = ("host-to-cube", "host-to-row")
 CHANNEL_FAMILIES = ("hot-channel", "spread-channels")
+_NEAR_AND_FAR: dict[str, tuple[Category, Category]] = {"sram": ("pe-sram", "pe-dma"), "tcm": ("pe-tcm", "pe-tcm")}
 FEW = (1, 2, 3)  # numbers of PEs of a cube that access one slice, before all of them
 
 
@@ -53,7 +54,7 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[ProbeCase, ...]:
     if graph.spec.sip.hbm_stacks is not None:
         return (*stack_cases(graph, nbytes), *far_cases(graph, nbytes))
     if not graph.spec.cube.has_hbm:
-        return (*sram_cases(graph, nbytes), *far_cases(graph, nbytes))
+        return (*home_cases(graph, nbytes), *far_cases(graph, nbytes))
     return (
         *_host_cases(graph, nbytes),
         *_pe_cases(graph, nbytes),
@@ -66,7 +67,10 @@ def cases_of(graph: TopologyGraph, nbytes: int) -> tuple[ProbeCase, ...]:
 
 def resized(graph: TopologyGraph, case: ProbeCase, nbytes: int) -> ProbeCase | None:
     """A case with another size; None if its memory is too small."""
-    if (case.category == "pe-sram" or not graph.spec.cube.has_hbm) and nbytes > graph.spec.cube_of(0, 0).sram_bytes:
+    cube = graph.spec.cube_of(0, 0)
+    if case.category == "pe-sram" and nbytes > cube.sram_bytes:
+        return None
+    if not cube.has_hbm and nbytes > cube.home.node_bytes(cube):
         return None
     stacks = graph.spec.sip.hbm_stacks
     if stacks is not None and case.category != "pe-sram" and nbytes > stacks.interleave_bytes:
@@ -175,31 +179,40 @@ def _host_contention_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeC
             yield ProbeCase(_named(f"contention-{family}", direction), "contention", direction, requests, family)
 
 
-def sram_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
-    """Without HBM: the host and the first PE, and the SRAM of cubes; all PEs of a cube and its SRAM."""
-    spec = graph.spec
-    size = min(nbytes, spec.least_of_cubes(lambda cube: cube.sram_bytes) // spec.cube.n_pes)
+def home_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
+    """Without HBM: the host and the first PE, and the SRAM of cubes or the TCM of PEs, whichever tensors lie in; all
+    PEs of a cube and its SRAM, or the first one's TCM.
+    """
+    spec, home = graph.spec, graph.spec.cube.home
+    size = min(nbytes, spec.least_of_cubes(home.node_bytes) // spec.cube.n_pes)
 
-    def sram(sip: int, cube: int, offset: int = 0) -> int:
-        return PhysAddr.cube_sram_addr(sip, cube, offset, spec.address_layout).encode()
+    def there(sip: int, cube: int, pe: int = 0, offset: int = 0) -> int:
+        layout = spec.address_layout
+        if home.space == "tcm":
+            return PhysAddr.pe_tcm_addr(sip, cube, pe, offset, layout).encode()
+        return PhysAddr.cube_sram_addr(sip, cube, offset, layout).encode()
 
     for hops, cube in enumerate(hop_cubes(graph), 1):
-        write = MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=0, dst_pa=sram(0, cube), nbytes=size)
+        write = MemoryWriteMsg(dst_sip=0, dst_cube=cube, dst_pe=0, dst_pa=there(0, cube), nbytes=size)
         yield ProbeCase(f"h2d-{hops}hop", "h2d", "write", (write,))
     for hops, cube in enumerate(hop_cubes(graph), 1):
-        read = MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=0, src_pa=sram(0, cube), nbytes=size)
+        read = MemoryReadMsg(src_sip=0, src_cube=cube, src_pe=0, src_pa=there(0, cube), nbytes=size)
         yield ProbeCase(f"d2h-{hops}hop", "d2h", "read", (read,))
-    targets: list[tuple[str, Category, int]] = [("pe-sram", "pe-sram", sram(0, 0))]
+    name, (near, far) = home.space, _NEAR_AND_FAR[home.space]
+    targets: list[tuple[str, Category, int]] = [(f"pe-{name}", near, there(0, 0))]
+    if home.nodes_per_cube(spec.cube) > 1:
+        targets.append((f"pe-same-cube-{name}", near, there(0, 0, spec.cube.n_pes - 1)))
     if spec.sip.n_cubes > 1:
-        targets.append(("pe-cross-cube-sram", "pe-dma", sram(0, 1)))
+        targets.append((f"pe-cross-cube-{name}", far, there(0, 1)))
     if spec.n_sips > 1:
-        targets.append(("pe-cross-sip-sram", "pe-dma", sram(1, 0)))
+        targets.append((f"pe-cross-sip-{name}", far, there(1, 0)))
     for direction in _DIRECTIONS:
-        for name, category, address in targets:
-            yield ProbeCase(_named(name, direction), category, direction, (_dma(0, 0, address, size, direction),))
-        requests = tuple(_dma(0, pe, sram(0, 0, pe * size), size, direction) for pe in range(spec.cube.n_pes))
+        for target, category, address in targets:
+            yield ProbeCase(_named(target, direction), category, direction, (_dma(0, 0, address, size, direction),))
+        requests = tuple(_dma(0, pe, there(0, 0, 0, pe * size), size, direction) for pe in range(spec.cube.n_pes))
         if len(requests) > 1:
-            yield ProbeCase(_named("contention-all-to-sram", direction), "contention", direction, requests, "to-sram")
+            case = _named(f"contention-all-to-{name}", direction)
+            yield ProbeCase(case, "contention", direction, requests, f"to-{name}")
 
 
 def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:

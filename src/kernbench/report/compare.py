@@ -98,7 +98,7 @@ def _bottlenecks(spec: MachineSpec, limits: Feasibility) -> Iterator[str]:
                 f"the blocks of a {die.name} need {die.area_mm2.value:,.0f} mm2 ({die.area_mm2.low:,.0f} to "
                 f"{die.area_mm2.high:,.0f}), and it is drawn with {die.geometry_mm2:,.0f}: distances are too short"
             )
-    cube_gbs = spec.cube.n_pes * spec.cube.hbm_link_bw_gbs
+    cube_gbs = spec.cube.n_pes * spec.cube.home.read_gbs(spec.cube)
     next_gbs = spec.sip.links.cube_to_cube.bw_gbs
     if spec.sip.n_cubes > 1 and next_gbs < cube_gbs / 8:
         yield (

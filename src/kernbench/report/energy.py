@@ -4,14 +4,14 @@
 - Bytes on links: a byte is charged on every link of its path. UCIe links are those from die to die, PCIe links those of
   the switch; all other links belong to the NoC.
 - Bytes of HBM and far memory in whole bursts, with `area.hbm_place: sram` those of HBM as bytes of SRAM; bytes of SRAM
-  as carried by its port.
+  as carried by its port, and so those of TCM where tensors lie in it.
 - Static power of every block of the machine over the whole run; for a launch, of the blocks of its SIPs over the
   execution time of its kernel.
 
 Work without a coefficient is listed in `not_counted`. A launch is charged for the links of its SIPs while it runs, so
 launches that overlap on a SIP both count the link bytes; the figures of the run count everything once, host transfers
-included. The peak is the highest average power of a launch or of the run. TCM bytes of messages, register files,
-instruction control and clock trees are not counted (`kernbench fidelity`).
+included. The peak is the highest average power of a launch or of the run. TCM bytes of messages where tensors lie
+elsewhere, register files, instruction control and clock trees are not counted (`kernbench fidelity`).
 """
 
 from __future__ import annotations
@@ -155,6 +155,8 @@ def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: f
     _add(done, f"energy.pj_per_byte.{name}", nbytes)
     if kind is EdgeKind.ROUTER_TO_SRAM:
         _add(done, "energy.pj_per_byte.sram", nbytes)
+    if kind is EdgeKind.PE_INTERNAL and graph.spec.cube.home.space == "tcm":
+        _add(done, "energy.pj_per_byte.tcm", nbytes)
 
 
 def _charged(done: Amounts, spec: MachineSpec, span_ns: float, static_w: float) -> Energy:

@@ -37,7 +37,7 @@ def machine_facts_as_text(summary: MachineFacts, spec: MachineSpec) -> str:
 def _channels(spec: MachineSpec) -> str:
     stacks = spec.sip.hbm_stacks
     if not spec.cube.has_hbm:
-        return "no HBM: tensors lie in SRAM"
+        return f"no HBM: tensors lie in {spec.cube.home.name}"
     if stacks is None:
         return f"{spec.cube.hbm_channels_per_pe} per PE"
     shared = "all PEs of a SIP" if stacks.shared_by == "sip" else "the PEs of a cube"

@@ -3,6 +3,7 @@
 hbm   bytes in whole bursts over the channels of all slices or stacks together
 far   the same over the channels of its nodes; and each way over their links, less what packets take
 sram  each way over the ports of the SRAMs
+tcm   each way over the ports of the TCMs, on machines whose tensors lie there
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Collection, Mapping
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.ids import memory_kind
+from kernbench.topology import home_memory
 from kernbench.topology.graph import EdgeKind, TopologyGraph
 from kernbench.topology.spec import MachineSpec
 
-NAMES = {"hbm": "HBM", "far": "far memory", "sram": "SRAM"}
+NAMES = {"hbm": "HBM", "far": "far memory", "sram": "SRAM", "tcm": "TCM"}
+_WITH_CHANNELS = ("hbm", "far")
 _LINKS = {"far": EdgeKind.FAR_LINK, "sram": EdgeKind.ROUTER_TO_SRAM}
 
 
@@ -26,12 +29,12 @@ def memory_times(graph: TopologyGraph, memories: Mapping[str, ChannelTraffic]) -
         if not uses:
             continue
         times = [0.0]
-        if kind != "sram":
+        if kind in _WITH_CHANNELS:
             times.append(sum(use.burst_bytes for use in uses.values()) / memories_gbs(graph, uses))
         if kind != "hbm":
-            gbs = _links_gbs(graph, uses, _LINKS[kind])
-            times += [sum(use.read_bytes for use in uses.values()) / gbs]
-            times += [sum(use.written_bytes for use in uses.values()) / gbs]
+            read_gbs, write_gbs = _each_way_gbs(graph, uses, kind)
+            times += [sum(use.read_bytes for use in uses.values()) / read_gbs]
+            times += [sum(use.written_bytes for use in uses.values()) / write_gbs]
         found[kind] = max(times)
     return found
 
@@ -48,6 +51,16 @@ def memories_gbs(graph: TopologyGraph, memories: Collection[str]) -> float:
     return graph.spec.sum_at(of_cubes, lambda cube: cube.hbm_link_bw_gbs) + far_gbs
 
 
+def _each_way_gbs(graph: TopologyGraph, memories: Collection[str], kind: str) -> tuple[float, float]:
+    """What some memories of a kind give to reads, and take of writes."""
+    if kind == "tcm":
+        places = [graph.node(memory).place for memory in memories]
+        cubes = [graph.spec.cube_of(place.sip, place.cube) for place in places]
+        return sum(map(home_memory.TCM.read_gbs, cubes)), sum(map(home_memory.TCM.write_gbs, cubes))
+    gbs = _links_gbs(graph, memories, _LINKS[kind])
+    return gbs, gbs
+
+
 def _links_gbs(graph: TopologyGraph, memories: Collection[str], kind: EdgeKind) -> float:
     """What the links of some memories carry each way."""
     edges = (edge for edge in graph.edges if edge.kind is kind and edge.dst in memories)
@@ -56,4 +69,4 @@ def _links_gbs(graph: TopologyGraph, memories: Collection[str], kind: EdgeKind) 
 
 def home_name(spec: MachineSpec) -> str:
     """What the memory is in which tensors lie by default; HBM may stand for SRAM."""
-    return "HBM" if spec.cube.has_hbm and not spec.area.hbm_is_sram else "SRAM"
+    return "SRAM" if spec.cube.has_hbm and spec.area.hbm_is_sram else spec.cube.home.name

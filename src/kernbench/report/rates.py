@@ -163,6 +163,7 @@ def _memories(spec: MachineSpec) -> str:
     rows = [
         ("TCM of a PE", format_bytes(cube.tcm_bytes)),
         ("of it the scheduler's, for tiles of composites", format_bytes(cube.tcm_reserved_bytes)),
+        *([("of it for tensors", format_bytes(cube.tcm_home_bytes))] if cube.tcm_home_bytes else []),
         ("of it for kernels (less 512 KiB where a process group keeps room for collectives)",
          format_bytes(cube.tcm_allocatable_bytes)),
         ("register file of a PE", format_bytes(_registers(spec))),

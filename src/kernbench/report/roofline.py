@@ -4,8 +4,9 @@ compute   the time that compute engines were busy, shared evenly by the PEs: GEM
           not overlap; an engine with its own slot separately; the longest counts. As engines are charged by element
           type, so is this bound
 memory    bytes moved to and from the memories that it accessed, over their bandwidth (`memory_times`): HBM, far memory,
-          SRAM; its reads and its writes, each over the bandwidth of the PEs' DMA ports in that direction; of a launch
-          that accessed none of them, bytes between TCM and registers over the ports of TCM
+          SRAM, and TCM where tensors lie in it; its reads and its writes of memories outside the PE, each over the
+          bandwidth of the PEs' DMA ports in that direction; of a launch that accessed none of them, bytes between TCM
+          and registers over the ports of TCM
 link      the bytes of messages on a link while it ran, over that link's bandwidth; the longest of all links counts,
           and gives the class: NoC (within a cube), UCIe (between dies of a SIP) or PCIe (between SIPs)
 
@@ -18,7 +19,6 @@ the memory's time. Not in the link bound: credits, loads and stores, and traffic
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import chain
@@ -27,6 +27,7 @@ from typing import Literal
 import numpy as np
 
 from kernbench.common.frozen import frozen
+from kernbench.common.ids import PeId
 from kernbench.common.launch import PeResult
 from kernbench.common.work_units import BYTES
 from kernbench.components.builtin.product_cost import peak_macs
@@ -174,21 +175,18 @@ class Roofline:
 
 
 def peak_of(spec: MachineSpec, pes: int | Iterable[tuple[int, int]] | None = None, read_share: float = 1.0) -> Peak:
-    """The peak of PEs and their parts of the memory that tensors lie in by default, HBM or SRAM, limited by the PEs'
-    DMA ports: of so many PEs of `cube`, of one in each of the cubes given by SIP and number, or of all. A port carries
-    reads in one direction and writes in the other, so with `read_share` of all bytes read, the busier direction is the
-    limit.
+    """The peak of PEs and their parts of the memory that tensors lie in by default, limited by the PEs' DMA ports where
+    they pass those: of so many PEs of `cube`, of one in each of the cubes given by SIP and number, or of all. A port
+    carries reads in one direction and writes in the other, so with `read_share` of all bytes read, the busier
+    direction is the limit.
     """
 
     def flops(cube: CubeSpec) -> float:
         return FLOPS_PER_MAC * peak_macs(cube.pe_template.components.pe_gemm)
 
     def gbs(cube: CubeSpec) -> float:
-        busier = max(read_share, 1 - read_share)
-        each_way = min(
-            cube.links.pe_dma_to_router_bw_gbs, cube.home_gbs_per_direction if not cube.has_hbm else math.inf
-        )
-        return min(each_way / busier, cube.home_gbs)
+        each_way = ((cube.home_read_gbs, read_share), (cube.home_write_gbs, 1 - read_share))
+        return min(cube.home_gbs, *(gbs / share for gbs, share in each_way if share > 0))
 
     if pes is None:
         return Peak(
@@ -222,7 +220,7 @@ def roofline_of(launch: Launch, graph: TopologyGraph) -> Roofline:
         read_share=_ratio(sum(use.read_bytes for use in uses.values()), requested) if requested else 1.0,
         nbytes_sent=launch.bytes_sent,
         link=_longest_link(launch, graph),
-        memory=" + ".join(NAMES[kind] for kind in kinds) or ("TCM" if nbytes else "HBM"),
+        memory=" + ".join(NAMES[kind] for kind in kinds) or ("TCM" if nbytes else spec.cube.home.name),
     )
 
 
@@ -264,7 +262,12 @@ def _compute_ns(launch: Launch, spec: MachineSpec) -> float:
 
 
 def _ports_ns(launch: Launch, spec: MachineSpec) -> float:
-    uses = launch.memories.values()
+    uses = [
+        use
+        for pe in launch.ended
+        for node, use in pe.memories
+        if not node.startswith(f"{PeId(pe.sip, pe.cube, pe.pe)}.")  # its own TCM
+    ]
     ports_gbs = spec.sum_at(cubes_of_pes(launch.pes), lambda cube: cube.links.pe_dma_to_router_bw_gbs)
     each_way = (sum(use.read_bytes for use in uses), sum(use.written_bytes for use in uses))
     return _ratio(max(each_way), ports_gbs)

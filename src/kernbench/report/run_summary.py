@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernbench.common.ids import PeId
+from kernbench.common.ids import PeId, memory_kind
 from kernbench.common.units import format_bytes, format_joules, format_ns
 from kernbench.report.paint import Paint, plain
 from kernbench.report.roofline import LATENCY, Roofline, peak_of
@@ -110,8 +110,7 @@ def _launches(figures: RunFigures, paint: Paint) -> Iterator[str]:
         totals = figures.totals
         yield (
             f"  total of {len(figures.launches)}: {format_ns(figures.kernels_ns)}, {totals.flops:,} flops, "
-            f"{_memory_bytes(totals.bytes_hbm_requested, totals.bytes_hbm)}{_far_bytes(totals.bytes_far)}"
-            f"{_sent_bytes(totals.bytes_sent)}"
+            f"{_home_bytes(figures)}{_far_bytes(totals.bytes_far)}{_sent_bytes(totals.bytes_sent)}"
         )
 
 
@@ -138,6 +137,15 @@ def _tile(tile: Sequence[int]) -> str:
 
 def _memory_bytes(requested: int, moved: int, memory: str = "HBM") -> str:
     return f"{memory}: {format_bytes(requested)} requested, {format_bytes(moved)} moved in whole bursts"
+
+
+def _home_bytes(figures: RunFigures) -> str:
+    """What launches have moved to and from the memory that tensors lie in by default."""
+    home, totals = figures.result.engine.graph.spec.cube.home, figures.totals
+    if home.space == "hbm":
+        return _memory_bytes(totals.bytes_hbm_requested, totals.bytes_hbm)
+    uses = (each for launch, _ in figures.launches for each in launch.memories.items())
+    return f"{home.name}: {format_bytes(sum(use.burst_bytes for node, use in uses if memory_kind(node) == home.space))}"
 
 
 def _far_bytes(moved: int) -> str:

@@ -50,7 +50,7 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
     """The farthest pairs, near ones first; kinds that the machine does not have are left out."""
     router, spec = PathRouter(graph), graph.spec
     pes = range(spec.cube.n_pes)
-    memory = "HBM" if spec.cube.has_hbm else "SRAM"
+    memory = spec.cube.home.name
     if spec.sip.hbm_stacks is not None:
         return _worst_to_stacks(graph, router)
     found = [_worst(f"PE to {memory}, same cube", graph, _between(graph, router, (0, 0), pes))]

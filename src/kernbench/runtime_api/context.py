@@ -170,7 +170,7 @@ class RuntimeContext(TorchFunctions, TorchNames):
         self._store.on_free.append(on_free)
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
-        """How much of a PE's HBM slice tensors take; without HBM, of the SRAM of its cube."""
+        """How much of a PE's HBM slice tensors take; without HBM, of its TCM or of the SRAM of its cube."""
         return self._store.memory.used_bytes(sip, cube, pe)
 
     # ---- launching and waiting

@@ -64,7 +64,7 @@ class DeviceMemory:
         self._cube = cube_memory
         self._far = far_memory
         self.has_far = spec.system.far_memory is not None
-        self.home: Space = "hbm" if spec.cube.has_hbm else "sram"  # where tensors lie unless the host says otherwise
+        self.home = spec.cube.home  # where tensors lie unless the host says otherwise
         self._align = spec.cube.hbm_burst_bytes
         self._layout = spec.address_layout
         self._ranges: VirtualAllocator | LogicalAllocator | None = logical_ranges
@@ -95,7 +95,9 @@ class DeviceMemory:
         if space == "far":
             return self._far(spec.sip).alloc(spec.nbytes, self._align)
         pe = self._pe(spec.sip, spec.cube, spec.pe)
-        return (pe.alloc_tcm if space == "tcm" else pe.alloc_hbm)(spec.nbytes, self._align)
+        if space == "tcm":
+            return (pe.alloc_tcm_home if self.home.space == "tcm" else pe.alloc_tcm)(spec.nbytes, self._align)
+        return pe.alloc_hbm(spec.nbytes, self._align)
 
     def free(self, allocation: Allocation) -> None:
         """Free what `alloc` returned."""
@@ -115,8 +117,11 @@ class DeviceMemory:
         self._pe(address.sip_id, address.die_id, address.pe_id).free_tcm(address, nbytes)
 
     def used_bytes(self, sip: int, cube: int, pe: int) -> int:
-        """How much of a PE's HBM slice is allocated; without HBM, of the SRAM of its cube."""
-        return self._pe(sip, cube, pe).hbm.used_bytes if self.home == "hbm" else self._cube(sip, cube).sram.used_bytes
+        """How much tensors take of a PE's HBM slice; without HBM, of its TCM or of the SRAM of its cube."""
+        if self.home.space == "sram":
+            return self._cube(sip, cube).sram.used_bytes
+        memory = self._pe(sip, cube, pe)
+        return (memory.hbm if self.home.space == "hbm" else memory.tcm_home).used_bytes
 
     def _free_shards(self, shards: Sequence[TensorShard], space: Space) -> None:
         for shard in shards:

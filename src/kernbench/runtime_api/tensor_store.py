@@ -91,7 +91,7 @@ class TensorStore:
         """
         self.tidy()
         placed = shape if shape and 0 not in shape else (1,)
-        space = given_space or self.memory.home
+        space = given_space or self.memory.home.space
         _check_space(space, policy, self.memory, written=contents is not None)
         tile_layout = _checked_layout(layout, shape, space)
         is_per_pe = space not in ("sram", "far") or not (policy.pe == "replicate" or policy.num_pes == 1)
@@ -303,14 +303,15 @@ def _check_space(space: Space, policy: DPPolicy, memory: DeviceMemory, *, writte
         raise UsageError(f"space is {space!r}", hint="use 'hbm', 'sram', 'tcm' or 'far'")
     if space == "far" and not memory.has_far:
         raise UsageError("a tensor in far memory, and this machine has none", hint="describe system.far_memory")
-    if space == "hbm" and home != "hbm":
-        raise UsageError("a tensor in HBM, and this machine has none", hint="leave space out for SRAM, or use 'tcm'")
-    if space == "sram" and policy.pe != "replicate" and home == "hbm":
+    if space == "hbm" and home.space != "hbm":
+        hint = f"leave space out for {home.name}" + ("" if home.space == "tcm" else ", or use 'tcm'")
+        raise UsageError("a tensor in HBM, and this machine has none", hint=hint)
+    if space == "sram" and policy.pe != "replicate" and home.space != "sram":
         raise UsageError(
             f"a tensor in SRAM with DPPolicy(pe={policy.pe!r})",
             hint="all PEs of a cube share its SRAM: split over cubes only, DPPolicy(cube=...)",
         )
-    if space == "tcm" and written:
+    if space == "tcm" and written and home.space != "tcm":
         raise UsageError(
             "the host cannot write a PE's TCM",
             hint="make it with torch.empty(..., space='tcm') and let a kernel fill it",

@@ -82,10 +82,12 @@ class CommunicationTcm:
         """Raise AllocationError where not even an empty TCM has room."""
         sizes, needed = self._sizes, ring_bytes + work_bytes
         if needed > sizes.tcm_allocatable_bytes:
+            home = sizes.tcm_home_bytes_per_pe
             raise AllocationError(
                 f"{_NAME} cannot be reserved: rings take {ring_bytes} bytes and kernels of collectives {work_bytes}, "
                 f"and a TCM of {sizes.tcm_bytes_per_pe} bytes has {sizes.tcm_allocatable_bytes} beside the "
-                f"{sizes.tcm_scheduler_reserved_bytes} of the scheduler",
+                f"{sizes.tcm_scheduler_reserved_bytes} of the scheduler"
+                + (f" and the {home} of tensors" if home else ""),
                 where="cube.memory_map.tcm_mb_per_pe",
                 hint="raise it, lower cube.memory_map.tcm_scheduler_reserved_mb, or lower defaults.ring_bytes and "
                 "defaults.work_bytes in ccl.yaml",

@@ -116,7 +116,7 @@ def _nearest_endpoint(graph: TopologyGraph, wiring: Wiring, memory: str, address
     place, router = graph.node(memory).place, wiring.router
     if place.sip < 0:  # far memory at a switch: the SIP whose part it is
         place = Place(address.sip_id)
-    if place.pe >= 0:
+    if place.pe >= 0 and graph.spec.cube.home.space != "tcm":
         raise MessageError(
             f"{address} is inside a PE, where host traffic does not go",
             hint="use HBM or SRAM, and let the PE's DMA move the bytes",

@@ -102,7 +102,7 @@ class Machine(MachineMemories):
                 op_log.not_before.append(self.composite_replayer.earliest_begin_ns)
         self.launch_replayer: LaunchReplayer | None = None
         self.host_ahead = HostAhead(allowed=fast.workers)
-        self._traffic = MemoryTraffic(graph, self.fabric, wiring.with_channels)
+        self.traffic = MemoryTraffic(graph, self.fabric, wiring.with_channels)
         self._legs = wiring.legs if self.fabric.network is wiring.network else {}
         for component in self._components.values():
             component.start()
@@ -201,7 +201,7 @@ class Machine(MachineMemories):
             elif path[stop] in self._wiring.with_channels:
                 write_to = packet.address
             if not is_whole_path and packet.is_reply and path[place] in self._wiring.counted:
-                self._traffic.count_leg(packet)
+                self.traffic.count_leg(packet)
         slot = packet.slot if is_whole_path else None  # a block that stores and forwards takes one after the other
         packet.place = stop
         is_traced = packet.trace is not None
@@ -244,7 +244,7 @@ class Machine(MachineMemories):
                 packet.on_arrival()
             if packet.nbytes and packet.address is not None:
                 if node in self._wiring.counted and len(packet.leg_routes) > 1:
-                    self._traffic.count_leg(packet)
+                    self.traffic.count_leg(packet)
                 if packet.on_arrival is None:
                     self.listeners.notify(node, packet.address, packet.nbytes, packet.payload)
         component = self._components.get(node) or self.component(node)
@@ -317,16 +317,16 @@ class Machine(MachineMemories):
     def hbm_bytes(self, sip: int) -> int:
         """What the HBM channels of a SIP have moved, in whole bursts."""
         self.interrupt_replays()
-        return self._traffic.hbm_on_sip(sip)
+        return self.traffic.hbm_on_sip(sip)
 
     def far_bytes(self) -> int:
         """What the channels of far memory have moved, in whole bursts."""
         self.interrupt_replays()
-        return self._traffic.far_bytes()
+        return self.traffic.far_bytes()
 
     def memory_traffic_by(self, node_id: str) -> dict[str, ChannelTraffic]:
-        """What a block has moved to and from HBM, far memory and SRAM, by node; of transfers that are done."""
-        return self._traffic.by(node_id)
+        """What a block has moved to and from memories (`Wiring.counted`), by node; of transfers that are done."""
+        return self.traffic.by(node_id)
 
 
 def _left(observers: Sequence[OnLeft], node: str, left_ns: float) -> None:

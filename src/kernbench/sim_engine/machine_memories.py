@@ -54,7 +54,8 @@ class MachineMemories:
         if found is not None:
             return found.lease_tcm()
         self._leases.add((sip, cube, pe))
-        return TcmLease(0, self._sizes.of_cube(sip, cube).tcm_allocatable_bytes)
+        sizes = self._sizes.of_cube(sip, cube)
+        return TcmLease(sizes.tcm_home_bytes_per_pe, sizes.tcm_allocatable_bytes)
 
     def tcm_for(self, sip: int, cube: int, pe: int, stream: LaunchStream) -> TcmLease:
         """What `lease_tcm` would lease now."""
@@ -67,8 +68,10 @@ class MachineMemories:
         rings, work = self._communication_tcm.parts_of(sip)
         memory = self._pe_memories.get((sip, cube, pe))
         placed = 0 if memory is None else memory.tcm.used_bytes - rings - work
+        spec = self.graph.spec.cube_of(sip, cube)
         found = [
-            ("tile buffers of the scheduler", self.graph.spec.cube_of(sip, cube).tcm_reserved_bytes),
+            ("tile buffers of the scheduler", spec.tcm_reserved_bytes),
+            ("the home of tensors", spec.tcm_home_bytes),
             ("ring buffers of messages", rings),
             ("communication kernels", work),
             ("tensors that the host placed there", placed),

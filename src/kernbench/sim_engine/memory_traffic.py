@@ -7,11 +7,22 @@ only one touches the memory; they are counted here, packet by packet, as they en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from kernbench.common.channel_traffic import NO_TRAFFIC, ChannelTraffic
 from kernbench.common.ids import memory_kind
 from kernbench.components.base import Packet
 from kernbench.sim_engine.fabric import Fabric
 from kernbench.topology.graph import TopologyGraph
+
+
+class LegTraffic(NamedTuple):
+    """What a block has moved to or from a memory in several legs."""
+
+    block: str
+    memory: str
+    use: ChannelTraffic
 
 
 class MemoryTraffic:
@@ -54,5 +65,19 @@ class MemoryTraffic:
         use = ChannelTraffic(burst_bytes, written_bytes=nbytes)
         if packet.is_reply:
             block, memory, use = memory, block, ChannelTraffic(burst_bytes, read_bytes=nbytes)
-        moved = self._in_legs.setdefault(block, {})
-        moved[memory] = moved.get(memory, NO_TRAFFIC).plus(use)
+        self.add_legs(LegTraffic(block, memory, use))
+
+    def add_legs(self, traffic: LegTraffic) -> None:
+        """Add what a block has moved in several legs."""
+        moved = self._in_legs.setdefault(traffic.block, {})
+        moved[traffic.memory] = moved.get(traffic.memory, NO_TRAFFIC).plus(traffic.use)
+
+    def in_legs(self) -> list[LegTraffic]:
+        """All that was moved in several legs, by block and memory."""
+        return [LegTraffic(block, memory, use) for block, of in self._in_legs.items() for memory, use in of.items()]
+
+    def legs_since(self, before: Sequence[LegTraffic]) -> list[LegTraffic]:
+        """The same since `in_legs` returned `before`."""
+        had = {(block, memory): use for block, memory, use in before}
+        now = [LegTraffic(of.block, of.memory, of.use.minus(had.get(of[:2], NO_TRAFFIC))) for of in self.in_legs()]
+        return [each for each in now if each.use != NO_TRAFFIC]

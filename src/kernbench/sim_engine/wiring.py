@@ -41,7 +41,7 @@ class Wiring:
     classes: dict[str, type[Component]]  # by node
     stops: frozenset[str]  # nodes that store and forward
     with_channels: frozenset[str]  # nodes with memory channels
-    counted: frozenset[str]  # those, and SRAM: memories whose traffic is counted
+    counted: frozenset[str]  # those, SRAM, and TCM where tensors lie in it: memories whose traffic is counted
     eager: tuple[str, ...]  # nodes whose block is created before time 0
     ranks: dict[str, int]  # of nodes that inject transfers, from 1 up
     network: Network | None = None
@@ -63,6 +63,7 @@ def wiring_of(graph: TopologyGraph) -> Wiring:
             raise
     for cube in (graph.spec.cube, *graph.spec.cube_types.values()):
         op_servers(cube.pe_template.components)
+    plain = ("sram", "pe_tcm") if graph.spec.cube.home.space == "tcm" else ("sram",)
     with_channels = frozenset(node for node, cls in classes.items() if issubclass(cls, HbmCtrlComponent))
     return Wiring(
         PathRouter(graph),
@@ -71,7 +72,7 @@ def wiring_of(graph: TopologyGraph) -> Wiring:
         classes,
         stops=frozenset(node for node, cls in classes.items() if cls.stores_and_forwards),
         with_channels=with_channels,
-        counted=with_channels | {node.id for node in graph.nodes.values() if node.kind == "sram"},
+        counted=with_channels | {node.id for node in graph.nodes.values() if node.kind in plain},
         eager=tuple(node for node, cls in classes.items() if cls.start is not Component.start or _has_rule(cls)),
         ranks={node.id: rank for rank, node in enumerate((n for n in graph.nodes.values() if n.kind == "pe_dma"), 1)},
     )

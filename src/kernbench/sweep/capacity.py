@@ -13,7 +13,7 @@ from kernbench.common.errors import (
 )
 
 MARK = f"{KernelCapacityError.__name__}: "  # of the cause, in what a kernel reports that was stopped by another one
-NO_TCM = "tcm_scheduler_reserved_mb"  # the key of a machine whose TCM leaves kernels nothing
+NO_TCM = ("tcm_scheduler_reserved_mb", "tcm_home_mb_per_pe")  # keys of a machine whose TCM leaves kernels nothing
 
 
 def reason_of(error: BaseException) -> str | None:

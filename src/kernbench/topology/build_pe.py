@@ -47,7 +47,8 @@ def pe_parts(cube: CubeSpec, *, has_mmu: bool) -> dict[str, ComponentData]:
     """The components of a PE, with the sizes that the memory map gives them."""
     components = cube.pe_template.components
     parts = {name: component_data(part) for name, part in components.parts.items() if has_mmu or name != MMU}
-    parts["pe_tcm"] = component_data(components.pe_tcm, size_bytes=cube.tcm_bytes)
+    home = {"home_bytes": cube.tcm_home_bytes} if cube.home.space == "tcm" else {}
+    parts["pe_tcm"] = component_data(components.pe_tcm, size_bytes=cube.tcm_bytes, **home)
     return parts
 
 

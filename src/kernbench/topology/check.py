@@ -34,6 +34,7 @@ from kernbench.topology.spec_sip import IoChipletPlace, SipSpec
 from kernbench.topology.switches import check_switches
 
 _MEMORY = "cube.memory_map"
+_HBM_GB = f"{_MEMORY}.hbm_total_gb_per_cube"
 _LAYOUT = "cube.pe_layout"
 
 
@@ -272,10 +273,17 @@ def _check_hbm(spec: MachineSpec) -> Iterator[UnplacedFault]:
 
 def _check_tcm(spec: MachineSpec) -> Iterator[UnplacedFault]:
     key = f"{_MEMORY}.tcm_scheduler_reserved_mb"
+    memory, home_key = spec.cube.memory_map, f"{_MEMORY}.tcm_home_mb_per_pe"
+    home = memory.tcm_home_mb_per_pe
     if spec.cube.tcm_allocatable_bytes <= 0:
-        kept, size = spec.cube.memory_map.tcm_scheduler_reserved_mb, spec.cube.memory_map.tcm_mb_per_pe
-        what = f"{kept:g} MB kept of a TCM of {size:g} MB leaves nothing"
-        yield UnplacedFault(key, what, "keep less, or make the TCM larger", (key, f"{_MEMORY}.tcm_mb_per_pe"))
+        kept, size = memory.tcm_scheduler_reserved_mb, memory.tcm_mb_per_pe
+        of_tensors = f" and {home:g} MB for tensors" if home else ""
+        what = f"{kept:g} MB kept{of_tensors} of a TCM of {size:g} MB leaves nothing"
+        yield UnplacedFault(key, what, "keep less, or make the TCM larger", (key, home_key, f"{_MEMORY}.tcm_mb_per_pe"))
+    if home and spec.cube.has_hbm:
+        what = f"{home:g} MB of each TCM are to be the home of tensors, and they lie in HBM"
+        hint = f"set {_HBM_GB} to 0 for a machine without HBM, or leave {home_key} out"
+        yield UnplacedFault(_HBM_GB, what, hint, (_HBM_GB, home_key))
 
 
 def _check_components(spec: MachineSpec) -> Iterator[UnplacedFault]:

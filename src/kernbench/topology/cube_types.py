@@ -91,6 +91,7 @@ def _check_structure(name: str, cube: CubeSpec, base: CubeSpec) -> Iterator[Unpl
         ("ucie.n_connections", cube.ucie.n_connections, base.ucie.n_connections),
         ("memory_map.hbm_mapping_mode", cube.memory_map.hbm_mapping_mode, base.memory_map.hbm_mapping_mode),
         ("memory_map.hbm_total_gb_per_cube", cube.has_hbm, base.has_hbm),
+        ("memory_map.tcm_home_mb_per_pe", cube.tcm_home_bytes > 0, base.tcm_home_bytes > 0),
         ("pe_template.components", set(cube.pe_template.components.parts), set(base.pe_template.components.parts)),
         (_PAGE, _page_size(cube), _page_size(base)),
     )

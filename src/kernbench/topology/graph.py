@@ -116,11 +116,11 @@ class TopologyGraph:
 
     def home_node(self, sip: int, cube: int, pe: int) -> str:
         """The memory of a PE that tensors lie in by default: its HBM slice, the first of the stacks that its HBM is
-        interleaved over, or without HBM the SRAM of its cube.
+        interleaved over, or without HBM its own TCM or the SRAM of its cube.
         """
         stacks = self.spec.sip.hbm_stacks
         if stacks is None:
-            return CubeId(sip, cube).hbm_ctrl(pe) if self.spec.cube.has_hbm else CubeId(sip, cube).sram()
+            return self.spec.cube.home.node(CubeId(sip, cube), pe)
         return SipId(sip).hbm_stack(stacks.group_of(cube)[0])
 
     def access_gbs(self, edge: Edge) -> float | None:

@@ -47,6 +47,9 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
         del values["system"]["address_map"]["chiplet_bits"]
     if spec.cube.pe_layout.rows_per_corner == 1:
         del values["cube"]["pe_layout"]["rows_per_corner"]
+    for cube in (values["cube"], *values["cube_types"].values()):
+        if not cube["memory_map"]["tcm_home_mb_per_pe"]:  # as before tensors could be at home in TCM
+            del cube["memory_map"]["tcm_home_mb_per_pe"]
     if spec.hbm == HbmSpec():
         del values["hbm"]  # as before there were models of memory
     as_shipped: Any = shipped().plain()

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from kernbench.common.units import GIB, MIB
+from kernbench.topology import home_memory
+from kernbench.topology.home_memory import HomeMemory
 from kernbench.topology.readers import choice, further_part, number, power_of_two, whole
 from kernbench.topology.record import Record
 from kernbench.topology.spec_base import (
@@ -73,6 +75,7 @@ class MemoryMapSpec(Record):
     sram_mb_per_cube: Annotated[float, number(1 / 1024, MAX_SRAM_MB)]
     tcm_mb_per_pe: Annotated[float, number(1 / 1024, MAX_TCM_MB)]
     tcm_scheduler_reserved_mb: Annotated[float, number(0.0, MAX_TCM_MB)]
+    tcm_home_mb_per_pe: Annotated[float, number(0.0, MAX_TCM_MB)] = 0.0
 
 
 class UcieSpec(Record):
@@ -172,7 +175,7 @@ class CubeSpec(Record):
 
     @property
     def has_hbm(self) -> bool:
-        """Whether there is HBM, of one kind or the other; else tensors lie in SRAM."""
+        """Whether there is HBM, of one kind or the other."""
         return self.has_stacks or self.has_slices
 
     @property
@@ -255,21 +258,34 @@ class CubeSpec(Record):
         return self.hbm_channels_per_pe * self.hbm_channel_bw_gbs
 
     @property
+    def home(self) -> HomeMemory:
+        """The memory that tensors lie in by default."""
+        if self.has_hbm:
+            return home_memory.HBM
+        return home_memory.TCM if self.memory_map.tcm_home_mb_per_pe else home_memory.SRAM
+
+    @property
     def home_bytes(self) -> int:
-        """The memory that tensors lie in by default: HBM, or without HBM the SRAM."""
-        return self.hbm_bytes if self.has_hbm else self.sram_bytes
+        """What a cube has of it."""
+        return self.hbm_bytes if self.has_hbm else self.home.nodes_per_cube(self) * self.home.node_bytes(self)
 
     @property
     def home_gbs(self) -> float:
-        """What one PE has of the memory that tensors lie in by default: its HBM, or without HBM its part of the port of
-        its cube's SRAM, reads and writes together.
-        """
-        return self.hbm_link_bw_gbs if self.has_hbm else 2 * self.home_gbs_per_direction
+        """What one PE has of it, reads and writes together."""
+        return self.home.gbs(self)
 
     @property
-    def home_gbs_per_direction(self) -> float:
-        """The same for reads alone, or writes alone: the port of SRAM carries each way."""
-        return self.hbm_link_bw_gbs if self.has_hbm else self.links.sram_to_router_bw_gbs / self.n_pes
+    def home_read_gbs(self) -> float:
+        """What one PE's DMA reads of it."""
+        return self._through_port(self.home.read_gbs(self))
+
+    @property
+    def home_write_gbs(self) -> float:
+        """What one PE's DMA writes of it."""
+        return self._through_port(self.home.write_gbs(self))
+
+    def _through_port(self, gbs: float) -> float:
+        return min(gbs, self.links.pe_dma_to_router_bw_gbs) if self.home.passes_router else gbs
 
     @property
     def sram_bytes(self) -> int:
@@ -285,7 +301,13 @@ class CubeSpec(Record):
 
     @property
     def tcm_allocatable_bytes(self) -> int:
-        return self.tcm_bytes - self.tcm_reserved_bytes
+        """What kernels have: without the scheduler's part and that of tensors."""
+        return self.tcm_bytes - self.tcm_reserved_bytes - self.tcm_home_bytes
+
+    @property
+    def tcm_home_bytes(self) -> int:
+        """The part at the start of a TCM that is the home of tensors."""
+        return int(self.memory_map.tcm_home_mb_per_pe * MIB)
 
     @property
     def page_bytes(self) -> int:

@@ -275,12 +275,13 @@ class PeIpcqComponent(PeEngine):
             self.dma.post(slot, nbytes, chunk, partial(self._left, op))
 
     def _to_channels(self, communicator: Communicator, nbytes: int) -> ChannelTraffic | None:
-        """What a chunk writes to HBM, in whole bursts, or to SRAM; None where slots are in TCM."""
-        if communicator.config.buffer_kind == "tcm":
+        """What a chunk writes to HBM, in whole bursts, or to SRAM or TCM; None where TCM is not counted."""
+        spec, kind = self.ctx.graph.spec, communicator.config.buffer_kind
+        if kind == "tcm" and spec.cube.home.space != "tcm":
             return None
-        if communicator.config.buffer_kind == "sram":
+        if kind != "hbm":
             return ChannelTraffic(nbytes, written_bytes=nbytes)
-        flit_bytes = self.ctx.graph.spec.system.flit_bytes
+        flit_bytes = spec.system.flit_bytes
         return ChannelTraffic(-(-nbytes // flit_bytes) * flit_bytes, written_bytes=nbytes)
 
     def _left(self, op: SendOp) -> None:

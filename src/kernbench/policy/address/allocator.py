@@ -41,7 +41,9 @@ _NOTHING = TcmLease(0, 0)
 
 
 class PEMemAllocator:
-    """One PE's HBM slice, and its TCM without the part reserved for the scheduler."""
+    """One PE's HBM slice, and its TCM without the part reserved for the scheduler. Where TCM is the home of tensors, a
+    part at its start is an allocator of its own, which kernels do not lease.
+    """
 
     def __init__(self, sip_id: int, die_id: int, pe_id: int, cfg: AddressConfig) -> None:
         self.sip_id, self.die_id, self.pe_id, self.cfg = sip_id, die_id, pe_id, cfg.of_cube(sip_id, die_id)
@@ -51,8 +53,9 @@ class PEMemAllocator:
         cfg.check(PhysAddr.pe_tcm_addr(sip_id, die_id, pe_id, 0, cfg.layout), 1)  # the PE exists
         pe = PeId(sip_id, die_id, pe_id)
         self.hbm = FreeList(cfg.hbm_slice_bytes, name=f"{pe} HBM")
-        self.tcm = FreeList(cfg.tcm_allocatable_bytes, name=f"{pe} TCM")
-        self._whole_tcm = TcmLease(0, cfg.tcm_allocatable_bytes)
+        self.tcm_home = FreeList(cfg.tcm_home_bytes_per_pe, name=f"{pe} TCM for tensors")
+        self.tcm = FreeList(cfg.tcm_allocatable_bytes, base=cfg.tcm_home_bytes_per_pe, name=f"{pe} TCM")
+        self._whole_tcm = TcmLease(cfg.tcm_home_bytes_per_pe, cfg.tcm_allocatable_bytes)
         self._leased: TcmLease | None = None
 
     def alloc_hbm(self, nbytes: int, align: int = 1) -> PhysAddr:
@@ -73,12 +76,19 @@ class PEMemAllocator:
                 f"{self.tcm.name}: {nbytes} bytes required, but a kernel is running and has what is free",
                 hint="allocate before the launch, or when it is over",
             )
-        offset = self.tcm.alloc(nbytes, align)
+        return self._tcm_addr(self.tcm.alloc(nbytes, align))
+
+    def alloc_tcm_home(self, nbytes: int, align: int = 1) -> PhysAddr:
+        """`nbytes` of the part of this PE's TCM that is the home of tensors."""
+        return self._tcm_addr(self.tcm_home.alloc(nbytes, align))
+
+    def _tcm_addr(self, offset: int) -> PhysAddr:
         return PhysAddr.pe_tcm_addr(self.sip_id, self.die_id, self.pe_id, offset, self.cfg.layout)
 
     def free_tcm(self, addr: PhysAddr, nbytes: int) -> None:
-        """Give back what `alloc_tcm` returned."""
-        self.tcm.free(_tcm_offset(addr, (self.sip_id, self.die_id, self.pe_id), self.tcm), nbytes)
+        """Give back what `alloc_tcm` or `alloc_tcm_home` returned."""
+        offset = _tcm_offset(addr, (self.sip_id, self.die_id, self.pe_id), self.tcm)
+        (self.tcm if offset >= self.tcm.base else self.tcm_home).free(offset, nbytes)
 
     def lease_tcm(self) -> TcmLease:
         """Lease the largest free block to a kernel until `end_lease`; the lease is empty if nothing is free.

@@ -43,6 +43,7 @@ class AddressConfig:
     sram_bytes_per_cube: int
     tcm_bytes_per_pe: int
     tcm_scheduler_reserved_bytes: int
+    tcm_home_bytes_per_pe: int = 0
     far_bytes_per_sip: int = 0
     far_die: int = 0  # whose window it is in
     layout: AddressLayout = RECORD_LAYOUT
@@ -59,6 +60,7 @@ class AddressConfig:
             ("sram_bytes_per_cube", 0, layout.sram_bytes),
             ("tcm_bytes_per_pe", 0, layout.pe_budget_bytes[PeSubUnit.PE_TCM]),
             ("tcm_scheduler_reserved_bytes", 0, self.tcm_bytes_per_pe),
+            ("tcm_home_bytes_per_pe", 0, self.tcm_bytes_per_pe - self.tcm_scheduler_reserved_bytes),
             ("far_bytes_per_sip", 0, layout.chiplet_bytes - UAL_BASE),
         ):
             value = getattr(self, name)
@@ -73,8 +75,10 @@ class AddressConfig:
 
     @property
     def tcm_allocatable_bytes(self) -> int:
-        """The TCM without the part at its top that is reserved for the scheduler."""
-        return self.tcm_bytes_per_pe - self.tcm_scheduler_reserved_bytes
+        """The TCM without the part at its top that is reserved for the scheduler, and the home of tensors at its
+        start.
+        """
+        return self.tcm_bytes_per_pe - self.tcm_scheduler_reserved_bytes - self.tcm_home_bytes_per_pe
 
     @classmethod
     def from_spec(cls, spec: MachineSpec) -> AddressConfig:
@@ -101,6 +105,7 @@ class AddressConfig:
             sram_bytes_per_cube=cube.sram_bytes,
             tcm_bytes_per_pe=cube.tcm_bytes,
             tcm_scheduler_reserved_bytes=cube.tcm_reserved_bytes,
+            tcm_home_bytes_per_pe=cube.tcm_home_bytes,
             far_bytes_per_sip=spec.system.far_bytes_per_sip,
             far_die=0 if spec.system.far_memory is None else spec.address_layout.first_io_die + far_index(spec),
             layout=spec.address_layout,

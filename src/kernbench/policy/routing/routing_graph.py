@@ -45,15 +45,18 @@ class Traffic(IntFlag):
 
     CONTROL = 1  # every edge
     DATA = 2  # no command wires
-    HOST = 4  # no edge in a PE: memory accesses of the host or an M_CPU
+    HOST = 4  # no edge in a PE, unless tensors lie in TCM: memory accesses of the host or an M_CPU
     LOCAL = 8  # no UCIe: data that stays in its cube. It may use command wires of the M_CPU, not those of a PE
+
+
+_OF_PE = (EdgeKind.PE_INTERNAL, EdgeKind.PE_TO_ROUTER)
 
 
 def _traffic_on(kind: EdgeKind, into_pe: bool) -> int:
     on = Traffic.CONTROL
     if kind is not EdgeKind.COMMAND:
         on |= Traffic.DATA
-    if kind not in (EdgeKind.PE_INTERNAL, EdgeKind.PE_TO_ROUTER):
+    if kind not in _OF_PE:
         on |= Traffic.HOST
     if kind not in UCIE_KINDS and not (kind is EdgeKind.COMMAND and into_pe):
         on |= Traffic.LOCAL
@@ -225,6 +228,7 @@ class RoutingGraph:
             block << 10 | v.place.pe if v.place.pe >= 0 and v.kind not in _OF_HBM else -1
             for block, v in zip(self._block, vertices, strict=True)
         ]
+        self._host_in_pes = any(node.kind == "pe_tcm" and "home_bytes" in node.attrs for node in nodes)
         self._into = self._incoming(graph.edges, nodes)
         self._out = self._outgoing()
         self._scopes: dict[tuple[int, int], bytes] = {}
@@ -267,6 +271,8 @@ class RoutingGraph:
             # Positions on two dies do not compare, so only a move inside a die can be one along x.
             along_x = block[u] == block[v] and x_mm[u] != x_mm[v]
             traffic = _TRAFFIC[kind][pe[u] >= 0 or pe[v] >= 0]
+            if self._host_in_pes and kind in _OF_PE:
+                traffic |= Traffic.HOST
             if kind in _SEAM_KINDS:
                 v = inward.get(v, v)
             elif u in inward:

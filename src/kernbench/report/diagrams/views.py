@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 
 from kernbench.common.ids import HOST, SWITCH, CubeId, IoId, SipId, level_switch
-from kernbench.common.units import counted
+from kernbench.common.units import MIB, counted
 from kernbench.report.diagrams.view import MachineView, ViewEdge, ViewNode
 from kernbench.report.diagrams.view_cube import CUBE_OUTLINE, HBM_ZONE, bandwidth_label, cube_view
 from kernbench.report.diagrams.view_far import (
@@ -181,8 +181,8 @@ def sip_view(spec: MachineSpec, chiplets: tuple[Chiplet, ...], sip: int = 0) -> 
 def _about_cube(spec: MachineSpec, sip: int, number: int) -> str:
     name, cube = spec.cube_type(sip, number), spec.cube_of(sip, number)
     if not cube.has_slices:
-        sram = "" if cube.has_hbm else f", {cube.memory_map.sram_mb_per_cube:g} MB SRAM"
-        return f"{name + ': ' if name else ''}{counted(cube.n_pes, 'PE')}{sram}"
+        home = "" if cube.has_hbm else f", {cube.home_bytes / MIB:g} MB {cube.home.name}"
+        return f"{name + ': ' if name else ''}{counted(cube.n_pes, 'PE')}{home}"
     about = f"{counted(cube.n_pes, 'PE')}, {cube.hbm_gb:g} GB HBM"
     return f"{name}: {about}" if name else about
 

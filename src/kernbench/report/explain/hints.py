@@ -1,4 +1,4 @@
-"""What to try against each cause of lost time, in words of the machine's own memory: HBM slices, stacks, or SRAM."""
+"""What to try against each cause of lost time, in words of the machine's own memory: HBM, TCM or SRAM."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ from kernbench.report.runs.parts import TILE
 from kernbench.topology.spec import MachineSpec
 
 BARRIER: Final = "barrier"  # the name of an op
+WITHOUT_HBM: Final = {  # by the memory that tensors lie in: more of it, what to use instead of SRAM, the nearest
+    "sram": ("the SRAM of more cubes", "TCM, or the SRAM of more cubes,", "the SRAM of the PE's own cube"),
+    "tcm": ("the TCM of more PEs", "TCM", "the PE's own TCM"),
+}
 
 
 def hint_of(cause: str, spec: MachineSpec) -> str:
@@ -30,14 +34,14 @@ def hint_of(cause: str, spec: MachineSpec) -> str:
     more = f"more {home} {'stacks' if spec.cube.has_stacks else 'slices'}"
     instead = "TCM or HBM" if home == "HBM" else "TCM or SRAM slices"  # of a cube's SRAM
     if not spec.cube.has_hbm:
-        more, instead = "the SRAM of more cubes", "TCM, or the SRAM of more cubes,"
+        more, instead, _ = WITHOUT_HBM[spec.cube.home.space]
     return HINTS.get(cause, HINTS[LATENCY]).format(home=home, more=more, instead=instead)
 
 
 def own_memory(spec: MachineSpec) -> str:
     """The memory that is nearest to a PE."""
     if not spec.cube.has_hbm:
-        return "the SRAM of the PE's own cube"
+        return WITHOUT_HBM[spec.cube.home.space][2]
     return "the PE's own HBM" if spec.cube.has_stacks else f"the PE's own {home_name(spec)} slice"
 
 

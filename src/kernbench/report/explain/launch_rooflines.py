@@ -40,7 +40,8 @@ def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
             continue
         exec_ns = max(pe.end_ns for pe in launch.pes) - min(pe.start_ns for pe in launch.pes)
         uses = [use for tensor in tensor_uses(run, launch.index) for use in tensor.memories.items()]
-        read, written = sum(use.read for _, use in uses), sum(use.written for _, use in uses)
+        ported = [use for memory, use in uses if memory_kind(memory) != "tcm" or graph.spec.cube.home.passes_router]
+        read, written = sum(use.read for use in ported), sum(use.written for use in ported)
         times = _memory_times(graph, uses, launch.bytes_hbm)
         nbytes = launch.bytes_hbm + sum(use.read + use.written for memory, use in uses if memory_kind(memory) != "hbm")
         cubes = cubes_of_pes(launch.pes)
@@ -69,7 +70,7 @@ def _memory_times(
     """The least time at each kind of memory. Bytes in whole bursts are known for all slices together."""
     moved: dict[str, ChannelTraffic] = {}
     for memory, use in uses:
-        if memory_kind(memory) != "tcm":
+        if memory_kind(memory) != "tcm" or graph.spec.cube.home.space == "tcm":
             more = ChannelTraffic(use.read + use.written, use.read, use.written)
             moved[memory] = moved.get(memory, NO_TRAFFIC).plus(more)
     slices = [memory for memory in moved if memory_kind(memory) == "hbm"]

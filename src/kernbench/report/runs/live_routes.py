@@ -146,13 +146,14 @@ def _homes(result: BenchResult) -> dict[tuple[int, str], _Homes]:
     """By launch and SIP: where the shards of its tensors lie."""
     found: dict[tuple[int, str], dict[int, _Home]] = {}
     resolver = AddressResolver(result.engine.graph)
+    in_route = ("hbm", "sram", "far", result.engine.graph.spec.cube.home.space)
     for index, launch in enumerate(result.launches):
         for handle in launch.handles:
             request = handle.request
             if isinstance(request, KernelLaunchMsg):
                 homes = found.setdefault((index, f"sip{request.sip}"), {})
                 for arg in (*request.args, *request.named_args.values()):
-                    if isinstance(arg, TensorArg) and arg.space != "tcm":
+                    if isinstance(arg, TensorArg) and arg.space in in_route:
                         homes.update(_shards(arg, result.engine.graph, resolver))
     return {key: _Homes(tuple(sorted(homes)), homes) for key, homes in found.items()}
 

@@ -131,6 +131,7 @@ class _LaunchRun:
             groups[node].set_directions(here[node].directions)
             groups[node].take_waits()
         fabric.engine.links.take_waits()
+        in_legs = private.traffic.in_legs()
         bursts = [[done[0] for done in groups[node].done()] for node in memories]
         launches, tally = list(self._launches.values()), private.tally
         if tally is not None:
@@ -174,7 +175,7 @@ class _LaunchRun:
         return LaunchRecording(
             self._begin_ns, self._region, self._keys, self._places, leases, directions, traces, results, work, rows,
             pointers, memory, messages, quiet_ns - self._begin_ns, moved, waits, channels,
-            [number_of[key] for key in self._results], late, contents,
+            [number_of[key] for key in self._results], late, private.traffic.legs_since(in_legs), contents,
         )  # fmt: skip
 
     def abandon(self) -> None:

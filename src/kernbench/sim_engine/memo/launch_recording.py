@@ -20,6 +20,7 @@ from kernbench.sim_engine.memo.launch_places import LaunchPlaces, PartKey, PartO
 from kernbench.sim_engine.memo.private_machine import TouchedBytes, UnknownWriters
 from kernbench.sim_engine.memo.regions import AnyRegion
 from kernbench.sim_engine.memo.value_program import ValueProgram
+from kernbench.sim_engine.memory_traffic import LegTraffic
 from kernbench.sim_engine.op_copies import RecordedRows
 from kernbench.sim_engine.op_tally import EngineWork, WorkKey
 from kernbench.triton_emu.recording_tl import Trace
@@ -78,6 +79,7 @@ class LaunchRecording:
     channels: list[tuple[str, ChannelRows, tuple[int, ...]]]  # by memory: what they did, and how they are turned then
     ended: list[int]  # the kernels, in the order in which they ended
     late: list[LateCredit]
+    legs: list[LegTraffic]
     contents: ValueProgram | None = None  # what kernels did with them, where the run keeps some
     placed: dict[AnyRegion, RecordedTraffic] = field(default_factory=dict)  # by region where it was taken
     moved_here: list[DoneTransfers] | None = None  # as the network has it where it was found

@@ -26,6 +26,7 @@ from kernbench.sim_engine.memo.late_credits import LateCredit, expect_late
 from kernbench.sim_engine.memo.launch_places import Shift
 from kernbench.sim_engine.memo.launch_recording import LaunchRecording
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.memory_traffic import LegTraffic
 from kernbench.sim_engine.op_copies import RowsCopy
 
 Ended = tuple[PeCpuComponent, LaunchJob, PeResult]
@@ -158,6 +159,8 @@ class ReplayedLaunch:
         engine, traffic = machine.fabric.engine, recording.traffic_in(shift, machine.fabric.network)
         for last_flit, flits, transfers in traffic.moved:
             engine.counters.count(last_flit, flits, transfers)
+        for block, memory, use in recording.legs:
+            machine.traffic.add_legs(LegTraffic(shift.name(block), shift.name(memory), use))
         for link, wait, at in traffic.waits:
             engine.links.note_wait(link, wait, self._begin_ns + at)
         for node, rows, directions in traffic.channels:
