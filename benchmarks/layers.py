@@ -37,9 +37,10 @@ sys.path.insert(0, str(HERE))
 from kernels import Row, cpu_s, row, table, timeout_s  # noqa: E402
 
 from kernbench.models.machine_model import machine_model  # noqa: E402
-from kernbench.models.mapper import LayerSize, ProductSize, candidates_of, choose_layer  # noqa: E402
+from kernbench.models.mapper import LayerSize, candidates_of, choose_layer  # noqa: E402
 from kernbench.models.mapping import COLUMNS  # noqa: E402
 from kernbench.models.plans import SipShape  # noqa: E402
+from kernbench.models.product_size import ProductSize  # noqa: E402
 from kernbench.policy.placement.dp import DPPolicy  # noqa: E402
 from kernbench.runtime_api.context import RuntimeContext  # noqa: E402
 from kernbench.sim_engine.engine import GraphEngine  # noqa: E402

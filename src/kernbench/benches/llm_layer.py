@@ -127,14 +127,13 @@ def llm_layer(
         )
     _check_heads(shape, tp or world, world)
     _check_size(torch.spec, shape, dtype_of(dtype).itemsize, weight_type, tp or world)
-    is_quantised = (weight_type, cache_type) != ("same", "same")
+    stored = StoredTypes(weight_type, cache_type)
     request = LayerRequest(
-        shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world, True, before, is_quantised,
+        shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world, True, before, *stored,
         sequence_parallel,
     )  # fmt: skip
     with faults_of_param("mapping"):
         found, ccl = chosen_mapping(mapping, torch, request)
-    stored = StoredTypes(weight_type, cache_type)
     if simulate:
         found = _simulated(found, torch, request, dtype, simulate, sequence_parallel, ccl)
     report = choice_rows(found, mapping_report, request)

@@ -79,7 +79,7 @@ def _simulated(torch: RuntimeContext, work: ReplicaBatch, mapping: str, dtype: s
         for shared in (False, True) if tp > 1 and rows % tp == 0 else (False,):
             request = LayerRequest(
                 work.model, work.phase, work.batch, work.tokens, work.itemsize, tp, world, False, work.context,
-                stored != StoredTypes(), shared,
+                *stored, shared,
             )  # fmt: skip
             with faults_of_param("mapping"):
                 found, _ = chosen_mapping(mapping, torch, request)

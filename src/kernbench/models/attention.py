@@ -11,6 +11,7 @@ from kernbench.models.mapping import DecodeAttention
 from kernbench.models.plans import SipShape
 from kernbench.models.quantised import QuantisedForm
 from kernbench.models.query_blocks import FAR_BELOW
+from kernbench.models.stored_cache import StoredUnit
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
@@ -81,25 +82,20 @@ def attend_decode(
     for at, unit in enumerate(units):
         sequence, kv_head, split = plan.unit(unit)
         queries, scales = rows.take()
-        if scales:
-            queries = tl.cast(queries * scales[0], qkv.dtype)
-        running = OnlineSoftmax(queries, tl, d**-0.5)
+        stored = StoredUnit(form, scales, qkv.dtype, tl)
+        running = OnlineSoftmax(stored.queries(queries), tl, d**-0.5)
         for _ in range(0, plan.keys_of(split), plan.block_keys):
             keys, values = cache.take()
-            if form is not None:
-                keys, values = tl.cast(keys, qkv.dtype), tl.cast(values, qkv.dtype)
+            keys, values = stored.widened(keys), stored.widened(values)
             running.take(keys, values)
             del keys, values
         if split == plan.splits - 1:
-            new = rows.new(unit)
-            new = [x / scale for x, scale in zip(new, scales, strict=True)] if scales else new
-            running.take(*(tl.cast(x, qkv.dtype) if scales else x for x in new))
+            new = stored.over_scales(rows.new(unit))
+            running.take(*map(stored.widened, new))
             place = (at * plan.room + plan.keys_of(split)) * d * key_cache.itemsize
             for pointer, x in zip((key_cache, value_cache), new, strict=True):
-                kept = x if form is None else _narrowed(x, form, tl)
-                tl.store_async(pointer.local + place, kept)
-        if scales:
-            running.result = running.result * scales[1]
+                tl.store_async(pointer.local + place, stored.narrowed(x))
+        running.result = stored.results(running.result)
         if parts is None:
             result = tl.cast(running.result / running.total, out.dtype)
             tl.store_async(out.across + (sequence * heads + kv_head * shared) * d * out.itemsize, result)
@@ -185,14 +181,6 @@ class _CacheBlocks:
 def _arrived(handles: list[TransferHandle], tl: TLContext) -> list[TensorHandle]:
     found = [tl.wait(handle) for handle in handles]
     return [x for x in found if x is not None]
-
-
-def _narrowed(x: TensorHandle, form: QuantisedForm, tl: TLContext) -> TensorHandle:
-    """A new key or value, over its scale, as the cache stores it: the nearest element, at most the largest."""
-    limited = tl.clamp(x, -form.largest, form.largest)
-    if form.name != "fp8":
-        limited = tl.floor(limited + 0.5)
-    return tl.cast(limited, form.dtype)
 
 
 def units_here(plan: DecodeAttention, tl: TLContext) -> range:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 from kernbench.models.attention import OnlineSoftmax, merged_parts
 from kernbench.models.exchanges import Exchange, PeExchange, direction_of
-from kernbench.models.fused_plan import RADIX, FusedPlan, exchanges_of, holders_of, shared_axis
+from kernbench.models.fused_plan import PREPARED, RADIX, FusedPlan, exchanges_of, holders_of, shared_axis
 from kernbench.models.kernels import rotate_heads
-from kernbench.models.loads_ahead import LoadsAhead, StreamedBlock
+from kernbench.models.loads_ahead import StreamedBlock
 from kernbench.models.mapping import SplitKPlan
+from kernbench.models.quantised_product import PieceStream, StoredTensor, WeightPart, group_offsets
 from kernbench.models.rank_sums import RankSum
 from kernbench.models.split_k import reduce_in_cube
-from kernbench.policy.placement.dp import Range
+from kernbench.models.stored_cache import StoredUnit
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import TransferHandle
 from kernbench.triton_emu.repeatable import repeatable
@@ -49,7 +50,8 @@ def decode_layer(
     x: TensorPtr, *tensors: TensorPtr, plan: FusedPlan, form: LayerForm, rank: int = 0, tl: TLContext
 ) -> None:
     """x becomes the layer's output. `tensors`: key and value cache, the weights of qkv, out, gate, down, then up if the
-    MLP is gated; gains of both norms, and shifts; angles, if there are any.
+    MLP is gated, each followed by its scales if it is quantised; gains of both norms, and shifts; angles, if there are
+    any.
     """
     _Layer(x, iter(tensors), plan, form, rank, tl).run()
 
@@ -62,9 +64,10 @@ class _Layer:
     ) -> None:
         self._x, self._plan, self._form, self._rank, self._tl = x, plan, form, rank, tl
         self._pe, self._cube = tl.program_id(0), tl.program_id(1)
-        self._caches = next(tensors), next(tensors)
-        self._w_qkv, self._w_out, gate, self._w_down = (next(tensors) for _ in range(4))
-        self._w_up = [gate, *((next(tensors),) if form.is_gated else ())]
+        self._caches = [StoredTensor.of(tensors, plan.cache_form) for _ in range(2)]
+        forms = plan.forms if not form.is_gated else (*plan.forms, plan.forms[2])
+        self._w_qkv, self._w_out, gate, self._w_down, *up = (StoredTensor.of(tensors, each) for each in forms)
+        self._w_up = [gate, *up]
         self._norms = [[next(tensors) for _ in range(1 + form.has_shift)] for _ in range(2)]
         self._angles = next(tensors) if form.has_rope else None
         self._item = x.itemsize
@@ -72,14 +75,15 @@ class _Layer:
         self._units = plan.attention.units_of(plan.qkv.sip, self._me)
         self._holders = holders_of(plan.attention, plan.qkv.sip)
         self._exchanges = exchanges_of(plan.products, plan.attention, form.heads, form.head_dim)
-        self._loads = LoadsAhead(self._pieces(), plan.room_bytes, tl)
+        self._stream = PieceStream(self._blocks(), plan.room_bytes, x.dtype, tl, most_prepared=PREPARED)
 
     def run(self) -> None:
         plan, tl = self._plan, self._tl
         rows, heads, attended, ffn = self._exchanges
         shares = self._load_shares()
         norms, tables = [self._load_norm(norm) for norm in self._norms], self._load_angles()
-        self._loads.issue()
+        self._cache_scales = self._load_cache_scales()
+        self._stream.issue()
         residual = [None if each is None else tl.wait(each) for each in shares]
         to_norm1 = self._side_of(rows)
         for number, share in enumerate(residual):
@@ -88,7 +92,7 @@ class _Layer:
         to_norm1.post_receives()
         to_attention = self._side_of(heads)
         self._multiply(plan.qkv, [self._w_qkv], self._norm(to_norm1, norms[0], plan.qkv), to_attention)
-        results = self._attend(to_attention.receive(), tables)
+        results = self._attend(self._received(to_attention), tables)
         del tables
         to_out = self._side_of(attended)
         for number, result in enumerate(results):
@@ -96,17 +100,23 @@ class _Layer:
         results.clear()
         to_out.post_receives()
         to_norm2 = self._side_of(rows)
-        residual = self._multiply(plan.out, [self._w_out], to_out.receive(), to_norm2, residual=residual)
+        residual = self._multiply(plan.out, [self._w_out], self._received(to_out), to_norm2, residual=residual)
         to_down = self._side_of(ffn)
         activation = self._form.activation
         self._multiply(plan.up, self._w_up, self._norm(to_norm2, norms[1], plan.up), to_down, activation=activation)
         norms.clear()
-        outputs = self._multiply(plan.down, [self._w_down], to_down.receive(), None, residual=residual)
+        outputs = self._multiply(plan.down, [self._w_down], self._received(to_down), None, residual=residual)
         self._store_shares(outputs)
         tl.wait()
 
     def _side_of(self, exchange: Exchange) -> PeExchange:
         return PeExchange(exchange, self._x.dtype, self._tl)
+
+    def _received(self, given: PeExchange) -> list[TensorHandle]:
+        """What this PE needs of an exchange; while it waits, it widens what it needs next."""
+        for _ in range(3):
+            self._stream.prepare()
+        return given.receive()
 
     def _arrived(self, handle: TransferHandle) -> TensorHandle:
         found = self._tl.wait(handle)
@@ -115,35 +125,39 @@ class _Layer:
 
     # ---- weights and caches
 
-    def _pieces(self) -> Iterator[StreamedBlock]:
+    def _blocks(self) -> Iterator[StreamedBlock]:
         """All that this PE streams, in the order of its use."""
         plan = self._plan
-        yield from self._weight_pieces(plan.qkv, [self._w_qkv])
-        yield from self._cache_pieces()
-        yield from self._weight_pieces(plan.out, [self._w_out])
-        yield from self._weight_pieces(plan.up, self._w_up)
-        yield from self._weight_pieces(plan.down, [self._w_down])
+        yield from self._weight_blocks(plan.qkv, [self._w_qkv])
+        yield from self._cache_blocks()
+        yield from self._weight_blocks(plan.out, [self._w_out])
+        yield from self._weight_blocks(plan.up, self._w_up)
+        yield from self._weight_blocks(plan.down, [self._w_down])
 
-    def _weight_pieces(self, product: SplitKPlan, weights: Sequence[TensorPtr]) -> Iterator[StreamedBlock]:
+    def _weight_blocks(self, product: SplitKPlan, weights: Sequence[StoredTensor]) -> Iterator[StreamedBlock]:
+        for parts in self._parts(product, weights):
+            for part in parts:
+                yield from part.blocks(self._plan.piece_bytes)
+
+    def _parts(self, product: SplitKPlan, weights: Sequence[StoredTensor]) -> list[list[WeightPart]]:
+        """This PE's parts of a product's weights, by block of columns and weight."""
         first, end = product.k_of(self._pe)
-        at = 0
+        found, at, depth = list[list[WeightPart]](), 0, end - first
         for a, b in product.columns_of(self._cube):
-            row_bytes = (b - a) * self._item
-            for weight in weights:
-                for c, d in self._plan.chunks(product, self._pe, b - a, self._item):
-                    yield StreamedBlock(weight.local + at + c * row_bytes, (d - c, b - a), (d - c) * row_bytes)
-            at += (end - first) * row_bytes
+            found.append([WeightPart(weight, at, depth, b - a) for weight in weights])
+            at += depth * (b - a)
+        return found
 
-    def _cache_pieces(self) -> Iterator[StreamedBlock]:
+    def _cache_blocks(self) -> Iterator[StreamedBlock]:
         """Keys and values of each unit, block by block."""
         plan, d = self._plan.attention, self._form.head_dim
         for at, unit in enumerate(self._units):
             keys = plan.keys_of(plan.unit(unit)[2])
             for first in range(0, keys, plan.block_keys):
                 count = min(plan.block_keys, keys - first)
-                for cache in self._caches:
-                    place = cache.local + (at * plan.room + first) * d * self._item
-                    yield StreamedBlock(place, (count, d), count * d * self._item)
+                for cache, _, form in self._caches:
+                    place = cache.local + (at * plan.room + first) * d * cache.itemsize
+                    yield StreamedBlock(place, (count, d), count * d * cache.itemsize, form)
 
     # ---- products
 
@@ -166,7 +180,7 @@ class _Layer:
     def _multiply(
         self,
         product: SplitKPlan,
-        weights: Sequence[TensorPtr],
+        weights: Sequence[StoredTensor],
         rows: list[TensorHandle],
         following: PeExchange | None,
         *,
@@ -180,15 +194,16 @@ class _Layer:
         """
         (part,) = rows
         rows.clear()
-        blocks, found = product.columns_of(self._cube), list[TensorHandle | None]()
+        blocks, found = self._parts(product, weights), list[TensorHandle | None]()
         over_ranks = dict[int, RankSum]()  # that are not finished, by block
-        for number, columns in enumerate(blocks):
+        stream, offsets = self._stream, group_offsets(part, weights[0].form, self._tl)
+        for number, parts in enumerate(blocks):
             factors: list[TensorHandle] = []
-            for at in range(len(weights)):
-                sums = self._streamed(product, part, columns)
+            for at, weight in enumerate(parts):
+                sums = stream.multiply(part, weight, self._plan.piece_bytes, offsets)
                 if following is not None and number == len(blocks) - 1 and at == len(weights) - 1:
                     following.post_receives()
-                own = reduce_in_cube(sums, shared_axis(product), product, self._tl)
+                own = reduce_in_cube(sums, shared_axis(product), product, self._tl, stream.prepare)
                 del sums
                 factors += [own[0]] if own is not None else []
             found.append(None)
@@ -217,18 +232,6 @@ class _Layer:
             following.send(number, result)
         return result
 
-    def _streamed(self, product: SplitKPlan, part: TensorHandle, columns: Range) -> TensorHandle:
-        """The product of this PE's part of the rows by its part of a block of the next weight."""
-        tl, loads, (first, end) = self._tl, self._loads, columns
-        total: TensorHandle | None = None
-        for a, b in self._plan.chunks(product, self._pe, end - first, self._item):
-            piece = loads.take()
-            total = tl.dot(part[:, a:b], piece, total, out_dtype="f32")
-            del piece
-            loads.release((b - a) * (end - first) * self._item)
-        assert total is not None  # every PE has some of K
-        return total
-
     def _activated(self, factors: list[TensorHandle], activation: str | None) -> TensorHandle:
         """activation(x @ gate) * (x @ up)."""
         result, *others = factors
@@ -249,7 +252,7 @@ class _Layer:
     def _norm(self, given: PeExchange, norm: Sequence[TransferHandle], product: SplitKPlan) -> list[TensorHandle]:
         """This PE's part of the rows that are exchanged, normalised."""
         tl, (gain, *shift) = self._tl, norm
-        (part,) = given.receive()
+        (part,) = self._received(given)
         rows = tl.cast(part, "f32")
         del part
         if shift:
@@ -268,6 +271,7 @@ class _Layer:
             for other in others:
                 if other != pe:
                     tl.send_async(f"intra_{other}", own)
+            self._stream.prepare()
             total = own
             for other in others:
                 if other != pe:
@@ -287,6 +291,11 @@ class _Layer:
             for each in sequences
         }
 
+    def _load_cache_scales(self) -> list[TransferHandle]:
+        """Those of the keys, and of the values, of this PE's units."""
+        scales = [each.scales for each in self._caches if each.scales is not None and self._units]
+        return [self._tl.load_async(each.local, (len(self._units), 1)) for each in scales]
+
     def _attend(self, heads: list[TensorHandle], tables: dict[int, TransferHandle]) -> list[TensorHandle]:
         """Attention of the units whose caches this PE has, appending the new tokens to them. Parts of one cache are
         merged on the PE of the first part, which alone returns the result.
@@ -294,24 +303,25 @@ class _Layer:
         tl, plan, d = self._tl, self._plan.attention, self._form.head_dim
         shared = self._form.heads // plan.kv_heads
         angles, states = {each: self._arrived(table) for each, table in tables.items()}, dict[int, SoftmaxState]()
+        scales = [self._arrived(each) for each in self._cache_scales]
         for at, unit in enumerate(self._units):
             sequence, _, split = plan.unit(unit)
             table = angles.get(sequence)
             queries = self._rotated(tl.reshape(heads.pop(0), (shared, d)), table)
-            running = OnlineSoftmax(queries, tl, d**-0.5)
-            for first in range(0, plan.keys_of(split), plan.block_keys):
-                nbytes = min(plan.block_keys, plan.keys_of(split) - first) * d * self._item
-                keys, values = self._loads.take(), self._loads.take()
+            stored = StoredUnit(self._plan.cache_form, [x[at : at + 1] for x in scales], self._x.dtype, tl)
+            running = OnlineSoftmax(stored.queries(queries), tl, d**-0.5)
+            for _ in range(0, plan.keys_of(split), plan.block_keys):
+                ((keys,), more), ((values,), nbytes) = self._stream.take(), self._stream.take()
                 running.take(keys, values)
                 del keys, values
-                self._loads.release(2 * nbytes)
+                self._stream.release(more + nbytes)
             if split == plan.splits - 1:
-                new = self._rotated(heads.pop(0), table), heads.pop(0)
-                running.take(*new)
-                place = (at * plan.room + plan.keys_of(split)) * d * self._item
-                for cache, row in zip(self._caches, new, strict=True):
-                    tl.store_async(cache.local + place, row)
-            states[unit] = running.result, running.total, running.best
+                new = stored.over_scales([self._rotated(heads.pop(0), table), heads.pop(0)])
+                running.take(*map(stored.widened, new))
+                place = at * plan.room + plan.keys_of(split)
+                for (cache, _, _), row in zip(self._caches, new, strict=True):
+                    tl.store_async(cache.local + place * d * cache.itemsize, stored.narrowed(row))
+            states[unit] = stored.results(running.result), running.total, running.best
             del running
         self._merge(states)
         return [
@@ -338,6 +348,7 @@ class _Layer:
                     first = self._holders[unit - digit * place]
                     if first != self._me:
                         tl.send_async(direction_of(self._plan.qkv.sip, first), joined.pop(unit))
+            self._stream.prepare()
             for unit in states:
                 last = min(RADIX, -(-(plan.splits - plan.unit(unit)[2]) // place))
                 parts = [joined.pop(unit)]

@@ -18,8 +18,10 @@ from kernbench.models.exchanges import Exchange, Rectangle
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapping import DecodeAttention, Mapping, SplitKPlan, split_k_plan
 from kernbench.models.plans import F32_BYTES, SipShape
+from kernbench.models.quantised import CacheName, QuantisedForm, WeightName, form_of_weight
+from kernbench.models.quantised_product import widened_copies
 from kernbench.models.rank_sums import ONE_RANK, RankSums, rank_sums
-from kernbench.policy.placement.dp import Range, parts_of
+from kernbench.policy.placement.dp import Range
 
 PIECE_DELAY = 0.8  # a layer ends later by so much of a piece's load: the last product, and room that is not used
 BACKLOG_DELAY = 3.0  # and by so much of the part that a slice sends faster than the DMA's port takes, ahead of messages
@@ -29,6 +31,7 @@ SUMS_BYTES = 32 * 1024  # of a block of columns: reduced while the next one is s
 MOST_ROWS = 16  # with more, sums leave little TCM for pieces
 LEAST_PIECES = 8  # that TCM has room for at a time
 SPARE_PIECES = 4  # more that it has room for: pieces of several sizes leave gaps beside tensors that stay longer
+PREPARED = 5  # pieces that are widened before they are needed, while a PE waits for messages
 LEAST_GAP_NS = 20.0  # between two loads, for the command of the next
 LEAST_BYTES = 4096  # of a piece: the time of shorter ones is latency
 RADIX = 4  # parts of a cache that are merged at a time
@@ -48,16 +51,12 @@ class FusedPlan:
     room_bytes: int
     slot_bytes: int
     sums: RankSums = ONE_RANK  # over the ranks that share the layer
+    forms: tuple[QuantisedForm | None, ...] = (None, None, None, None)  # of the weights of each product
+    cache_form: QuantisedForm | None = None
 
     @property
     def products(self) -> tuple[SplitKPlan, ...]:
         return self.qkv, self.out, self.up, self.down
-
-    def chunks(self, product: SplitKPlan, pe: int, columns: int, itemsize: int) -> list[Range]:
-        """Ranges of K, within a PE's part of a product, whose weights for a block of columns are a piece each."""
-        first, end = product.k_of(pe)
-        most = max(1, self.piece_bytes // max(1, columns * itemsize))
-        return [each for each in parts_of(end - first, -(-(end - first) // most)) if each[0] < each[1]]
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def share_of(plan: SplitKPlan, pe: int, size: int) -> Range:
 @dataclass(frozen=True)
 class DecodeSize:
     """A decode step of a rank: sequences, tokens before, and the sizes of the layer; `gates` weights make the MLP's
-    columns.
+    columns. Weights and caches may be quantised.
     """
 
     batch: int
@@ -179,6 +178,16 @@ class DecodeSize:
     gates: int
     itemsize: int
     ranks: int = 1  # that share the layer
+    weight_type: WeightName = "same"
+    cache_type: CacheName = "same"
+
+    @property
+    def cache_form(self) -> QuantisedForm | None:
+        return None if self.cache_type == "same" else QuantisedForm(self.cache_type)
+
+    @property
+    def cache_itemsize(self) -> int:
+        return self.itemsize if self.cache_type == "same" else 1
 
 
 def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | NotFused:
@@ -199,6 +208,7 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
                 (size.ffn, size.hidden),
             )
         ]
+        forms = forms_of(size, products)
     except UsageError as error:
         return NotFused(error.what)
     if any(plan.k < sip.pes or plan.n < sip.cubes * sip.pes for plan in products):
@@ -206,23 +216,43 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     attention = base.decode_attention(sip, size.batch, size.context, size.heads, size.kv_heads, d, item)
     if attention.streamed and attention.units > sip.size:  # one stream for several is faster than blocks of each
         return NotFused(f"{attention.units} parts of the cache for {sip.size} PEs: streams of several are faster")
-    total = sum(plan.k * plan.n for plan in products) * item // sip.size
+    total = sum(
+        plan.k * plan.n * item if form is None else form.weight_bytes(plan.k, plan.n)
+        for plan, form in zip(products, forms, strict=True)
+    )
+    total //= sip.size
     wanted = _best_piece_bytes(machine, size.batch, total)
-    keys = max(1, min(attention.part, wanted // (d * item)))
+    keys = max(1, min(attention.part, wanted // (d * size.cache_itemsize)))
     usable = sip.tcm_bytes * 15 // 16 - other_bytes(size, products, keys)
-    piece = min(wanted, usable // (LEAST_PIECES + SPARE_PIECES))
+    spare = spare_pieces(size)
+    piece = min(wanted, usable // (LEAST_PIECES + spare))
     if piece < LEAST_BYTES or total > TOO_MANY_PIECES * piece:
-        count, least = LEAST_PIECES + SPARE_PIECES, max(LEAST_BYTES, -(-total // TOO_MANY_PIECES))
+        count, least = LEAST_PIECES + spare, max(LEAST_BYTES, -(-total // TOO_MANY_PIECES))
         there = f"sums and rows leave {format_bytes(max(0, usable))} of TCM for pieces of weights"
         return NotFused(f"{there}: {count} of {format_bytes(least)} or more are needed")
-    keys = max(1, min(keys, piece // (d * item)))
+    keys = max(1, min(keys, piece // (d * size.cache_itemsize)))
     attention = replace(attention, block_keys=keys, streamed=False, units_together=1)
     qkv, out, up, down = products
     slot = slot_bytes(machine, (qkv, out, up, down), attention, size)
     if slot < LEAST_SLOT:
         return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour")
     sums = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else ONE_RANK
-    return FusedPlan(qkv, out, up, down, attention, piece, usable - SPARE_PIECES * piece, slot, sums)
+    room = usable - spare * piece
+    return FusedPlan(qkv, out, up, down, attention, piece, room, slot, sums, forms, size.cache_form)
+
+
+def forms_of(size: DecodeSize, products: Sequence[SplitKPlan]) -> tuple[QuantisedForm | None, ...]:
+    """How the weights of each product are stored; raises UsageError if a PE's part of K has no whole groups."""
+    return tuple(form_of_weight(size.weight_type, "weights", plan.k, plan.sip.pes) for plan in products)
+
+
+def spare_pieces(size: DecodeSize) -> int:
+    """Pieces that TCM has room for besides those that are loaded: for gaps, and for widened copies of what is prepared
+    and of what is multiplied, keys and values of a cache together.
+    """
+    weights = 0 if size.weight_type == "same" else widened_copies(QuantisedForm(size.weight_type))
+    copies = max(weights, widened_copies(size.cache_form))
+    return SPARE_PIECES + (PREPARED + 2) * copies
 
 
 def in_blocks(plan: SplitKPlan) -> SplitKPlan:

@@ -204,20 +204,21 @@ class DecoderLayer:
         t, m = self.t, self.model
         qkv, out, up, down = t.qkv_product, t.out_product, t.up_product, t.down_product
         works = [
-            product_needs(each.plan, (Job(0, 0, each.plan.rows),), len(each.weights), t.item)[0]
+            product_needs(each.plan, (Job(0, 0, each.plan.rows),), len(each.weights), t.item, each.form)[0]
             for each in (qkv, out, up, down)
         ]
         summed = Need(sip_bytes=2 * 2.0 * self._share_bytes)  # two all-reduces
         self._begin("layer in one launch", sum(works, self._cache_need() + summed))
-        gate, *more = up.weights
+        gate, *more = up.stored
         norms = [tensor for name in ("norm1", "norm2") for tensor in t.gains[name]]
         others = [] if t.angles is None else [t.angles]
         has_shift, has_rope = m.norm == "layernorm", t.angles is not None
         form = LayerForm(t.heads, m.head_dim, self._activation, m.is_gated, has_shift, has_rope)
-        weights = [qkv.weights[0], out.weights[0], gate, down.weights[0], *more]
+        caches = [[each] for each in t.caches] if t.cache_form is None else zip(t.caches, t.cache_scales, strict=True)
+        stored = [tensor for each in (*caches, *qkv.stored, *out.stored, gate, *down.stored, *more) for tensor in each]
         kernel = partial(decode_layer, plan=plan, form=form, rank=self.group.rank)
         communicator = t.communicator("sums")
-        self._launch(kernel, t.x, *t.caches, *weights, *norms, *others, communicator=communicator)
+        self._launch(kernel, t.x, *stored, *norms, *others, communicator=communicator)
 
     # ---- products
 

@@ -18,6 +18,7 @@ from kernbench.models.pinned import PinnedWork, pinned_layer
 from kernbench.models.pinned_file import CHOOSE, PinnedFile
 from kernbench.models.plans import SipShape
 from kernbench.models.product_size import ProductSize
+from kernbench.models.quantised import CacheName, WeightName
 from kernbench.models.shapes import ModelShape
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.user_module import load_user_module, split_identifier
@@ -41,7 +42,8 @@ class LayerRequest:
     world: int
     is_alone: bool = True  # whether nothing but the layer runs
     context: int = 0
-    is_quantised: bool = False
+    weight_type: WeightName = "same"
+    cache_type: CacheName = "same"
     sequence_parallel: bool = False
 
     @property
@@ -58,7 +60,7 @@ class LayerRequest:
     def work(self) -> PinnedWork:
         """What a file that pins the choice is for."""
         m, sizes = self.model, (self.batch, self.tokens, self.context)
-        return PinnedWork(m.name, self.phase, *sizes, self.tp, self.itemsize, self.is_quantised)
+        return PinnedWork(m.name, self.phase, *sizes, self.tp, self.itemsize, self.weight_type, self.cache_type)
 
     @property
     def size(self) -> LayerSize:
@@ -73,11 +75,12 @@ class LayerRequest:
             ("mlp_down", self.routed, ffn, m.hidden, 1, "columns", m.experts),
         )
         attention = (self.batch, self.tokens, heads, kv_heads, m.head_dim) if self.phase == "prefill" else None
-        return LayerSize(tuple(ProductSize(*shape, itemsize=self.itemsize) for shape in shapes), attention)
+        stored = self.itemsize, self.weight_type
+        return LayerSize(tuple(ProductSize(*shape, *stored) for shape in shapes), attention)
 
     @property
     def decode(self) -> DecodeSize | NotFused:
-        """The sizes of a SIP's part of a decode step that can be one launch: without experts and scales."""
+        """The sizes of a SIP's part of a decode step that can be one launch: without experts."""
         m = self.model
         if self.phase != "decode" or not self.context:
             return NotFused("it is for phase=decode, after a context")
@@ -85,11 +88,9 @@ class LayerRequest:
             return NotFused("with sequence_parallel each SIP has rows of its own between products")
         if m.has_experts:
             return NotFused(f"{m.name} has experts, whose rows follow from a routing")
-        if self.is_quantised:
-            return NotFused("weights or the cache are quantised, and are widened before they are used")
-        tp = self.tp
+        tp, gates = self.tp, 2 if m.is_gated else 1
         sizes = m.hidden, m.heads // tp, max(1, m.kv_heads // tp), m.head_dim, m.ffn // tp
-        return DecodeSize(self.batch, self.context, *sizes, 2 if m.is_gated else 1, self.itemsize, tp)
+        return DecodeSize(self.batch, self.context, *sizes, gates, self.itemsize, tp, self.weight_type, self.cache_type)
 
     @property
     def has_no_collectives(self) -> bool:

@@ -67,6 +67,11 @@ class LayerProduct:
     scales: list[Tensor] = field(default_factory=list)  # of quantised weights, one for each
 
     @property
+    def stored(self) -> list[tuple[Tensor, ...]]:
+        """Each weight, with its scales if it is quantised."""
+        return list(zip(self.weights, self.scales, strict=True)) if self.scales else [(each,) for each in self.weights]
+
+    @property
     def tensors(self) -> list[Tensor]:
         own = [tensor for tensor in (self.x, self.copies, self.shares) if tensor is not None]
         return [*self.weights, *self.scales, *own, *self.outs, *self.room]

@@ -37,6 +37,8 @@ from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
 from kernbench.models.product_size import ProductSize
+from kernbench.models.quantised import form_of_weight
+from kernbench.models.quantised_product import sip_for
 from kernbench.models.query_blocks import PrefillAttention, online_attention
 from kernbench.models.split_k_estimate import fastest_rounds, split_k_ns
 
@@ -255,6 +257,7 @@ class LayerChoice:
 
     mapping: MappedLayer
     products: tuple[tuple[ProductSize, tuple[Candidate, ...]], ...]
+    sip: SipShape
     attention_ns: dict[str, float] = field(hash=False)
     attention_simulated_ns: dict[str, float] = field(hash=False, default_factory=dict)
     not_fused: str = ""  # why a decode step is not one launch
@@ -284,21 +287,24 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
     margin = _margin(batch * heads * tokens * tokens * head_dim, LARGE_ATTENTION_MARGIN)
     is_online = "online" in times and times["online"] < (1 - margin) * times["stored"]
     plans = tuple((one, candidates[0].plan) for one, candidates in found)
-    return LayerChoice(MappedLayer(base, plans, is_online), found, times)
+    return LayerChoice(MappedLayer(base, plans, is_online), found, machine.sip, times)
 
 
 def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies: int) -> tuple[Candidate, ...]:
-    """The candidates of a product, the chosen one first; none if the plan of `base` does not fit, and so little TCM has
-    no room for norms either: the layer refuses it when its tensors are made.
+    """The candidates of a product, the chosen one first: for quantised weights the plan of `base`. None if that does
+    not fit, and so little TCM has no room for norms either: the layer refuses it when its tensors are made.
     """
     usual: tuple[Candidate, ...] = ()
     with suppress(UsageError):
-        plan = base.product(machine.sip, size.rows, size.k, size.n, size.itemsize, x_by=size.x_by)
+        sip = sip_for(machine.sip, form_of_weight(size.weight_type, size.name, size.k, machine.sip.pes))
+        plan = base.product(sip, size.rows, size.k, size.n, size.itemsize, x_by=size.x_by)
         usual = (Candidate(plan, estimate(machine, plan, size), is_usual=True),)
+        if size.weight_type != "same":
+            return usual
         rounds = fastest_rounds(machine, plan, size) if isinstance(plan, SplitKPlan) else plan
         if rounds != plan:
             usual = (Candidate(rounds, estimate(machine, rounds, size)), *usual)
-    if not usual and machine.sip.tcm_bytes < LEAST_TCM:
+    if not usual and (machine.sip.tcm_bytes < LEAST_TCM or size.weight_type != "same"):
         return ()
     best = candidates_of(machine, size, most_copies)[:KEPT]
     others = tuple(each for each in best if all(each.plan != one.plan for one in usual))

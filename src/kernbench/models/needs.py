@@ -15,18 +15,20 @@ from kernbench.policy.placement.dp import parts_of
 def product_needs(
     plan: ProductPlan, jobs: Sequence[Job], weights: int, item: int, form: QuantisedForm | None = None
 ) -> tuple[Need, Need]:
-    """The machine's: the weights of every expert that has rows once, widened if they are quantised. The mapping's: once
-    for every group of cubes that has rows of that expert.
+    """The machine's: the weights of every expert that has rows once; if they are quantised, widened, and their scales
+    multiplied with sums. The mapping's: once for every group of cubes that has rows of that expert.
     """
     rows = sum(job.rows for job in jobs)
     groups = [(0, plan.rows)] if isinstance(plan, SplitKPlan) else plan.group_rows
     readers = sum(job.first < end and first < job.first + job.rows for job in jobs for first, end in groups)
     each = plan.k * plan.n * item if form is None else form.weight_bytes(plan.k, plan.n)
     of_weights, of_rows, experts = weights * each, rows * plan.k * item, len({job.expert for job in jobs})
-    widened = 0 if form is None else form.passes * experts * weights * plan.k * plan.n
+    lanes = 0.0
+    if form is not None:  # elements of two bytes are widened, and each row's sums of a group, in f32, get their scales
+        lanes = weights * plan.k * plan.n * (form.passes * experts * F32_LANES + rows / form.group)
     need = Need(
         macs=rows * plan.k * plan.n * weights,
-        lanes=widened * F32_LANES,  # elements of two bytes
+        lanes=lanes,
         read_bytes=experts * of_weights + of_rows,
         written_bytes=rows * plan.n * item,
     )

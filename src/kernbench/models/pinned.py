@@ -1,7 +1,8 @@
 """The choice of a mapper as a file that pins it: `mapping=FILE.yaml` takes it again.
 
 sip: {mesh_w: 2, mesh_h: 2, pes: 16, tcm_bytes: 1011456}
-work: {model: llama3-8b, phase: prefill, batch: 1, tokens: 2048, context: 0, tp: 1, itemsize: 2, is_quantised: false}
+work: {model: llama3-8b, phase: prefill, batch: 1, tokens: 2048, context: 0, tp: 1, itemsize: 2, weight_type: same,
+  cache_type: same}
 attention: online
 products:
   qkv: {kind: blocks, rows: 2048, k: 4096, n: 6144, x_by: rows, groups: 4, row_parts: 2, ...}
@@ -25,13 +26,14 @@ from kernbench.models.fused_plan import (
     LEAST_BYTES,
     LEAST_PIECES,
     LEAST_SLOT,
-    SPARE_PIECES,
     DecodeSize,
     FusedPlan,
     NotFused,
+    forms_of,
     in_blocks,
     other_bytes,
     slot_bytes,
+    spare_pieces,
 )
 from kernbench.models.machine_model import MachineModel
 from kernbench.models.mapper import LayerChoice, LayerSize, MappedLayer
@@ -40,12 +42,14 @@ from kernbench.models.pinned_file import PinnedFile
 from kernbench.models.pinned_records import BlocksEntry, ColumnsEntry, FusedEntry, SplitKEntry
 from kernbench.models.plans import PINNED_ROWS, columns_plan
 from kernbench.models.product_size import ProductSize
+from kernbench.models.quantised import CacheName, WeightName, form_of_weight
+from kernbench.models.quantised_product import sip_for
 from kernbench.models.query_blocks import online_attention
 from kernbench.models.rank_sums import ONE_RANK
 from kernbench.topology.record import Loc
 
 SIZES = ("sip", "rows", "k", "n")
-OF_LAUNCH = ("qkv", "out", "up", "down")  # products, as a plan in one launch names them
+OF_LAUNCH = ("qkv", "out", "up", "down", "forms", "cache_form")  # of a plan in one launch: follow from the work
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class PinnedWork:
     context: int
     tp: int
     itemsize: int
-    is_quantised: bool = False
+    weight_type: WeightName = "same"
+    cache_type: CacheName = "same"
 
 
 def kind_of(plan: ProductPlan) -> str:
@@ -81,7 +86,7 @@ def write_choice(path: str, choice: LayerChoice, work: PinnedWork) -> None:
     chosen = choice.mapping.plans
     if not chosen:
         raise UsageError("there is no choice to write", hint="use mapping=auto")
-    sip = chosen[0][1].sip
+    sip = choice.sip
     pinned: dict[str, Any] = {
         "sip": {each.name: getattr(sip, each.name) for each in fields(sip)},
         "work": asdict(work),
@@ -123,6 +128,9 @@ def pinned_layer(
 def _plan(file: PinnedFile, machine: MachineModel, size: ProductSize) -> ProductPlan:
     """The plan of a product."""
     entry, loc = file.products[size.name], ("products", size.name)
+    if size.weight_type != "same" and not isinstance(entry, SplitKEntry):
+        what = f"kind: {entry.kind} with weights in {size.weight_type}"
+        raise file.fault((*loc, "kind"), what, "write kind: split_k and its sizes, or take weight_type=same")
     if isinstance(entry, BlocksEntry):
         return _blocks(file, entry, machine, size, loc)
     if isinstance(entry, ColumnsEntry):
@@ -131,7 +139,8 @@ def _plan(file: PinnedFile, machine: MachineModel, size: ProductSize) -> Product
     most = max(1, -(-size.n // machine.sip.cubes) // machine.sip.pes)
     file.check_whole((*loc, "blocks"), entry.blocks, 0, most, "columns of a cube for each of its PEs; 0: by TCM")
     try:
-        plan = split_k_plan(machine.sip, size.rows, size.k, size.n, size.itemsize)
+        sip = sip_for(machine.sip, form_of_weight(size.weight_type, size.name, size.k, machine.sip.pes))
+        plan = split_k_plan(sip, size.rows, size.k, size.n, size.itemsize)
     except UsageError as error:
         raise file.capacity(loc, error) from None
     return replace(plan, blocks=entry.blocks)
@@ -215,7 +224,7 @@ def _fused(
             raise file.fault((*loc, "kind"), f"kind: {kind_of(plan)} with a section fused", "use split_k, or no fused")
         if plan.k < sip.pes or plan.n < sip.size:
             raise file.fault((at,), f"'{size.name}' has less than a row or column for each PE", "delete fused")
-        found.append(in_blocks(plan))
+        found.append(in_blocks(replace(plan, sip=sip)))
     split = entry.attention
     for key in ("batch", "context", "kv_heads"):
         if getattr(split, key) != getattr(decode, key):
@@ -242,7 +251,8 @@ def _fused(
     if sums.ranks != decode.ranks:
         what = f"ranks is {sums.ranks}, in this run {decode.ranks}"
         raise file.fault((at, "sums"), what, f"write ranks: {decode.ranks}")
-    return FusedPlan(qkv, out, up, down, attention, entry.piece_bytes, entry.room_bytes, entry.slot_bytes, sums)
+    pieces, forms = (entry.piece_bytes, entry.room_bytes, entry.slot_bytes), forms_of(decode, found)
+    return FusedPlan(qkv, out, up, down, attention, *pieces, sums, forms, decode.cache_form)
 
 
 def _check_pieces(
@@ -250,14 +260,14 @@ def _check_pieces(
 ) -> None:
     """Raise an error where pieces of weights and caches do not fit TCM."""
     sip, item, split = machine.sip, decode.itemsize, entry.attention
-    least = max(LEAST_BYTES, split.block_keys * decode.head_dim * item)
+    least = max(LEAST_BYTES, split.block_keys * decode.head_dim * decode.cache_itemsize)
     file.check_whole(("fused", "piece_bytes"), entry.piece_bytes, least, sip.tcm_bytes, "a block of keys, and TCM")
     longest = max(plan.block_columns * item for plan in products)  # a piece has one row of weights at least
     low = max(LEAST_PIECES * entry.piece_bytes, longest)
     if entry.room_bytes < low:
         what = f"room_bytes: {entry.room_bytes} is less than {LEAST_PIECES} pieces"
         raise file.fault(("fused", "room_bytes"), what, f"use {low} or more, or smaller pieces")
-    others = other_bytes(decode, products, split.block_keys) + SPARE_PIECES * entry.piece_bytes
+    others = other_bytes(decode, products, split.block_keys) + spare_pieces(decode) * entry.piece_bytes
     most = sip.tcm_bytes * 15 // 16 - others
     if entry.room_bytes > most:
         what = f"room_bytes: {entry.room_bytes} and what else is in TCM do not fit its {format_bytes(sip.tcm_bytes)}"

@@ -3,9 +3,10 @@ any layer and machine.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, get_args
 
 from kernbench.models.mapping import DecodeAttention
+from kernbench.models.quantised import CacheName, WeightName
 from kernbench.models.rank_sums import RankSums
 from kernbench.topology.readers import choice, read_whole, text, truth, whole
 from kernbench.topology.record import InvalidValue, ReadBy, Record
@@ -49,7 +50,8 @@ class WorkEntry(Record):
     context: CountOrNone
     tp: Count
     itemsize: Annotated[int, whole(1, 8)]
-    is_quantised: Annotated[bool, truth()] = False
+    weight_type: Annotated[WeightName, choice(*get_args(WeightName))] = "same"
+    cache_type: Annotated[CacheName, choice(*get_args(CacheName))] = "same"
 
 
 class ProductEntry(Record):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernbench.models.mapping import InputOrder
+from kernbench.models.quantised import WeightName
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class ProductSize:
     x_by: InputOrder = "rows"
     experts: int = 1
     itemsize: int = 2
+    weight_type: WeightName = "same"  # quantised ones are for `split_k`
 
     @property
     def macs(self) -> int:

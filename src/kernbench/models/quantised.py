@@ -6,8 +6,9 @@ A weight has a scale, f16, for each `group` of consecutive rows of a column; a c
 sequence and key head, and one for its values. An element stands for itself times its scale.
 
 The rule of what it costs: bytes move as they are stored. A PE widens every element to the type of the rows on its
-vector engine, one pass (int4: two, the first of which takes a half byte out), and multiplies sums of a group by their
-scales, not single elements. There is no engine that multiplies types of different widths.
+vector engine, one pass (int4: before it another one, of one-byte types and so at twice the rate, takes a half byte
+out), and multiplies sums of a group by their scales, not single elements. There is no engine that multiplies types of
+different widths.
 
 int4: byte i of a group has element i in its low half and element i + group / 2 in its high half, each plus 8.
 """
@@ -51,9 +52,9 @@ class QuantisedForm:
         return 2 if self.name == "int4" else 1
 
     @property
-    def passes(self) -> int:
-        """Of the vector engine over every element, to widen it."""
-        return 2 if self.name == "int4" else 1
+    def passes(self) -> float:
+        """Of the vector engine over every element, to widen it, at the rate of types of two bytes."""
+        return 1.5 if self.name == "int4" else 1.0
 
     @property
     def largest(self) -> float:

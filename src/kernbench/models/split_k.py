@@ -7,20 +7,28 @@ the K parts of both around a ring of neighbouring cubes, in both directions unti
 the cube's PEs reduce their sums: halves are exchanged with the PE of the same corner, quarters along columns of
 routers. The last step is one-way, to the leading PEs: each of the two pairs on a row of routers has one of them.
 Leading PEs write the results. If TCM does not hold all sums there are several rounds, and a round is streamed while the
-sums of the previous one are reduced. Quantised weights are not streamed by composites but loaded, widened and
-multiplied block by block (`dequantise.py`).
+sums of the previous one are reduced. Quantised weights are not streamed by composites but loaded ahead, widened and
+multiplied piece by piece (`quantised_product.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kernbench.ccl.algorithms.rings import mesh_cycle, number_ring
-from kernbench.models.dequantise import SHARE, QuantisedBlock, multiply_quantised
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import Job
 from kernbench.models.quantised import QuantisedForm
+from kernbench.models.quantised_product import (
+    LOADED,
+    PieceStream,
+    StoredTensor,
+    WeightPart,
+    blocks_of,
+    group_offsets,
+    split_k_piece_bytes,
+)
 from kernbench.policy.placement.dp import Range, parts_of
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.pending_handle import CompletionHandle, TransferHandle
@@ -153,11 +161,16 @@ class _KShare:
         self._rows = jobs[-1].first + jobs[-1].rows - self._top
         self._axis = 0 if self._rows >= plan.sip.pes else 1  # rows are split if there are enough: longer runs
         self._blocks = plan.columns_of(tl.program_id(1))
+        self._per_expert = sum(b - a for a, b in self._blocks) * self._depth
         self._totals: list[TensorHandle] = []  # complete sums of the weights of a block
+        self._pieces: PieceStream | None = None  # of quantised weights
+        self._piece_bytes = 0
 
     def run(self) -> None:
         """A single round is streamed by itself; with several, each is streamed while the previous sums are reduced."""
         rounds, own = self._rounds(), self._own_rows()
+        if self._form is not None:
+            self._load_ahead(rounds, self._form)
         before: tuple[_Round, list[list[CompletionHandle | TensorHandle]]] | None = None
         for this in rounds:
             streams = self._stream(own, this, one_at_a_time=len(rounds) == 1)
@@ -216,23 +229,35 @@ class _KShare:
     ) -> list[list[CompletionHandle | TensorHandle]]:
         """The products of this PE's K part, by weight and job: running, or complete if they run one at a time."""
         tl = self._tl
-        per_expert = sum(b - a for a, b in self._blocks) * self._depth
         found: list[list[CompletionHandle | TensorHandle]] = []
         for weight in this.weights:
             found.append([])
             for expert, first, count in self._jobs:
                 own = rows if count == self._rows else rows[first - self._top : first - self._top + count]
-                if self._form is not None:
-                    at = expert * per_expert + this.at
-                    scales = self._scales[weight]
-                    block = QuantisedBlock(weight, scales, self._form, at, self._depth, this.columns)
-                    found[-1].append(multiply_quantised(own, block, self._plan.sip.tcm_bytes // (SHARE - 1), tl))
+                if self._pieces is not None:
+                    part = self._part(this, weight, expert)
+                    offsets = group_offsets(own, self._form, tl)
+                    found[-1].append(self._pieces.multiply(own, part, self._piece_bytes, offsets))
                     continue
-                place = (expert * per_expert + this.at) * weight.itemsize
+                place = (expert * self._per_expert + this.at) * weight.itemsize
                 streamed = tl.ref(weight.local + place, (self._depth, this.columns))
                 asked = tl.composite("gemm", own, streamed, out_dtype="f32", tile_shape="auto")
                 found[-1].append(self._result(asked) if one_at_a_time else asked)
         return found
+
+    def _part(self, this: _Round, weight: TensorPtr, expert: int) -> WeightPart:
+        """A quantised weight's block of columns."""
+        stored = StoredTensor(weight, self._scales[weight], self._form)
+        return WeightPart(stored, expert * self._per_expert + this.at, self._depth, this.columns)
+
+    def _load_ahead(self, rounds: Sequence[_Round], form: QuantisedForm) -> None:
+        """Begin to load all that is streamed, in the order of use."""
+        parts = [
+            self._part(this, weight, job.expert) for this in rounds for weight in this.weights for job in self._jobs
+        ]
+        nbytes = self._piece_bytes = split_k_piece_bytes(self._plan.sip, form)
+        self._pieces = PieceStream(blocks_of(parts, nbytes), LOADED * nbytes, self._x.dtype, self._tl)
+        self._pieces.issue()
 
     def _result(self, stream: CompletionHandle | TensorHandle) -> TensorHandle:
         found = self._tl.wait(stream) if isinstance(stream, CompletionHandle) else stream
@@ -250,8 +275,12 @@ class _KShare:
         return tl.cat(by_weight, axis=1 - self._axis) if len(by_weight) > 1 else by_weight[0]
 
 
-def reduce_in_cube(sums: TensorHandle, axis: int, plan: SplitKPlan, tl: TLContext) -> tuple[TensorHandle, int] | None:
-    """This PE's share of the cube's reduced sums, and its first row or column; None if it has none."""
+def reduce_in_cube(
+    sums: TensorHandle, axis: int, plan: SplitKPlan, tl: TLContext, meanwhile: Callable[[], None] | None = None
+) -> tuple[TensorHandle, int] | None:
+    """This PE's share of the cube's reduced sums, and its first row or column; None if it has none. `meanwhile` is
+    called before it waits for sums of others.
+    """
     pe, begin = tl.program_id(0), 0
     for place, count in plan.stages:
         others = [pe + (digit - pe // place % count) * place for digit in range(count)]
@@ -261,6 +290,8 @@ def reduce_in_cube(sums: TensorHandle, axis: int, plan: SplitKPlan, tl: TLContex
             for other, share in zip(others, shares, strict=True)
             if other != pe and share[0] < share[1]
         ]
+        if meanwhile is not None:
+            meanwhile()
         own = shares[others.index(pe)]
         total = _part(sums, axis, own)
         if own[0] < own[1]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from kernbench.models.bounds import F32_LANES
 from kernbench.models.machine_model import LAUNCH_NS, MachineModel
 from kernbench.models.mapping import SplitKPlan
 from kernbench.models.plans import F32_BYTES
+from kernbench.models.quantised import WeightName, form_of_weight
 
 MOST_BLOCKS = 8
 ALIKE = 0.01  # of a time
@@ -29,6 +31,8 @@ class WeightsSize(Protocol):
     def experts(self) -> int: ...
     @property
     def itemsize(self) -> int: ...
+    @property
+    def weight_type(self) -> WeightName: ...
 
 
 def fastest_rounds(machine: MachineModel, plan: SplitKPlan, size: WeightsSize) -> SplitKPlan:
@@ -51,8 +55,8 @@ def split_k_ns(machine: MachineModel, plan: SplitKPlan, size: WeightsSize) -> di
     rounds = blocks * size.weights // joined
     experts = min(size.experts, plan.rows)
     depth, sums = -(-plan.k // plan.sip.pes), plan.rows * found.block_columns * joined
-    one = machine.stream_ns(-(-plan.rows // experts), depth, found.block_columns, "f16", "f32", x_in_tcm=True)
-    stream = joined * experts * max(one, depth * found.block_columns * item / machine.hbm)
+    one = _stream_ns(machine, plan, size, -(-plan.rows // experts), found.block_columns)
+    stream = joined * experts * one
     reduced = _reduction_ns(machine, plan, sums) + sums / machine.lanes * ((joined > 1) + (experts > 1))
     results = plan.rows * columns * plan.final_share / blocks  # elements of a block, of a leading PE
     finish = results * (2 * size.weights - 1) / machine.lanes  # activation, factor, cast
@@ -67,6 +71,18 @@ def split_k_ns(machine: MachineModel, plan: SplitKPlan, size: WeightsSize) -> di
         "results": reduced + finish + stored,
         "launches": LAUNCH_NS,
     }
+
+
+def _stream_ns(machine: MachineModel, plan: SplitKPlan, size: WeightsSize, rows: int, columns: int) -> float:
+    """A PE's rows by so many columns of one weight: quantised ones are widened by the engine that then multiplies."""
+    depth, form = -(-plan.k // plan.sip.pes), form_of_weight(size.weight_type, "weights", plan.k, plan.sip.pes)
+    if form is None:
+        one = machine.stream_ns(rows, depth, columns, "f16", "f32", x_in_tcm=True)
+        return max(one, depth * columns * size.itemsize / machine.hbm)
+    sums = rows * columns * depth / form.group  # that are multiplied by scales
+    widened = form.passes * depth * columns * F32_LANES
+    compute = rows * depth * columns / machine.macs + (widened + sums) / machine.lanes
+    return max(compute, form.weight_bytes(depth, columns) / machine.hbm)
 
 
 def _far_rows_ns(machine: MachineModel, plan: SplitKPlan, itemsize: int) -> float:

@@ -20,7 +20,6 @@ from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
 from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, Chunks
-from kernbench.models.dequantise import SHARE
 from kernbench.models.fused_plan import SLOTS
 from kernbench.models.layer_job import LayerJob, LayerProduct
 from kernbench.models.layouts import ByHead, KParts, ResultLayout, RowMajor
@@ -29,6 +28,7 @@ from kernbench.models.numbers import parts_by_patches
 from kernbench.models.packing import packed, packed_shape
 from kernbench.models.plans import F32_BYTES, ColumnsPlan
 from kernbench.models.quantised import CACHES, QuantisedForm
+from kernbench.models.quantised_product import sip_for
 from kernbench.models.shapes import rope_table
 from kernbench.models.tensor_maker import TensorMaker
 from kernbench.policy.placement.dp import DPPolicy
@@ -132,7 +132,7 @@ class LayerTensors(TensorMaker):
     ) -> LayerProduct:  # fmt: skip
         """A product of (rows, K) by (K, N), with its weights placed: by name, how a rank's part of one is found."""
         form = self.forms.get(next(iter(weights)))
-        sip = self.sip if form is None else replace(self.sip, tcm_bytes=self.sip.tcm_bytes * (SHARE - 1) // SHARE)
+        sip = self.sip if self.job.fused else sip_for(self.sip, form)
         plan = self.job.mapping.product(sip, *sizes, self.item, x_by=x_by)
         if not isinstance(plan, ColumnsPlan):
             plan = plan if self.job.fused else plan.for_weights(len(weights), self.item)
@@ -243,7 +243,8 @@ class LayerTensors(TensorMaker):
             return
         decode = job.mapping.decode_attention(*shape, job.context, self.heads, self.kv_heads, m.head_dim, self.item)
         form = self.cache_form
-        decode = decode if form is None else by_blocks(decode, self.sip, m.head_dim, self.item)
+        is_streamed = form is None or job.fused is not None
+        decode = decode if is_streamed else by_blocks(decode, self.sip, m.head_dim, self.item)
         self.decode = decode
         self.caches = [self._cache(name, form) for name in CACHES]
         self.cache_scales = [] if form is None else [self._cache_scales(name) for name in CACHES]

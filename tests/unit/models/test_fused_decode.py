@@ -27,6 +27,7 @@ from kernbench.models.machine_model import machine_model
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.mapping import DECODE, split_k_plan
 from kernbench.models.plans import SipShape
+from kernbench.models.quantised_product import weight_pieces
 from kernbench.models.shapes import load_model
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.sim_engine.engine import GraphEngine
@@ -105,16 +106,15 @@ def test_a_pinned_choice_is_taken_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "tp", "model", "is_quantised", "why"),
+    ("phase", "tp", "model", "why"),
     [
-        ("prefill", 1, "tiny-llama", False, ""),
-        ("decode", 1, "tiny-mixtral", False, "tiny-mixtral has experts"),
-        ("decode", 1, "tiny-llama", True, "weights or the cache are quantised"),
+        ("prefill", 1, "tiny-llama", ""),
+        ("decode", 1, "tiny-mixtral", "tiny-mixtral has experts"),
     ],
 )
-def test_prefill_experts_and_scales_take_parts(phase: str, tp: int, model: str, is_quantised: bool, why: str) -> None:
+def test_prefill_and_experts_take_parts(phase: str, tp: int, model: str, why: str) -> None:
     with RuntimeContext(GraphEngine(machine(2))) as torch:
-        request = LayerRequest(load_model(model), phase, 1, 1, 2, tp, 2, True, 64, is_quantised)
+        request = LayerRequest(load_model(model), phase, 1, 1, 2, tp, 2, True, 64)
         found, _ = chosen_mapping("auto", torch, request)
     assert isinstance(found, LayerChoice)
     assert found.mapping.fused is None
@@ -196,7 +196,7 @@ def test_pieces_of_a_part_are_all_of_it_once_and_fit() -> None:
     """K of 4,096 over 8 PEs is 512 each; 6,144 columns over 16 cubes are 384: 393,216 bytes."""
     plan = plan_for(LLAMA)
     assert isinstance(plan, FusedPlan)
-    chunks = plan.chunks(plan.qkv, 3, 384, 2)
+    chunks = [piece.rows for piece in weight_pieces(512, 384 * 2, None, plan.piece_bytes)]
     assert [a for a, _ in chunks] == [0, *(b for _, b in chunks[:-1])]
     assert chunks[-1][1] == 512
     assert max(b - a for a, b in chunks) * 384 * 2 <= plan.piece_bytes < plan.room_bytes

@@ -9,10 +9,11 @@ import pytest
 from tests.unit.models.test_layer import llm_layer, machine, rows, run, verified
 
 from kernbench.common.errors import KernBenchError, UsageError
-from kernbench.models.dequantise import stored_rows
-from kernbench.models.mapping import DECODE, by_blocks
-from kernbench.models.plans import SipShape
+from kernbench.models.mapping import DECODE, by_blocks, split_k_plan
+from kernbench.models.needs import product_needs
+from kernbench.models.plans import Job, SipShape
 from kernbench.models.quantised import QuantisedForm, form_of_weight, layer_bytes, quantised
+from kernbench.models.quantised_product import WeightPiece, weight_pieces
 from kernbench.models.shapes import load_model
 
 INT8, FP8, INT4 = (QuantisedForm(name, 16) for name in ("int8", "fp8", "int4"))
@@ -63,16 +64,44 @@ def test_groups_are_the_largest_that_divide_a_pes_part() -> None:
         form_of_weight("int4", "down", 48, 4)
 
 
-def test_all_stored_rows_are_loaded_once_within_their_group() -> None:
-    """512 rows, 256 columns, 64 KiB of TCM: 7 bytes of loads and 3 of widening for each of 6,553 elements, which are 25
-    rows of int8: 6 loads of 22 for a group of 128.
+def test_pieces_smaller_than_a_group_are_equal_parts_of_it() -> None:
+    """Four groups of 128 rows of 256 bytes: a piece of 8 KiB has 32 rows of a group, and all scales are one of 2 KiB."""
+    pieces = weight_pieces(512, 256, QuantisedForm("int8", 128), 8 * 1024)
+    assert pieces[0] == WeightPiece((0, 4), is_scales=True)
+    assert [piece.rows for piece in pieces[1:6]] == [(0, 32), (32, 64), (64, 96), (96, 128), (128, 160)]
+    assert len(pieces) == 1 + 16
+
+
+def test_larger_pieces_are_whole_groups_and_scales_come_ahead_of_their_elements() -> None:
+    """int4, seven groups of 16 rows, of which 8 are stored, of 64 bytes: 1,100 bytes are two groups of 512, and scales
+    of eight groups of 128; with 256 bytes half a group, and scales of two.
     """
-    form = QuantisedForm("int8", 128)
-    spans = stored_rows(512, 256, form, 64 * 1024)
-    assert len(spans) == 4 * 6
-    assert [span.first for span in spans[:6]] == [0, 22, 44, 66, 88, 110]
-    assert sum(span.end - span.first for span in spans) == 512
-    assert sum(span.end - span.first for span in stored_rows(512, 256, QuantisedForm("int4", 128), 1 << 20)) == 256
+    form = QuantisedForm("int4", 16)
+    scales, *pieces = weight_pieces(112, 64, form, 1100)
+    assert scales == WeightPiece((0, 7), is_scales=True)
+    assert [piece.rows for piece in pieces] == [(0, 16), (16, 32), (32, 48), (48, 56)]
+    small = weight_pieces(112, 64, form, 256)
+    assert [piece.rows for piece in small if piece.is_scales] == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    assert [piece.rows for piece in small[:6]] == [(0, 2), (0, 4), (4, 8), (8, 12), (12, 16), (2, 4)]
+    assert small[5].is_scales
+
+
+@pytest.mark.parametrize("form", [None, INT8, INT4], ids=["same", "int8", "int4"])
+@pytest.mark.parametrize("piece_bytes", [1, 300, 5000, 1 << 20])
+def test_pieces_are_all_rows_once(form: QuantisedForm | None, piece_bytes: int) -> None:
+    pieces = [piece.rows for piece in weight_pieces(96, 100, form, piece_bytes) if not piece.is_scales]
+    assert [a for a, _ in pieces] == [0, *(b for _, b in pieces[:-1])]
+    assert pieces[-1][1] == 96 // (1 if form is None else form.per_byte)
+
+
+def test_the_bound_counts_the_passes_that_widen_and_the_scales_of_sums() -> None:
+    """4 rows by 256 x 512 in groups of 128: elements of two bytes take half as long as the f32 that lanes are counted
+    in, half bytes of int4 a quarter; each of 4 x 512 sums has 2 groups.
+    """
+    plan = split_k_plan(SipShape(1, 1, 2, 1 << 20), 4, 256, 512, 2)
+    for name, passes in (("int8", 1), ("int4", 1.5)):
+        need, _ = product_needs(plan, (Job(0, 0, 4),), 1, 2, QuantisedForm(name, 128))
+        assert need.lanes == passes * 256 * 512 / 2 + 2 * 4 * 512
 
 
 def test_a_quantised_cache_is_loaded_in_blocks() -> None:
@@ -91,7 +120,8 @@ def test_a_quantised_cache_is_loaded_in_blocks() -> None:
     [("tiny-llama", 2, "int8", "fp8"), ("tiny-mixtral", 1, "int4", "same"), ("tiny-gpt", 1, "fp8", "int8")],
 )
 def test_numbers_are_right_with_quantised_weights_and_caches(model: str, sips: int, weights: str, cache: str) -> None:
-    verified(sips, model=model, phase="decode", batch=3, context=40, weight_type=weights, cache_type=cache)
+    stored = {"weight_type": weights, "cache_type": cache}
+    verified(sips, model=model, phase="decode", batch=3, context=40, mapping="decode", **stored)
 
 
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
