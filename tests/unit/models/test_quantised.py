@@ -65,7 +65,7 @@ def test_groups_are_the_largest_that_divide_a_pes_part() -> None:
 
 
 def test_pieces_smaller_than_a_group_are_equal_parts_of_it() -> None:
-    """Four groups of 128 rows of 256 bytes: a piece of 8 KiB has 32 rows of a group, and all scales are one of 2 KiB."""
+    """Four groups of 128 rows of 256 bytes: a piece of 8 KiB has 32 rows of a group; all scales are one of 2 KiB."""
     pieces = weight_pieces(512, 256, QuantisedForm("int8", 128), 8 * 1024)
     assert pieces[0] == WeightPiece((0, 4), is_scales=True)
     assert [piece.rows for piece in pieces[1:6]] == [(0, 32), (32, 64), (64, 96), (96, 128), (128, 160)]
