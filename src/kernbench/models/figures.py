@@ -46,7 +46,10 @@ class LayerRun:
         return [max(part.exec_ns for part in same) for same in zip(*self.ranks, strict=True)]
 
     @property
-    def communication_ns(self) -> float:
+    def communication_ns(self) -> float | None:
+        """Of collectives between SIPs; None where SIPs exchange sums within one launch, beside the rest of its work."""
+        if self.job.fused is not None and self.tensor_parallel > 1:
+            return None
         flags = [part.is_communication for part in self.ranks[0]]
         return sum(ns for ns, is_communication in zip(self.part_ns, flags, strict=True) if is_communication)
 
@@ -85,8 +88,10 @@ def model_rows(run: LayerRun) -> list[FigureRow]:
     step_s = run.layer_ns * m.layers * 1e-9
     replicas = run.spec.n_sips // run.tensor_parallel
     home = run.spec.cube.home
-    found: list[tuple[str, float | bool, str]] = [
-        ("communication", 100 * run.communication_ns / run.layer_ns, "% of the layer"),
+    apart = run.communication_ns
+    share = (None, "within the launch") if apart is None else (100 * apart / run.layer_ns, "% of the layer")
+    found: list[tuple[str, float | bool | None, str]] = [
+        ("communication", *share),
         ("tokens per second per user", job.tokens / step_s, "1/s"),
         ("tokens per second in total", job.rows * replicas / step_s, "1/s"),
         (f"time of {m.layers} layers", step_s * 1000, "ms"),

@@ -8,7 +8,7 @@ columns   weights are streamed past rows in TCM (`plans.py`): groups of cubes, p
 
 besides the plan of a mapping by rules (`mapping.choose_mapping`), one by `split_k` also in the number of rounds that is
 fastest (`split_k_estimate.py`). Each has an estimate: copies of the input, the product, moving the results, launches.
-The least is chosen, if it is less than that of the usual plan by a margin (`_margin`), larger for large products.
+The least is chosen, if it is less than that of the usual plan by a margin, larger for large products.
 Everything is a function of sizes and of the model, so a choice is the same in every run, and it is kept.
 """
 
@@ -49,7 +49,7 @@ COLUMN_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 
 STREAMED_ROWS = (64, 128, 256)
 KEPT = 5  # candidates of a report besides the usual plan
 LEAST_TCM = 16 * 1024  # bytes
-ACCURACY = 0.1  # of the model: what is faster by less is not taken instead of the usual plan
+MARGIN, ATTENTION_MARGIN = 0.05, 0.1  # what is faster by less is not taken instead of the usual plan
 LARGE_MACS = 1 << 32  # from here on another plan takes several times as long to simulate, and has to be faster by
 LARGE_MARGIN, LARGE_ATTENTION_MARGIN = 0.25, 0.3  # so much
 
@@ -284,7 +284,8 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
     found = tuple((one, candidates) for one, candidates in ranked if candidates)
     times = attention_ns(machine, *size.attention) if size.attention else {}
     batch, tokens, heads, _, head_dim = size.attention or (0, 0, 0, 0, 0)
-    margin = _margin(batch * heads * tokens * tokens * head_dim, LARGE_ATTENTION_MARGIN)
+    is_large = batch * heads * tokens * tokens * head_dim >= LARGE_MACS
+    margin = LARGE_ATTENTION_MARGIN if is_large else ATTENTION_MARGIN
     is_online = "online" in times and times["online"] < (1 - margin) * times["stored"]
     plans = tuple((one, candidates[0].plan) for one, candidates in found)
     return LayerChoice(MappedLayer(base, plans, is_online), found, machine.sip, times)
@@ -308,11 +309,7 @@ def _ranked(machine: MachineModel, size: ProductSize, base: Mapping, most_copies
         return ()
     best = candidates_of(machine, size, most_copies)[:KEPT]
     others = tuple(each for each in best if all(each.plan != one.plan for one in usual))
-    least = (1 - _margin(size.macs, LARGE_MARGIN)) * usual[0].total_ns if usual else 0.0
+    margin = LARGE_MARGIN if size.macs >= LARGE_MACS else MARGIN
+    least = (1 - margin) * usual[0].total_ns if usual else 0.0
     is_better = not usual or (others and others[0].total_ns < least)
     return (*others, *usual) if is_better else (*usual, *others)
-
-
-def _margin(macs: int, of_large: float) -> float:
-    """By how much another plan has to be faster: what the model is accurate to, and more for large products."""
-    return of_large if macs >= LARGE_MACS else ACCURACY

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 
 from kernbench.common.channel_traffic import ChannelTraffic
 from kernbench.common.ids import memory_kind
-from kernbench.topology import home_memory
 from kernbench.topology.graph import EdgeKind, TopologyGraph
 from kernbench.topology.spec import MachineSpec
+from kernbench.topology.spec_cube import TCM
 
 NAMES = {"hbm": "HBM", "far": "far memory", "sram": "SRAM", "tcm": "TCM"}
 _WITH_CHANNELS = ("hbm", "far")
@@ -56,7 +56,7 @@ def _each_way_gbs(graph: TopologyGraph, memories: Collection[str], kind: str) ->
     if kind == "tcm":
         places = [graph.node(memory).place for memory in memories]
         cubes = [graph.spec.cube_of(place.sip, place.cube) for place in places]
-        return sum(map(home_memory.TCM.read_gbs, cubes)), sum(map(home_memory.TCM.write_gbs, cubes))
+        return sum(map(TCM.read_gbs, cubes)), sum(map(TCM.write_gbs, cubes))
     gbs = _links_gbs(graph, memories, _LINKS[kind])
     return gbs, gbs
 

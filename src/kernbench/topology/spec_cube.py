@@ -5,12 +5,13 @@ derived bandwidths. The properties assume a spec that passed `check.py`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+from kernbench.common.commands import Space
+from kernbench.common.frozen import frozen
+from kernbench.common.ids import CubeId, PeId
 from kernbench.common.units import GIB, MIB
-from kernbench.topology import home_memory
-from kernbench.topology.home_memory import HomeMemory
 from kernbench.topology.readers import choice, further_part, number, power_of_two, whole
 from kernbench.topology.record import Record
 from kernbench.topology.spec_base import (
@@ -146,6 +147,82 @@ class PeTemplate(Record):
     links: PeLinks
 
 
+@frozen
+class HomeMemory:
+    """A kind of memory that tensors lie in unless the host says otherwise. Rates are those of the part that belongs to
+    one PE.
+    """
+
+    space: Space
+    name: Literal["HBM", "SRAM", "TCM"]
+    unit: str  # what a node of it is called
+    nodes_per_cube: Callable[["CubeSpec"], int]
+    node_bytes: Callable[["CubeSpec"], int]  # of a node, for tensors
+    read_gbs: Callable[["CubeSpec"], float]
+    write_gbs: Callable[["CubeSpec"], float]
+    gbs: Callable[["CubeSpec"], float]  # reads and writes together
+    passes_router: bool  # between a PE and its own part: over the port of its DMA
+    component: Callable[["CubeSpec"], ComponentSpec]
+    node: Callable[[CubeId, int], str]
+
+
+def _hbm_gbs(cube: "CubeSpec") -> float:
+    return cube.hbm_link_bw_gbs
+
+
+def _sram_gbs(cube: "CubeSpec") -> float:
+    return cube.links.sram_to_router_bw_gbs / cube.n_pes
+
+
+def _tcm_read_gbs(cube: "CubeSpec") -> float:
+    return cube.pe_template.links.tcm_read_bw_gbs
+
+
+def _tcm_write_gbs(cube: "CubeSpec") -> float:
+    return cube.pe_template.links.tcm_write_bw_gbs
+
+
+HBM = HomeMemory(
+    "hbm",
+    "HBM",
+    "slice",
+    nodes_per_cube=lambda cube: cube.n_pes,
+    node_bytes=lambda cube: cube.hbm_slice_bytes,
+    read_gbs=_hbm_gbs,
+    write_gbs=_hbm_gbs,
+    gbs=_hbm_gbs,
+    passes_router=True,
+    component=lambda cube: cube.components.hbm_ctrl,
+    node=lambda cube, pe: cube.hbm_ctrl(pe),
+)
+SRAM = HomeMemory(  # the PEs of a cube share its port, which carries each way
+    "sram",
+    "SRAM",
+    "SRAM",
+    nodes_per_cube=lambda cube: 1,
+    node_bytes=lambda cube: cube.sram_bytes,
+    read_gbs=_sram_gbs,
+    write_gbs=_sram_gbs,
+    gbs=lambda cube: 2 * _sram_gbs(cube),
+    passes_router=True,
+    component=lambda cube: cube.components.sram,
+    node=lambda cube, pe: cube.sram(),
+)
+TCM = HomeMemory(  # a port for each way
+    "tcm",
+    "TCM",
+    "TCM",
+    nodes_per_cube=lambda cube: cube.n_pes,
+    node_bytes=lambda cube: cube.tcm_home_bytes,
+    read_gbs=_tcm_read_gbs,
+    write_gbs=_tcm_write_gbs,
+    gbs=lambda cube: _tcm_read_gbs(cube) + _tcm_write_gbs(cube),
+    passes_router=False,
+    component=lambda cube: cube.pe_template.components.pe_tcm,
+    node=lambda cube, pe: PeId(cube.sip, cube.cube, pe).part("pe_tcm"),
+)
+
+
 class CubeSpec(Record):
     geometry: GeometrySpec
     pe_layout: PeLayout
@@ -259,10 +336,12 @@ class CubeSpec(Record):
 
     @property
     def home(self) -> HomeMemory:
-        """The memory that tensors lie in by default."""
+        """The memory that tensors lie in by default: HBM where there is any, else TCM if a part of it is kept for them,
+        else SRAM.
+        """
         if self.has_hbm:
-            return home_memory.HBM
-        return home_memory.TCM if self.memory_map.tcm_home_mb_per_pe else home_memory.SRAM
+            return HBM
+        return TCM if self.memory_map.tcm_home_mb_per_pe else SRAM
 
     @property
     def home_bytes(self) -> int:

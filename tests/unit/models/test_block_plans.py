@@ -176,7 +176,7 @@ def test_the_most_columns_fill_tcm() -> None:
 @pytest.fixture
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and scores in TCM for products of all sizes."""
-    monkeypatch.setattr(mapper, "ACCURACY", -1e9)
+    monkeypatch.setattr(mapper, "MARGIN", -1e9)
     monkeypatch.setattr(mapper, "_column_plans", lambda *_: iter(()))
     mapper.candidates_of.cache_clear()
     mapper.choose_layer.cache_clear()

@@ -114,15 +114,15 @@ class PEMemAllocator:
 
 
 LONG_SHARE = 8  # a ring that takes such a part of the room or more is long
-LONG_LEAST = 3  # if so many of them fit
 SHORT_SHARE = 4  # of the room for short rings, where there are long ones
 WORDS_SHARE = 64  # of the room that they leave for words of credits
 
 
 class TcmRingAllocator:
     """Allocates ring buffers in a part of one PE's TCM that was allocated before: long ones from its end, others and
-    words of credits from its start. A short ring that holds a message cannot be moved: where there are long rings,
-    short ones that may not go `anywhere` keep to the first quarter, so that they do not part the room of long ones.
+    words of credits from its start. Words stay, and a short ring that holds a message cannot be moved: where there are
+    long rings, short ones that may not go `anywhere` keep to the first quarter, so that they do not part the room of
+    long ones.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class TcmRingAllocator:
     def alloc(self, nbytes: int, align: int = 1, *, anywhere: bool = True) -> PhysAddr:
         """`nbytes` of that part; `align` counts from the start of the TCM."""
         room = self.tcm.capacity_bytes
-        if LONG_LEAST * nbytes <= room <= LONG_SHARE * nbytes:
+        if room <= LONG_SHARE * nbytes:
             self._has_long = True
             offset = self.tcm.alloc_at_end(nbytes, align)
         else:

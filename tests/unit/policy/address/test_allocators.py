@@ -86,10 +86,10 @@ def test_memory_of_another_owner_is_refused() -> None:
 def test_rings_are_placed_in_the_part_of_a_tcm_that_is_kept_for_them() -> None:
     rings = TcmRingAllocator(0, 2, 1, TcmLease(1000, 5000))
     ring = rings.alloc(4096, align=16)
-    assert ring == PhysAddr.pe_tcm_addr(0, 2, 1, 1008)
+    assert ring == PhysAddr.pe_tcm_addr(0, 2, 1, 1904)
     with pytest.raises(AllocationError, match=r"sip0\.cube2\.pe1 TCM for rings overflow: 4096 bytes required"):
         rings.alloc(4096)
-    for addr in (PhysAddr.pe_tcm_addr(0, 2, 0, 1008), PhysAddr.cube_sram_addr(0, 2, 1008)):
+    for addr in (PhysAddr.pe_tcm_addr(0, 2, 0, 1904), PhysAddr.cube_sram_addr(0, 2, 1904)):
         with pytest.raises(AllocationError, match="is not in it"):
             rings.free(addr, 4096)
     rings.free(ring, 4096)
@@ -111,6 +111,16 @@ def test_short_rings_leave_long_ones_their_room() -> None:
     assert rings.alloc(64 * KIB, 256) == long[2]
     rings.free(long[2], 64 * KIB)
     assert rings.alloc(16 * KIB, 256) == PhysAddr.pe_tcm_addr(0, 0, 0, 48 * KIB)
+
+
+def test_a_ring_of_half_the_room_leaves_the_start_to_words_of_credits() -> None:
+    """A word that lay after it would part the room for good."""
+    rings = TcmRingAllocator(0, 0, 0, TcmLease(0, 256 * KIB))
+    ring = rings.alloc(128 * KIB, 256)
+    word = rings.alloc(16, 16)
+    rings.free(ring, 128 * KIB)
+    assert (ring, word) == (PhysAddr.pe_tcm_addr(0, 0, 0, 128 * KIB), PhysAddr.pe_tcm_addr(0, 0, 0, 0))
+    assert rings.alloc(128 * KIB, 256) == ring
 
 
 def test_sram_is_shared_by_the_cube() -> None:
