@@ -418,18 +418,16 @@ def gain(model: str, phase: str, sips: int, figure: str = "layer_us") -> float:
 
 @concludes("llm-scaling/01-layer-time")
 def test_products_shrink_most_and_less_than_the_number_of_sips() -> None:
-    for model, phase, least, most in (
-        (SMALL, "prefill", 7, 8), (LARGE, "prefill", 10, 12), (SMALL, "decode", 4, 5), (LARGE, "decode", 7, 8),
-    ):  # fmt: skip
-        assert least < gain(model, phase, 16, "products_us") < most
-        assert gain(model, phase, 16, "attention_us") < gain(model, phase, 16, "products_us")
-    assert all(1.8 < gain(SMALL, "decode", sips, "attention_us") < 2.8 for sips in (4, 8, 16))
-    assert all(gain(SMALL, "prefill", sips, "attention_us") < 1.3 for sips in (4, 8, 16))
-    for phase, four, of_large in (("prefill", 1.4, 1.9), ("decode", 1.6, 2.1)):
-        assert gain(SMALL, phase, 4) == pytest.approx(four, rel=0.05)
-        assert gain(SMALL, phase, 16) < 1.2 * gain(SMALL, phase, 4)
-        assert gain(LARGE, phase, 4) == pytest.approx(of_large, rel=0.05)
-        assert 2.4 < gain(LARGE, phase, 16) < 3
+    for model, share in ((SMALL, 8), (LARGE, 12)):
+        assert gain(model, "prefill", 16, "products_us") == pytest.approx(share, abs=0.5)
+        assert all(gain(model, "prefill", sips, "attention_us") < 1 for sips in (2, 4, 8, 16))
+    for model, phase, four, sixteen in (
+        (SMALL, "prefill", 1.4, 1.65),
+        (LARGE, "prefill", 2.0, 2.7),
+        (SMALL, "decode", 1.9, 2.3),
+        (LARGE, "decode", 2.1, 3.4),
+    ):
+        assert (gain(model, phase, 4), gain(model, phase, 16)) == pytest.approx((four, sixteen), abs=0.05)
 
 
 @concludes("llm-scaling/02-tokens-per-second")
@@ -442,7 +440,7 @@ def test_no_model_comes_near_linear() -> None:
 
 @concludes("llm-scaling/03-communication-and-energy")
 def test_all_reduces_take_two_fifths_of_a_prefill_on_four_sips_and_energy_grows() -> None:
-    for sips, share in ((4, 0.4), (16, 0.6)):
+    for sips, share in ((4, 0.4), (16, 0.66)):
         for model in (SMALL, LARGE):
             row = layer(model, "prefill", sips)
             assert number(row, "communication_us") / number(row, "layer_us") == pytest.approx(share, abs=0.05)
@@ -450,24 +448,26 @@ def test_all_reduces_take_two_fifths_of_a_prefill_on_four_sips_and_energy_grows(
         for phase in ("prefill", "decode"):
             energy = [number(layer(model, phase, sips), "energy_per_token_mj") for sips in (1, 2, 4, 8, 16)]
             assert energy == sorted(energy)
-    assert 1 / gain(SMALL, "prefill", 16, "energy_per_token_mj") == pytest.approx(1.9, rel=0.05)
+    assert 1 / gain(SMALL, "prefill", 16, "energy_per_token_mj") == pytest.approx(1.6, rel=0.05)
+    assert 1 / gain(SMALL, "decode", 16, "energy_per_token_mj") == pytest.approx(1.4, rel=0.05)
 
 
 @concludes("llm-scaling/04-next-wall")
-def test_walls_move_from_macs_to_links_and_from_hbm_to_latency() -> None:
-    def share(row: Row, *names: str) -> float:
-        return sum(number(row, name) for name in names) / number(row, "layer_us")
+def test_walls_move_from_macs_to_links_and_from_hbm_to_exchanges() -> None:
+    def share(row: Row, name: str) -> float:
+        return number(row, name) / number(row, "layer_us")
 
-    for model, crossing in ((SMALL, 4), (LARGE, 8)):
+    for model in (SMALL, LARGE):
         first, last = layer(model, "prefill", 1), layer(model, "prefill", 16)
         assert share(first, "bound_compute_us") > 0.8
         assert share(last, "bound_collective_us") > 0.6
+        over = {}
         for sips in (1, 2, 4, 8, 16):
             row = layer(model, "decode", sips)
-            rest = ("bound_link_us", "bound_collective_us", "launching_us")
-            assert all(share(row, "bound_HBM_us") >= share(row, name) for name in (*rest, "bound_compute_us"))
-            assert (share(row, *rest) > share(row, "bound_HBM_us")) == (sips >= crossing)
-        assert share(layer(model, "decode", 16), "bound_HBM_us") == pytest.approx(1 / 3, abs=0.04)
+            assert row["bound_HBM_us" if sips <= 4 else "bound_collective_us"] == row["one_launch_us"]
+            over[sips] = 1 / share(row, "layer_mapping_bound_us")
+        assert (over[1], over[2]) == pytest.approx((1.2, 1.7), abs=0.05)
+        assert all(2.25 < over[sips] < 3.35 for sips in (4, 8, 16))
 
 
 # --------------------------------------------------------------------------------------------------------- design-space
@@ -486,29 +486,30 @@ def speed(phase: str, **changed: float) -> float:
 
 
 @concludes("design-space/01-question-ucie")
-def test_two_connections_are_as_good_as_four() -> None:
-    for phase in ("prefill", "decode"):
-        assert speed(phase, ucie=2.0) > 0.99
-        assert speed(phase, ucie=8.0) < 1.01
+def test_two_connections_are_as_good_as_four_for_prefill_and_eight_only_cost() -> None:
+    assert speed("prefill", ucie=2.0) > 0.99
+    assert speed("decode", ucie=2.0) == pytest.approx(0.95, abs=0.01)
+    assert all(speed(phase, ucie=8.0) < 1.01 for phase in ("prefill", "decode"))
 
 
 @concludes("design-space/02-question-tcm")
-def test_half_of_the_tcm_that_kernels_have_costs_prefill_a_tenth_and_decode_nothing() -> None:
+def test_half_of_the_tcm_that_kernels_have_costs_prefill_a_tenth_and_decode_7_percent() -> None:
     assert 0.88 < speed("prefill", tcm=1.5) < 0.93
     assert speed("prefill", tcm=1.75) == pytest.approx(speed("prefill", tcm=1.5), rel=0.001)
     energy = [number(built("prefill", tcm=tcm), "energy_per_token_mj") for tcm in (1.5, 2.0)]
     assert energy[0] / energy[1] == pytest.approx(1.3, abs=0.05)
-    assert speed("decode", tcm=1.5) > 0.98
+    assert 1 / speed("decode", tcm=1.5) == pytest.approx(1.07, abs=0.005)
+    assert 1 / speed("decode", tcm=1.75) == pytest.approx(1.03, abs=0.005)
 
 
 @concludes("design-space/03-question-macs")
-def test_prefill_gains_from_twice_the_macs_and_decode_loses_with_half() -> None:
-    assert speed("prefill", macs=8192.0) == pytest.approx(1.4, abs=0.05)
-    assert speed("prefill", macs=16384.0) < 1.05 * speed("prefill", macs=8192.0)
-    assert 1 < speed("decode", macs=16384.0) < 1.02
-    assert 0.96 < speed("decode", macs=2048.0) < 0.98
-    half = speed("decode", macs=2048.0, hbm=64.0) / speed("decode", hbm=64.0)
-    assert half == pytest.approx(0.81, abs=0.02)
+def test_prefill_gains_from_macs_and_decode_loses_with_half() -> None:
+    assert speed("prefill", macs=8192.0) == pytest.approx(1.7, abs=0.05)
+    assert speed("prefill", macs=16384.0) == pytest.approx(3, abs=0.05)
+    assert 1 < speed("decode", macs=16384.0) < 1.015
+    assert speed("decode", macs=2048.0) == pytest.approx(5 / 6, abs=0.01)
+    half, twice = (speed("decode", macs=macs, hbm=64.0) / speed("decode", hbm=64.0) for macs in (2048.0, 8192.0))
+    assert (half, twice) == (pytest.approx(0.7, abs=0.01), pytest.approx(1.22, abs=0.01))
 
 
 def front(phase: str, objective: str) -> list[Row]:
@@ -521,12 +522,15 @@ def test_the_steps_to_take() -> None:
     assert built("prefill") in prefill
     after = prefill[prefill.index(built("prefill")) + 1 :]
     steps = [(row["macs"], row["hbm"]) for row in after if row["ucie"] == 4.0]
-    assert steps == [(4096.0, 64.0), (8192.0, 32.0), (8192.0, 64.0)]
-    assert speed("prefill", hbm=64.0) < 1.03 < 1.35 < speed("prefill", macs=8192.0)
-    assert built("decode", hbm=64.0) in decode
-    assert speed("decode", hbm=64.0) == pytest.approx(1.4, abs=0.05)
-    assert built("decode") not in decode
-    assert min(number(built("decode"), "layer_us") / number(row, "layer_us") for row in decode[:3]) > 0.97
+    assert steps == [(4096.0, 64.0), (8192.0, 32.0), (8192.0, 64.0), (16384.0, 32.0)]
+    assert speed("prefill", hbm=64.0) == pytest.approx(1.02, abs=0.005)
+    assert speed("prefill", macs=8192.0, hbm=64.0) / speed("prefill", macs=8192.0) == pytest.approx(1.11, abs=0.01)
+    assert [(row["macs"], row["hbm"]) for row in decode[decode.index(built("decode")) + 1 :]] == [
+        (4096.0, 64.0),
+        (8192.0, 64.0),
+    ]
+    assert speed("decode", hbm=64.0) == pytest.approx(1.3, abs=0.05)
+    assert speed("decode", macs=8192.0, hbm=64.0) == pytest.approx(1.6, abs=0.05)
 
 
 @concludes("design-space/05-front-energy")
@@ -534,7 +538,7 @@ def test_energy_of_decode_is_its_bytes_and_of_prefill_its_tiles() -> None:
     decode = column(rows("design-space", phase="decode"), "energy_per_token_mj")
     assert max(decode) < 1.02 * min(decode)
     base = number(built("prefill"), "energy_per_token_mj")
-    for macs, hbm, factor in ((4096.0, 64.0, 1.5), (2048.0, 32.0, 1.5), (8192.0, 64.0, 1.0)):
+    for macs, hbm, factor in ((4096.0, 64.0, 1.5), (2048.0, 32.0, 1.5), (8192.0, 32.0, 0.7), (16384.0, 32.0, 0.5)):
         found = number(built("prefill", macs=macs, hbm=hbm), "energy_per_token_mj")
         assert found / base == pytest.approx(factor, abs=0.05)
 
@@ -544,12 +548,12 @@ def test_macs_are_cheap_in_area_and_hbm_bandwidth_is_not() -> None:
     prefill, decode = built("prefill"), built("decode")
     macs, hbm = built("prefill", macs=8192.0), built("decode", hbm=64.0)
     assert number(macs, "area_mm2") / number(prefill, "area_mm2") == pytest.approx(1.07, abs=0.005)
-    assert number(prefill, "layer_us") / number(macs, "layer_us") == pytest.approx(1.42, abs=0.01)
+    assert number(prefill, "layer_us") / number(macs, "layer_us") == pytest.approx(1.7, abs=0.01)
     most = built("prefill", macs=16384.0)
-    assert number(most, "area_mm2") / number(prefill, "area_mm2") == pytest.approx(1.21, abs=0.005)
-    assert number(macs, "layer_us") / number(most, "layer_us") == pytest.approx(1.03, abs=0.005)
+    assert number(most, "area_mm2") / number(prefill, "area_mm2") == pytest.approx(1.2, abs=0.005)
+    assert number(prefill, "layer_us") / number(most, "layer_us") == pytest.approx(3, abs=0.05)
     assert number(hbm, "area_mm2") / number(decode, "area_mm2") == pytest.approx(1.60, abs=0.01)
-    assert number(decode, "layer_us") / number(hbm, "layer_us") == pytest.approx(1.44, abs=0.01)
+    assert number(decode, "layer_us") / number(hbm, "layer_us") == pytest.approx(1.3, abs=0.01)
 
 
 # ------------------------------------------------------------------------------------------------------------ ccl-auto

@@ -349,7 +349,15 @@ def test_times_of_a_layers_parts_add_up_to_the_layer() -> None:
     point = point_of(settings[1], {})
     (row,) = run_bench(evaluation.point, graph, RunOptions(device="whole"), params=point.params).returned
     assert isinstance(row, dict)
-    groups = ("products_us", "attention_us", "other_compute_us", "copies_us", "communication_us", "launching_us")
+    groups = (
+        "one_launch_us",
+        "products_us",
+        "attention_us",
+        "other_compute_us",
+        "copies_us",
+        "communication_us",
+        "launching_us",
+    )
     assert sum(row[name] for name in groups) == pytest.approx(row["layer_us"])
     assert row["communication_us"] == 0  # one SIP, one cube
     bounded = sum(row[f"bound_{name}_us"] for name in ("compute", "HBM", "link", "collective"))

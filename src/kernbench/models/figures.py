@@ -47,8 +47,8 @@ class LayerRun:
 
     @property
     def communication_ns(self) -> float | None:
-        """Of collectives between SIPs; None where SIPs exchange sums within one launch, beside the rest of its work."""
-        if self.job.fused is not None and self.tensor_parallel > 1:
+        """Of collectives and copies between cubes; None for one launch, which exchanges sums beside its other work."""
+        if self.job.fused is not None:
             return None
         flags = [part.is_communication for part in self.ranks[0]]
         return sum(ns for ns, is_communication in zip(self.part_ns, flags, strict=True) if is_communication)

@@ -8,12 +8,12 @@ from kernbench.benches.llm_layer import llm_layer
 from kernbench.common.errors import UsageError
 from kernbench.evaluation.contract import Rows, Setting, where
 from kernbench.models.layer_job import Phase
-from kernbench.models.mapping import FEW_ROWS
 from kernbench.models.shapes import ModelShape, load_model
 from kernbench.runtime_api.context import RuntimeContext
 
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
 GROUPS = {  # where the time of a layer goes -> the parts of it
+    "one launch": ("layer in one launch",),  # decode steps, where auto has them so
     "products": ("qkv", "out_proj", "mlp_up", "mlp_down"),
     "attention": ("attention",),
     "other compute": ("norm1", "norm2", "rope", "router", "combine", "add"),
@@ -38,13 +38,19 @@ def counts_of(name: str, text: str) -> list[int]:
 
 
 def timed_layer(
-    torch: RuntimeContext, model: str, phase: Phase, *, batch: int, tokens: int, context: int, tp: int = 0
+    torch: RuntimeContext,
+    model: str,
+    phase: Phase,
+    *,
+    batch: int,
+    tokens: int,
+    context: int,
+    tp: int = 0,
+    mapping: str = "auto",
 ) -> dict[str, float]:
     """Times in us: of the layer, of each group of parts and of parts by what bounds them as they are mapped; tokens per
     second and energy of counted work per token of all layers, memory that a SIP needs, and whether it has it (1 or 0).
-    A decode step of few sequences is timed part by part, not as one launch.
     """
-    mapping = "decode" if phase == "decode" and batch <= FEW_ROWS else "auto"
     rows = llm_layer(
         torch, model=model, phase=phase, batch=batch, tokens=tokens, context=context, tp=tp, mapping=mapping
     )
@@ -63,15 +69,15 @@ def timed_layer(
         found[f"{group.replace(' ', '_')}_us"] += time_us
         if row["mapping_bound"] in BOUNDS:
             found[f"bound_{row['mapping_bound']}_us"] += time_us
-    by_name = {str(row["figure"]): _number(row["value"]) for row in rows if "figure" in row}
+    by_name = {str(row["figure"]): row["value"] for row in rows if "figure" in row}
     return {
         **found,
-        "tokens_per_s": by_name["tokens per second in total"],
-        "tokens_per_s_user": by_name["tokens per second per user"],
-        "energy_per_token_mj": by_name["energy of work per token"],
-        "memory_needed_gb": by_name["memory needed per SIP"],
-        "memory_there_gb": by_name["memory there per SIP"],
-        "fits": by_name["fits"],
+        "tokens_per_s": _number(by_name["tokens per second in total"]),
+        "tokens_per_s_user": _number(by_name["tokens per second per user"]),
+        "energy_per_token_mj": _number(by_name["energy of work per token"]),
+        "memory_needed_gb": _number(by_name["memory needed per SIP"]),
+        "memory_there_gb": _number(by_name["memory there per SIP"]),
+        "fits": _number(by_name["fits"]),
     }
 
 

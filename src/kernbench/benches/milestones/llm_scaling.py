@@ -22,7 +22,7 @@ from kernbench.benches.milestones._layers import (
     work_of,
 )
 from kernbench.benches.registry import evaluation_bench
-from kernbench.evaluation.contract import Evaluation, Rows, Setting, curve, number, values_of, where
+from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, curve, number, values_of, where
 from kernbench.models.layer_job import Phase
 from kernbench.report.charts import AxisUnit, BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
@@ -107,7 +107,8 @@ def _parts(rows: Rows) -> Chart:
         "layer-time",
         "Where a layer's time goes as SIPs are added",
         f"{_work(rows)} Copies bring a product's input to the PEs that "
-        "need it; communication is collectives between SIPs; launching is the host's requests and answers.",
+        "need it; communication is collectives between SIPs; launching is the host's requests and answers. A decode "
+        "step in one launch has no parts: SIPs exchange sums within it.",
         tuple(panels),
         height_in=2.7,
     )
@@ -150,11 +151,13 @@ def _communication(rows: Rows) -> Chart:
             ("energy per token (mJ)", "energy_per_token_mj", NUMBER),
         )
         for phase in PHASES
+        if column != "share" or not any(number(row, "one_launch_us") for row in where(rows, phase=phase))
     )
     return Chart(
         "communication-and-energy",
         "What more SIPs cost: the share of the time that is communication, and energy per token",
-        f"{_work(rows)} Communication is collectives between SIPs, of the layer's time. "
+        f"{_work(rows)} Communication is collectives between SIPs, of the layer's time; a decode step in one launch "
+        "exchanges sums beside its other work, so that they have no share of their own. "
         "Energy is of all layers for one token, by the coefficients that are known.",
         panels,
         height_in=2.6,
@@ -165,18 +168,9 @@ def _walls(rows: Rows) -> Chart:
     panels = []
     for model in _models(rows):
         for phase in PHASES:
-            some = where(rows, phase=phase, model=model)
-            bars = tuple(
-                Bars(
-                    label,
-                    tuple(100 * number(row, column) / number(row, "layer_us") for row in some),
-                )
-                for label, column in (
-                    *((f"bound by {name}", f"bound_{name}_us") for name in BOUNDS),
-                    ("launching", "launching_us"),
-                )
-            )
-            names = tuple(f"{number(row, 'sips'):g}" for row in some)
+            some = [_of_layer(row) for row in where(rows, phase=phase, model=model)]
+            bars = tuple(Bars(label, tuple(shares[label] for shares in some)) for label in some[0])
+            names = tuple(f"{number(row, 'sips'):g}" for row in where(rows, phase=phase, model=model))
             panels.append(
                 BarPanel(
                     "of the layer's time (%)",
@@ -192,10 +186,22 @@ def _walls(rows: Rows) -> Chart:
         "next-wall",
         "Where the next wall is: what bounds the parts that take the time, as SIPs are added",
         f"{_work(rows)} Time of the parts of a layer by what bounds each of them: products and vector work, HBM, links "
-        "between cubes, or the SIPs' links to the switch; and launching.",
+        "between cubes, or the SIPs' links to the switch; and launching. Of a decode step in one launch only the time "
+        "of its bound counts as that; in the rest PEs wait for exchanges that their loads do not hide.",
         tuple(panels),
         height_in=2.7,
     )
+
+
+def _of_layer(row: Row) -> dict[str, float]:
+    """Shares of the layer's time, in percent."""
+    layer, launch = number(row, "layer_us"), number(row, "one_launch_us")
+    of_bound = number(row, "layer_mapping_bound_us") / launch if launch else 1.0
+    return {
+        **{f"bound by {name}": 100 * of_bound * number(row, f"bound_{name}_us") / layer for name in BOUNDS},
+        "one launch, beyond its bound": 100 * (1 - of_bound) * launch / layer,
+        "launching": 100 * number(row, "launching_us") / layer,
+    }
 
 
 def seconds(setting: Setting) -> float:
