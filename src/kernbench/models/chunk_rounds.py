@@ -56,18 +56,29 @@ class ChunkRound:
         return x, weights
 
     def x_reader(self, row: int, chunk: int) -> int:
-        """The column of the PE that begins with a chunk of x of its row."""
-        return self._reader(chunk, row, is_along=self.columns >= self.rows) % self.columns
+        """The column of the PE that reads a chunk of x for its row."""
+        reader = self._along if self.columns >= self.rows else self._across
+        return reader(row, chunk)
 
     def weights_reader(self, column: int, chunk: int) -> int:
-        """The row of the PE that begins with a chunk of the weights of its column."""
-        return self._reader(chunk, column, is_along=self.columns < self.rows) % self.rows
+        """The row of the PE that reads a chunk of the weights for its column."""
+        reader = self._across if self.columns >= self.rows else self._along
+        return reader(column, chunk)
 
-    def _reader(self, chunk: int, across: int, *, is_along: bool) -> int:
-        """The PE along the longer side, for one number of the shorter side, or the one along the shorter side."""
+    def _along(self, across: int, chunk: int) -> int:
+        """Along the longer side the PE that begins with a chunk, for one number of the shorter side."""
         begin, size = self._group(chunk - self.first)
-        at = chunk - self.first - 2 * begin
-        return begin + (at - across) % size if is_along else at % size
+        return begin + (chunk - self.first - 2 * begin - across) % size
+
+    def _across(self, along: int, chunk: int) -> int:
+        """Along the shorter side the PE that uses a chunk before the others, for one number of the longer side: it
+        begins within the chunk's group, or comes to the group's first turn.
+        """
+        begin, size = self._group(chunk - self.first)
+        turn = along % self.count
+        if not begin <= turn < begin + size:
+            turn = begin
+        return (chunk - self.first - begin - turn) % size
 
     def _sides(self, place: GridPlace) -> tuple[int, int]:
         """The numbers of a PE along the longer side, and along the shorter side."""

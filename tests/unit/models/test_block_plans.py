@@ -97,14 +97,14 @@ def test_pes_that_pass_on_receive_what_their_neighbours_used_a_step_before(group
     plan = plan_of(groups=groups, row_parts=row_parts, passes=1)
     for pe in range(8):
         _, row, column = plan.place_of(3, pe)
-        place, step = plan.place_in_cube(row, column), 0
+        place = plan.place_in_cube(row, column)
         assert plan.pe_at(*place) == pe
         for turn in plan.rounds_of(row, column):
             for step in range(turn.count):
                 for kind, source in enumerate(turn.sources(place, step)):
                     if source is None:
                         continue
-                    assert source[kind] == place[kind] != -1
+                    assert source[kind] == place[kind]
                     assert source != place
                     assert turn.chunk_at(source, step - 1) == turn.chunk_at(place, step)
                     assert turn.targets(source, step - 1)[kind] == place
@@ -112,25 +112,29 @@ def test_pes_that_pass_on_receive_what_their_neighbours_used_a_step_before(group
                     assert target is None or turn.sources(target, step + 1)[kind] == place
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (2, 8), (8, 1), (1, 1)])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (8, 8), (2, 8), (8, 2), (3, 7), (8, 1), (1, 1)])
 def test_pes_of_a_cube_take_turns_at_reading(rows: int, columns: int) -> None:
-    """All PEs use all chunks of a round. Along the longer side of the grid each reads one, the one that the plan keeps
-    in its memory. Along the shorter side each reads one of a group, and some of the one that it begins in again.
+    """All PEs use all chunks of a round. Along the longer side of the grid each reads one. Along the shorter side each
+    reads one of a group, and some of the one that it begins in again. The reader of a chunk, which has it in its
+    memory, is the PE that uses it first.
     """
     count, short = max(rows, columns), min(rows, columns)
     turn = ChunkRound(rows, columns, 5, count)
-    is_wide, reads = columns >= rows, dict[tuple[int, int], list[int]]()
+    is_wide = columns >= rows
     for place in product(range(rows), range(columns)):
         assert sorted(turn.order_of(place)) == list(range(5, 5 + count))
         assert turn.targets(place, count - 1) == (None, None)
         found = [[step for step in range(count) if turn.sources(place, step)[kind] is None] for kind in range(2)]
         along, across = found if is_wide else reversed(found)
         assert along == [0] or count == 1
-        reads[place] = [turn.chunk_at(place, 0), len(across)]
-        assert len(across) <= count // short + 1
-    for row, column in reads:
-        chunk = reads[row, column][0]
-        assert (turn.x_reader(row, chunk) == column) if is_wide else (turn.weights_reader(column, chunk) == row)
+        assert len(across) <= -(-count // short) + 1
+    for chunk in range(5, 5 + count):
+        for row in range(rows):
+            users = [turn.order_of((row, column)).index(chunk) for column in range(columns)]
+            assert turn.x_reader(row, chunk) == users.index(min(users))
+        for column in range(columns):
+            users = [turn.order_of((row, column)).index(chunk) for row in range(rows)]
+            assert turn.weights_reader(column, chunk) == users.index(min(users))
 
 
 def test_cubes_read_different_memories_at_a_time() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.unit.models.test_layer import llm_layer, machine, names, run
-from tests.unit.models.test_mapper import DIE, LLAMA_8B, choice_of, model_of, products
+from tests.unit.models.test_mapper import DIE, GPU, LLAMA_8B, choice_of, model_of, products
 
 from kernbench.common.errors import CapacityError, UsageError
 from kernbench.models.choice_report import CAUSES, report_rows
@@ -36,9 +36,11 @@ products:
 IN_ROUNDS = FILE.replace("448, n: 256,", "448, n: 256, blocks: 3,")
 
 
-def pinned(file: Path, size: LayerSize = LLAMA_8B, work: PinnedWork = WORK, tcm_bytes: int = 0) -> MappedLayer:
-    """The mapping of a file on one die."""
-    found, model = PinnedFile(str(file)), model_of(DIE)
+def pinned(
+    file: Path, size: LayerSize = LLAMA_8B, work: PinnedWork = WORK, tcm_bytes: int = 0, on: str = DIE
+) -> MappedLayer:
+    """The mapping of a file on a machine."""
+    found, model = PinnedFile(str(file)), model_of(on)
     if tcm_bytes:
         model = replace(model, sip=replace(model.sip, tcm_bytes=tcm_bytes))
     found.check_work(asdict(work), size)
@@ -69,6 +71,16 @@ def test_a_report_names_one_choice_of_each_product_and_its_file_pins_it(tmp_path
         pinned(file, products(64, 4096, 6144))
     with pytest.raises(CapacityError, match="do not fit the 64 KiB of TCM that kernels have"):
         pinned(file, tcm_bytes=64 * 1024)
+
+
+@pytest.mark.parametrize("rows", [256, 384, 512, 768, 1024])
+@pytest.mark.parametrize("on", [DIE, GPU])
+def test_whatever_is_chosen_can_be_pinned(on: str, rows: int, tmp_path: Path) -> None:
+    """Also rounds of chunks that are smaller than the block_k of a plan."""
+    size, work, file = products(rows, 4096, 14336), replace(WORK, tokens=rows), tmp_path / "choice.yaml"
+    choice = choice_of(model_of(on), size)
+    write_choice(str(file), choice, work)
+    assert pinned(file, size, work, on=on).plans == choice.mapping.plans
 
 
 @pytest.mark.parametrize(
