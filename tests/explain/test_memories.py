@@ -23,6 +23,8 @@ def test_a_bin_has_the_largest_value_in_it() -> None:
 ONE = ["--set", "system.sips.count=1", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
 NO_HBM = ["--set", "cube.memory_map.hbm_total_gb_per_cube=0", "--set", "cube.memory_map.sram_mb_per_cube=256"]
 
+AT_HOME_IN_TCM = ["--set", "cube.memory_map.tcm_home_mb_per_pe=2", "--set", "cube.memory_map.tcm_mb_per_pe=4"]
+
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
@@ -38,11 +40,12 @@ def run_and_report(folder: Path, machine: list[str]) -> tuple[Path, dict]:
     return run, json.loads(printed.read_text())
 
 
-@pytest.mark.parametrize("memory", ["HBM", "SRAM"])
+@pytest.mark.parametrize("memory", ["HBM", "SRAM", "TCM"])
 def test_the_roofline_of_a_saved_launch_is_that_of_the_run(
     memory: str, reported: tuple[Path, dict], tmp_path: Path
 ) -> None:
-    run, stats = reported if memory == "HBM" else run_and_report(tmp_path, ONE + NO_HBM)
+    without = {"HBM": [], "SRAM": NO_HBM, "TCM": [*NO_HBM, *AT_HOME_IN_TCM]}[memory]
+    run, stats = run_and_report(tmp_path, ONE + without) if without else reported
     expected = [launch["roofline"] for launch in stats["launches"]]
     found = launch_rooflines(open_run(run))
     assert len(found) == len(expected) > 0

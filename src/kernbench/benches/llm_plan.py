@@ -22,7 +22,7 @@ from kernbench.benches.llm_layer import (
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
 from kernbench.models.figures import memory_there
-from kernbench.models.layer_choice import LayerRequest, chosen_mapping
+from kernbench.models.layer_choice import FUSED, LayerRequest, chosen_mapping
 from kernbench.models.layer_job import LayerJob
 from kernbench.models.mapper import LayerChoice
 from kernbench.models.parallel_plans import FigureRow, ReplicaBatch, StageTimes, plan_rows, plans_of
@@ -76,7 +76,8 @@ def _simulated(torch: RuntimeContext, work: ReplicaBatch, mapping: str, dtype: s
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
     for tp in degrees:
         weights = layer_weights(torch, work.model, work.batch, work.context, dtype, seed, stored, tp)
-        for shared in (False, True) if tp > 1 and rows % tp == 0 else (False,):
+        splits_tokens = tp > 1 and rows % tp == 0 and mapping != FUSED  # one launch is for whole rows
+        for shared in (False, True) if splits_tokens else (False,):
             request = LayerRequest(
                 work.model, work.phase, work.batch, work.tokens, work.itemsize, tp, world, False, work.context,
                 *stored, shared,

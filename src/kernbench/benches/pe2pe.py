@@ -19,7 +19,6 @@ import numpy as np
 
 from kernbench.benches._collectives import sizes_between
 from kernbench.benches._numbers import Size
-from kernbench.benches._paths import narrowest_gbs
 from kernbench.benches.registry import bench
 from kernbench.common.errors import UsageError
 from kernbench.common.ids import PeKey
@@ -31,6 +30,7 @@ from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.runtime_api.launches import Launch
 from kernbench.runtime_api.tensor import Tensor
+from kernbench.sim_engine.paths import narrowest_gbs
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import MachineSpec
 from kernbench.triton_emu.tl_context import TensorHandle, TensorPtr, TLContext

@@ -66,7 +66,7 @@ def better_over_levels(
     if len(boundaries) == n:  # all ranks are below one switch
         return None
     work = LevelCollective(n, nbytes, root, 2 if collective == "all_reduce" else 1)
-    hop_ns, farthest_ns = hops_ns(spec, sips)
+    hop_ns, farthest_ns = _hops_ns(spec, sips)
     family = _family_of(chosen, nbytes, n, spec)
     if family in ("direct", "long_messages_direct") and collective in ("broadcast", "reduce"):
         family = "from_root"
@@ -157,7 +157,7 @@ def _others(boundary: Boundary, n: int) -> frozenset[int]:
     return frozenset(range(n)) - boundary.inside
 
 
-def hops_ns(spec: MachineSpec, sips: Sequence[int]) -> tuple[float, float]:
+def _hops_ns(spec: MachineSpec, sips: Sequence[int]) -> tuple[float, float]:
     """One message from a rank to the next, on the average, and between those that are farthest apart."""
     each = [_hop_ns(spec, a, b) for a, b in zip(sips, [*sips[1:], sips[0]], strict=True)]
     return sum(each) / len(each), max(each)

@@ -69,12 +69,13 @@ class KernBenchError(Exception):
 
 @frozen
 class Fault:
-    """One thing wrong with a description. `where` is `file:line`, `key` is the key path."""
+    """One thing wrong with a description. `where` is `file:line`, `key` is the key path. `is_lack`: of memory."""
 
     what: str
     where: str
     key: str
     hint: str
+    is_lack: bool = False
 
     def __str__(self) -> str:
         place = f"{self.where}  {self.key}" if self.key else self.where

@@ -195,7 +195,7 @@ class _Layer:
         (part,) = rows
         rows.clear()
         blocks, found = self._parts(product, weights), list[TensorHandle | None]()
-        over_ranks = dict[int, RankSum]()  # that are not finished, by block
+        before: tuple[int, RankSum] | None = None  # a block whose sum over ranks is not finished
         stream, offsets = self._stream, group_offsets(part, weights[0].form, self._tl)
         for number, parts in enumerate(blocks):
             factors: list[TensorHandle] = []
@@ -215,11 +215,11 @@ class _Layer:
                 continue
             started = RankSum(result, self._plan.sums, self._rank, self._x.dtype, self._tl)
             del result
-            for at in list(over_ranks):
-                found[at] = self._end_block(at, over_ranks.pop(at).finish(), residual, following)
-            over_ranks[number] = started
-        for at in list(over_ranks):
-            found[at] = self._end_block(at, over_ranks.pop(at).finish(), residual, following)
+            if before is not None:
+                found[before[0]] = self._end_block(before[0], before[1].finish(), residual, following)
+            before = number, started
+        if before is not None:
+            found[before[0]] = self._end_block(before[0], before[1].finish(), residual, following)
         return found
 
     def _end_block(

@@ -223,7 +223,8 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     total //= sip.size
     wanted = _best_piece_bytes(machine, size.batch, total)
     keys = max(1, min(attention.part, wanted // (d * size.cache_itemsize)))
-    usable = sip.tcm_bytes * 15 // 16 - other_bytes(size, products, keys)
+    sums = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else ONE_RANK
+    usable = sip.tcm_bytes * 15 // 16 - other_bytes(size, products, sums, keys)
     spare = spare_pieces(size)
     piece = min(wanted, usable // (LEAST_PIECES + spare))
     if piece < LEAST_BYTES or total > TOO_MANY_PIECES * piece:
@@ -236,7 +237,6 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     slot = slot_bytes(machine, (qkv, out, up, down), attention, size)
     if slot < LEAST_SLOT:
         return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour")
-    sums = rank_sums(machine, size.ranks, size.batch * size.hidden * item) if size.ranks > 1 else ONE_RANK
     room = usable - spare * piece
     return FusedPlan(qkv, out, up, down, attention, piece, room, slot, sums, forms, size.cache_form)
 
@@ -290,7 +290,7 @@ def _best_piece_bytes(machine: MachineModel, rows: int, total_bytes: int) -> int
     return max(LEAST_BYTES, int(min(best, total_bytes / (LEAST_COUNT + rows))))
 
 
-def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], keys: int) -> int:
+def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], over_ranks: RankSums, keys: int) -> int:
     """TCM of the step that takes most besides pieces: a norm of the rows, a product, or attention with blocks of `keys`
     keys.
     """
@@ -308,6 +308,7 @@ def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], keys: int) -> 
     shared, width = size.heads // size.kv_heads, size.head_dim + 2
     attended = shared * (4 * keys + (8 + 2 * RADIX) * width) * F32_BYTES
     if size.ranks > 1:  # of two blocks of columns, what is sent and received
-        share = max(each.rows * each.block_columns for each in (out, down)) // out.sip.pes + size.batch
-        kept += 2 * (size.ranks + 2) * share * item + 2 * share * F32_BYTES
+        share = int(max(each.rows * each.block_columns * each.final_share for each in (out, down))) + size.batch
+        received = 2 if over_ranks.by_owners else size.ranks - 1
+        kept += 2 * share * ((received + 3) * item + F32_BYTES)
     return kept + max(normed, multiplied, taken, attended)

@@ -175,7 +175,7 @@ def _pinned(file: PinnedFile, torch: RuntimeContext, request: LayerRequest) -> t
         raise file.fault(("sip",), f"the file is for a SIP of {of_file}, this one has {of_run}", CHOOSE)
     for sip, (kept, ccl) in zip(sips, ways, strict=True):
         if 0 < sip.tcm_bytes == given.tcm_bytes:
-            machine = machine_model(torch.engine.graph, sip, kept["ring_bytes"])
+            machine = machine_model(torch.engine.graph, sip, kept["ring_bytes"], request.tp)
             usual = choose_mapping(sip, request.routed, request.weights_bytes, memory_there(torch.spec))
             return pinned_layer(file, machine, request.size, request.decode, usual), ccl
     kept_by = f"collectives of {request.world} SIPs" if request.world > 1 else "messages"
@@ -203,7 +203,8 @@ def _fused(
     found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
     if not isinstance(found, LayerChoice):
         return NotFused("kernels have no TCM")
-    plan = fused_plan(machine_model(torch.engine.graph, sip, kept["ring_bytes"]), found.mapping.base, size)
+    machine = machine_model(torch.engine.graph, sip, kept["ring_bytes"], request.tp)
+    plan = fused_plan(machine, found.mapping.base, size)
     if isinstance(plan, NotFused):
         return plan
     usual = found.usual  # of its products

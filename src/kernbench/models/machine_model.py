@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.ccl.over_levels import hops_ns
 from kernbench.common.commands import CompositeCmd, Operand
 from kernbench.common.composite_use import PathTiming
 from kernbench.common.ids import PeId
@@ -21,6 +20,7 @@ from kernbench.models.bounds import F32_LANES
 from kernbench.models.bounds import rates_of as sip_rates
 from kernbench.models.chunk_rounds import crowded_links
 from kernbench.models.plans import SipShape
+from kernbench.sim_engine.paths import latency_ns
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.mesh import build_mesh
 from kernbench.topology.spec_cube import CubeSpec
@@ -53,7 +53,7 @@ class MachineModel:
     message_ns: float  # for a message within the cube, and its credit, besides their bytes
     ring_bytes: int = 0  # of TCM, for messages
     sip_link: float = 0.0  # bytes that leave the SIP
-    rank_ns: float = 0.0  # for a message to the farthest SIP, besides its bytes
+    rank_ns: float = 0.0  # for a message to the farthest of the SIPs that share the layer, besides its bytes
     passing: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()  # by rows of a cube's grid: `crowded_links`
 
     @property
@@ -124,8 +124,10 @@ class MachineModel:
         return float(composite_ns(cmd, tile, self.engines, paths)[0])
 
 
-def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> MachineModel:
-    """The model of a SIP whose kernels have the TCM of `sip`, and `ring_bytes` for messages."""
+def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0, ranks: int = 1) -> MachineModel:
+    """The model of one of the first `ranks` SIPs, which share a layer; its kernels have the TCM of `sip`, and
+    `ring_bytes` for messages.
+    """
     spec, first = graph.spec, PeId(0, 0, 0)
     cube, parts = spec.cube, spec.cube.pe_template.components
     ucie, mesh = cube.ucie, spec.sip.cube_mesh
@@ -160,7 +162,7 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0) -> M
         message_ns=2 * hops * (router + flit_ns) + parts.pe_ipcq.number_attr("wake_ns"),
         ring_bytes=ring_bytes,
         sip_link=sip_rates(spec).sip_bytes,
-        rank_ns=hops_ns(spec, range(spec.n_sips))[1],
+        rank_ns=max((latency_ns(graph, (0, 0, 0), (rank, 0, 0)) for rank in range(1, ranks)), default=0.0),
         passing=_passing(cube) if ring_bytes and sip.pes > 1 else (),
     )
 

@@ -45,7 +45,7 @@ from kernbench.models.product_size import ProductSize
 from kernbench.models.quantised import CacheName, WeightName, form_of_weight
 from kernbench.models.quantised_product import sip_for
 from kernbench.models.query_blocks import online_attention
-from kernbench.models.rank_sums import ONE_RANK
+from kernbench.models.rank_sums import ONE_RANK, RankSums
 from kernbench.topology.record import Loc
 
 SIZES = ("sip", "rows", "k", "n")
@@ -241,22 +241,27 @@ def _fused(
         raise file.fault((at, "attention", "splits"), what, f"use {-(-split.context // attention.part)}")
     file.check_whole((at, "attention", "block_keys"), split.block_keys, 1, attention.part, "keys of a part")
     file.check_whole((at, "attention", "units_at_once"), split.units_at_once, 1, usual.units_at_once, "those in TCM")
-    _check_pieces(file, entry, machine, found, decode)
+    sums = ONE_RANK if entry.sums is None else entry.sums.plan
+    if sums.ranks != decode.ranks:
+        what = f"ranks is {sums.ranks}, in this run {decode.ranks}"
+        raise file.fault((at, "sums"), what, f"write ranks: {decode.ranks}")
+    _check_pieces(file, entry, machine, found, sums, decode)
     qkv, out, up, down = found
     most = slot_bytes(machine, (qkv, out, up, down), attention, decode)
     if entry.slot_bytes not in [1 << bits for bits in range(LEAST_SLOT.bit_length() - 1, most.bit_length())]:
         what = f"slot_bytes: {entry.slot_bytes} is no power of two from {LEAST_SLOT} to {most}"
         raise file.fault((at, "slot_bytes"), what, f"write {most}")
-    sums = ONE_RANK if entry.sums is None else entry.sums.plan
-    if sums.ranks != decode.ranks:
-        what = f"ranks is {sums.ranks}, in this run {decode.ranks}"
-        raise file.fault((at, "sums"), what, f"write ranks: {decode.ranks}")
     pieces, forms = (entry.piece_bytes, entry.room_bytes, entry.slot_bytes), forms_of(decode, found)
     return FusedPlan(qkv, out, up, down, attention, *pieces, sums, forms, decode.cache_form)
 
 
 def _check_pieces(
-    file: PinnedFile, entry: FusedEntry, machine: MachineModel, products: list[SplitKPlan], decode: DecodeSize
+    file: PinnedFile,
+    entry: FusedEntry,
+    machine: MachineModel,
+    products: list[SplitKPlan],
+    sums: RankSums,
+    decode: DecodeSize,
 ) -> None:
     """Raise an error where pieces of weights and caches do not fit TCM."""
     sip, item, split = machine.sip, decode.itemsize, entry.attention
@@ -267,7 +272,7 @@ def _check_pieces(
     if entry.room_bytes < low:
         what = f"room_bytes: {entry.room_bytes} is less than {LEAST_PIECES} pieces"
         raise file.fault(("fused", "room_bytes"), what, f"use {low} or more, or smaller pieces")
-    others = other_bytes(decode, products, split.block_keys) + spare_pieces(decode) * entry.piece_bytes
+    others = other_bytes(decode, products, sums, split.block_keys) + spare_pieces(decode) * entry.piece_bytes
     most = sip.tcm_bytes * 15 // 16 - others
     if entry.room_bytes > most:
         what = f"room_bytes: {entry.room_bytes} and what else is in TCM do not fit its {format_bytes(sip.tcm_bytes)}"

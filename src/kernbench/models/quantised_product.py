@@ -18,10 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from kernbench.models.block_plans import evenly
 from kernbench.models.loads_ahead import LoadsAhead, StreamedBlock
 from kernbench.models.plans import SipShape
 from kernbench.models.quantised import OFFSET, SCALE_BYTES, QuantisedForm
-from kernbench.policy.placement.dp import Range, parts_of
+from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
@@ -42,7 +43,7 @@ def weight_pieces(depth: int, row_bytes: int, form: QuantisedForm | None, piece_
     """
     most = max(1, piece_bytes // max(1, row_bytes))
     if form is None:
-        return [WeightPiece(rows) for rows in _even(0, depth, most)]
+        return [WeightPiece(rows) for rows in evenly(0, depth, most)]
     groups, of_group = depth // form.group, form.group // form.per_byte
     step = -(-groups // -(-groups // max(1, most // of_group)))  # groups of a piece
     scaled = max(1, piece_bytes // max(1, row_bytes * SCALE_BYTES) // step) * step
@@ -52,15 +53,8 @@ def weight_pieces(depth: int, row_bytes: int, form: QuantisedForm | None, piece_
         found.append(WeightPiece((first, end), is_scales=True))
         for a in range(first, end, step):
             b = min(end, a + step)
-            found += [WeightPiece(rows) for rows in _even(a * of_group, b * of_group, most)]
+            found += [WeightPiece(rows) for rows in evenly(a * of_group, b * of_group, most)]
     return found
-
-
-def _even(first: int, end: int, most: int) -> Iterator[Range]:
-    """Rows in ranges of at most `most`, of nearly equal size."""
-    for a, b in parts_of(end - first, -(-(end - first) // most)):
-        if a < b:
-            yield first + a, first + b
 
 
 def widened_copies(form: QuantisedForm | None) -> int:

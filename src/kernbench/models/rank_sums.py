@@ -41,7 +41,7 @@ ONE_RANK = RankSums()
 def rank_sums(machine: MachineModel, ranks: int, nbytes: int) -> RankSums:
     """The faster way for sums of so many bytes: bytes over a SIP's links, and messages in turn."""
     direct_ns, owners_ns = (
-        turns * machine.rank_ns + nbytes * copies / machine.sip_link
+        turns * (machine.rank_ns + machine.message_ns) + nbytes * copies / machine.sip_link
         for turns, copies in ((1, ranks - 1), (2, 2 * (ranks - 1) / ranks))
     )
     return RankSums(ranks, owners_ns < direct_ns)

@@ -164,6 +164,7 @@ class _KShare:
         self._per_expert = sum(b - a for a, b in self._blocks) * self._depth
         self._totals: list[TensorHandle] = []  # complete sums of the weights of a block
         self._pieces: PieceStream | None = None  # of quantised weights
+        self._offsets: dict[int, TensorHandle | None] = {}  # of the rows of each job, by the first
         self._piece_bytes = 0
 
     def run(self) -> None:
@@ -236,8 +237,9 @@ class _KShare:
                 own = rows if count == self._rows else rows[first - self._top : first - self._top + count]
                 if self._pieces is not None:
                     part = self._part(this, weight, expert)
-                    offsets = group_offsets(own, self._form, tl)
-                    found[-1].append(self._pieces.multiply(own, part, self._piece_bytes, offsets))
+                    if first not in self._offsets:
+                        self._offsets[first] = group_offsets(own, self._form, tl)
+                    found[-1].append(self._pieces.multiply(own, part, self._piece_bytes, self._offsets[first]))
                     continue
                 place = (expert * self._per_expert + this.at) * weight.itemsize
                 streamed = tl.ref(weight.local + place, (self._depth, this.columns))

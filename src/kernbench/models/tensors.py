@@ -85,7 +85,7 @@ class LayerTensors(TensorMaker):
         name = f"{what} of SIP {sips[0]}"
         if self.job.fused:
             sips = list(self.group.ranks)  # rank r is on SIP r
-            name = f"a layer of SIPs {sips}"
+            name = f"a layer of SIPs {sips} in slots of {self.job.fused.slot_bytes} B"
         if not communicators.has(name):
             sums = max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
             rings, slots = {"rows": (2, 2), "sums": (sums, 2), "chunks": (PASSING_RINGS, PASSING_SLOTS)}[what]

@@ -89,8 +89,9 @@ class CommunicationTcm:
                 f"{sizes.tcm_scheduler_reserved_bytes} of the scheduler"
                 + (f" and the {home} of tensors" if home else ""),
                 where="cube.memory_map.tcm_mb_per_pe",
-                hint="raise it, lower cube.memory_map.tcm_scheduler_reserved_mb, or lower defaults.ring_bytes and "
-                "defaults.work_bytes in ccl.yaml",
+                hint="raise it, lower cube.memory_map.tcm_scheduler_reserved_mb"
+                + (" or cube.memory_map.tcm_home_mb_per_pe" if home else "")
+                + ", or lower defaults.ring_bytes and defaults.work_bytes in ccl.yaml",
             )
 
     def _has(self, sip: int, ring_bytes: int, work_bytes: int) -> bool:

@@ -13,7 +13,6 @@ from kernbench.common.errors import (
 )
 
 MARK = f"{KernelCapacityError.__name__}: "  # of the cause, in what a kernel reports that was stopped by another one
-NO_TCM = ("tcm_scheduler_reserved_mb", "tcm_home_mb_per_pe")  # keys of a machine whose TCM leaves kernels nothing
 
 
 def reason_of(error: BaseException) -> str | None:
@@ -23,7 +22,7 @@ def reason_of(error: BaseException) -> str | None:
     if isinstance(error, AllocationError | CapacityError):
         return error.what
     if isinstance(error, TopologyError):
-        return error.what if all(fault.key.endswith(NO_TCM) for fault in error.faults) else None
+        return error.what if all(fault.is_lack for fault in error.faults) else None
     if isinstance(error, LaunchError):
         kinds = [(getattr(each, "kind", ""), getattr(each, "message", "")) for each in error.failures]
         own = [message for kind, message in kinds if kind == KernelCapacityError.__name__]

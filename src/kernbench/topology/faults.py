@@ -49,12 +49,13 @@ def child_of(node: Marked, part: str | int) -> Marked | None:
 
 @frozen
 class UnplacedFault:
-    """A fault without its source line. `uses` are the other keys that the finding depends on."""
+    """A fault without its source line. `uses` are the other keys that the finding depends on. `is_lack`: of memory."""
 
     key: str
     what: str
     hint: str
     uses: tuple[str, ...] = ()
+    is_lack: bool = False
 
     def fault(self, tree: Marked, inherited: str = "") -> Fault:
         """The fault with its line. If that line is in the `inherited` source, a value of the user's file is named."""
@@ -64,8 +65,8 @@ class UnplacedFault:
             for use in self.uses:
                 own = _user_value(tree, key_loc(use), inherited)
                 if own:
-                    return Fault(self.what, str(mark_at(tree, own)), key_path(own), self.hint)
-        return Fault(self.what, str(mark), self.key, self.hint)
+                    return Fault(self.what, str(mark_at(tree, own)), key_path(own), self.hint, self.is_lack)
+        return Fault(self.what, str(mark), self.key, self.hint, self.is_lack)
 
 
 def _user_value(tree: Marked, loc: Loc, inherited: str) -> Loc | None:

@@ -241,7 +241,7 @@ def _override_layer(tree: Marked, key: str, value: object) -> Marked:
         try:
             node = _remark(parse_yaml(value, where), mark) if value.strip() else Marked(None, mark)
         except TopologyError as error:
-            raise TopologyError([Fault(f.what, where, key, f.hint) for f in error.faults]) from None
+            raise TopologyError([Fault(f.what, where, key, f.hint, f.is_lack) for f in error.faults]) from None
     else:
         node = _marked(value, mark)
     return _nest(tree, loc, 0, node, mark)

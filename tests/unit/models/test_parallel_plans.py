@@ -108,6 +108,14 @@ def test_long_rings_of_sums_find_room_while_a_collective_of_others_has_a_message
 
 
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
+def test_a_plan_of_layers_in_one_launch_has_no_sequence_parallelism() -> None:
+    machine = {"system.sips.count": 2, "sip.cube_mesh": {"w": 1, "h": 1}, "cube.pe_layout.pe_per_corner": 1}
+    work = {"model": "tiny-llama", "phase": "decode", "batch": 2, "context": 16, "mapping": "fused"}
+    rows = rows_of(run(llm_plan, None, machine, device="whole", params=work))
+    assert {str(row["plan"]) for row in rows if "plan" in row} == {"tp1 pp1 dp2", "tp2 pp1 dp1"}
+
+
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_layers_and_transfers_of_a_tray_are_simulated(tmp_path: Path) -> None:
     model = tmp_path / "small.yaml"
     model.write_text(f"small: {SHAPE}hidden: 128, heads: 2, kv_heads: 2, head_dim: 64, ffn: 256, vocab: 512}}\n")

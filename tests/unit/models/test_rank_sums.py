@@ -192,3 +192,23 @@ def test_a_pinned_choice_is_taken_again_by_as_many_ranks(tmp_path: Path) -> None
     file.write_text(file.read_text().replace("ranks: 2", "ranks: 3"))
     with pytest.raises(UsageError, match="ranks is 3, in this run 2"):
         run(llm_layer, machine(2), device="whole", params={**params, "mapping": str(file)})
+
+
+def rank_ns(machine: dict[str, object], ranks: int) -> float:
+    graph = load_topology(None, {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1, "system.sips.count": 8, **machine})
+    return machine_model(graph, SipShape(1, 1, 8, 1 << 20), 0, ranks).rank_ns
+
+
+def test_the_way_between_ranks_is_that_of_the_farthest_over_the_links_that_there_are() -> None:
+    """Below one switch all are as far; of two trays the second has a switch more on its way; along a line each rank
+    adds a link.
+    """
+    assert rank_ns({}, 1) == 0 < rank_ns({}, 2) == rank_ns({}, 8)
+    trays = {"system.switch_levels": {"tray": {"count": 2, "bw_gbs": 64.0, "distance_mm": 2000.0}}}
+    assert rank_ns(trays, 4) == rank_ns({}, 4) < rank_ns(trays, 5)
+    line = {
+        "system.sips": {"topology": "mesh_2d_no_wrap", "w": 8, "h": 1, "links": {"bw_gbs": 64.0, "distance_mm": 1e3}}
+    }
+    ways = [rank_ns(line, ranks) for ranks in (2, 3, 4)]
+    assert ways[1] - ways[0] == pytest.approx(ways[2] - ways[1])
+    assert ways[1] - ways[0] >= 10  # 1 m of wire

@@ -5,9 +5,9 @@ bandwidth. Wake-up, addition and memory reads are left out, so it is a lower bou
 
 from __future__ import annotations
 
-from kernbench.benches._paths import latency_ns, narrowest_gbs
 from kernbench.ccl.topologies import SipGroup, group_of
 from kernbench.common.ids import PeKey
+from kernbench.sim_engine.paths import latency_ns, narrowest_gbs
 from kernbench.topology.graph import TopologyGraph
 
 

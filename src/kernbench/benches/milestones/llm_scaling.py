@@ -134,24 +134,28 @@ def _speed(rows: Rows) -> Chart:
 
 
 def _communication(rows: Rows) -> Chart:
-    shares = [{**row, "share": 100 * number(row, "communication_us") / number(row, "layer_us")} for row in rows]
+    in_parts = [
+        {**row, "share": 100 * number(row, "communication_us") / number(row, "layer_us")}
+        for row in rows
+        if not number(row, "one_launch_us")
+    ]
     panels = tuple(
         LinePanel(
             "SIPs",
             y_label,
-            tuple(Line(m, curve(where(shares, phase=phase, model=m), "sips", column)) for m in _models(rows)),
+            tuple(Line(m, points) for m in _models(rows) if (points := curve(where(some, model=m), "sips", column))),
             phase,
             log="x",
             y_unit=unit,
             from_zero=True,
             every_x=True,
         )
-        for y_label, column, unit in (
-            ("communication (% of layer)", "share", PERCENT),
-            ("energy per token (mJ)", "energy_per_token_mj", NUMBER),
+        for y_label, column, unit, shown in (
+            ("communication (% of layer)", "share", PERCENT, in_parts),
+            ("energy per token (mJ)", "energy_per_token_mj", NUMBER, rows),
         )
         for phase in PHASES
-        if column != "share" or not any(number(row, "one_launch_us") for row in where(rows, phase=phase))
+        if (some := where(shown, phase=phase))
     )
     return Chart(
         "communication-and-energy",

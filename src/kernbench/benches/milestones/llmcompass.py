@@ -22,6 +22,7 @@ from kernbench.common.errors import UsageError
 from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.evaluation.contract import Evaluation, Row, Rows, Setting, number, where
 from kernbench.models.layer_job import Phase
+from kernbench.models.mapping import FEW_ROWS
 from kernbench.models.shapes import load_model
 from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel
 from kernbench.runtime_api.context import RuntimeContext
@@ -135,7 +136,8 @@ def point(
 ) -> Mapping[str, float]:
     spec = torch.spec
     gemm, pes = spec.cube.pe_template.components.pe_gemm, spec.sip.n_cubes * spec.cube.n_pes
-    mapping = "decode" if phase == "decode" else "auto"  # published times are those of layers in parts
+    in_parts = phase == "decode" and batch <= FEW_ROWS  # as the layers of the published times
+    mapping = "decode" if in_parts else "auto"
     layer = timed_layer(torch, model, phase, batch=batch, tokens=tokens, context=context, mapping=mapping)
     return {
         **layer,

@@ -14,7 +14,6 @@ from typing import Annotated, Literal, NamedTuple
 
 from kernbench.benches._collectives import sizes_between
 from kernbench.benches._numbers import Size
-from kernbench.benches._paths import path_between
 from kernbench.benches.registry import evaluation_bench
 from kernbench.common.ids import PeKey
 from kernbench.common.messages import PeDmaMsg
@@ -27,6 +26,7 @@ from kernbench.probes.measure import measure_on
 from kernbench.report.charts import BarPanel, Bars, Chart, Line, LinePanel, reference_line
 from kernbench.report.references import reference
 from kernbench.runtime_api.context import RuntimeContext
+from kernbench.sim_engine.paths import path_between
 from kernbench.topology.graph import TopologyGraph
 
 DIRECTIONS: tuple[AccessDirection, ...] = ("read", "write")

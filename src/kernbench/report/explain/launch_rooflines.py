@@ -40,8 +40,8 @@ def launch_rooflines(run: SavedRun) -> list[LaunchRoofline]:
             continue
         exec_ns = max(pe.end_ns for pe in launch.pes) - min(pe.start_ns for pe in launch.pes)
         uses = [use for tensor in tensor_uses(run, launch.index) for use in tensor.memories.items()]
-        ported = [use for memory, use in uses if memory_kind(memory) != "tcm" or graph.spec.cube.home.passes_router]
-        read, written = sum(use.read for use in ported), sum(use.written for use in ported)
+        read = sum(use.read - use.read_by_own for _, use in uses)  # over the ports of DMAs
+        written = sum(use.written - use.written_by_own for _, use in uses)
         times = _memory_times(graph, uses, launch.bytes_hbm)
         nbytes = launch.bytes_hbm + sum(use.read + use.written for memory, use in uses if memory_kind(memory) != "hbm")
         cubes = cubes_of_pes(launch.pes)

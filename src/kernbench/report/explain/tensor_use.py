@@ -21,10 +21,12 @@ from kernbench.report.runs.parts import SavedPlace
 
 @dataclass(slots=True)
 class TensorMemoryUse:
-    """A tensor's bytes in one memory node, as kernels accessed them."""
+    """A tensor's bytes in one memory node, as kernels accessed them; those of a TCM that its own PE moved, too."""
 
     read: int = 0
     written: int = 0
+    read_by_own: int = 0
+    written_by_own: int = 0
 
 
 @dataclass(slots=True)
@@ -102,10 +104,13 @@ def _count(use: TensorUse, pe: str, memories: list[str], nbytes: int, is_read: b
     for number, memory in enumerate(memories):
         part = nbytes // len(memories) + (nbytes % len(memories) if number == 0 else 0)
         held = use.memories.setdefault(memory, TensorMemoryUse())
+        is_own = memory.startswith(f"{pe}.")
         if is_read:
             held.read += part
+            held.read_by_own += part * is_own
         else:
             held.written += part
+            held.written_by_own += part * is_own
         if memory.startswith(f"{cube}."):
             use.home_bytes += part
         else:

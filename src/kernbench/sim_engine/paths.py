@@ -1,4 +1,4 @@
-"""The path from a PE to another PE's memory on a machine: what theory needs of it."""
+"""The path from a PE to the memory that another PE has tensors in: what closed models need of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from kernbench.topology.graph import TopologyGraph
 
 
 def path_between(machine: TopologyGraph, src: PeKey, dst: PeKey) -> tuple[list[str], float]:
-    """Nodes from a PE to the HBM slice of another, and the length of that path in mm."""
-    wiring = wiring_of(machine)
-    path, distance_mm = wiring.router.find_path_with_distance(str(PeId(*src)), wiring.resolver.find_hbm_ctrl(*dst))
+    """Nodes from a PE to the memory of another, and the length of that path in mm."""
+    path, distance_mm = wiring_of(machine).router.find_path_with_distance(str(PeId(*src)), machine.home_node(*dst))
     return list(path), distance_mm
 
 
