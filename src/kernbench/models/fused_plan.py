@@ -307,8 +307,10 @@ def other_bytes(size: DecodeSize, products: Sequence[SplitKPlan], over_ranks: Ra
     kept = size.batch * max(out.block_columns, down.block_columns) * item  # residual
     shared, width = size.heads // size.kv_heads, size.head_dim + 2
     attended = shared * (4 * keys + (8 + 2 * RADIX) * width) * F32_BYTES
-    if size.ranks > 1:  # of two blocks of columns, what is sent and received
+    added = 0
+    if size.ranks > 1:  # what is sent and received of a block of columns, and of the one before, which is added up
         share = int(max(each.rows * each.block_columns * each.final_share for each in (out, down))) + size.batch
-        received = 2 if over_ranks.by_owners else size.ranks - 1
-        kept += 2 * share * ((received + 3) * item + F32_BYTES)
-    return kept + max(normed, multiplied, taken, attended)
+        pending = share * item * (2 if over_ranks.by_owners else size.ranks)
+        kept += pending
+        added = max(parts) + pending + share * (3 * F32_BYTES + 2 * item)
+    return kept + max(normed, multiplied, taken, attended, added)
