@@ -181,14 +181,16 @@ LAYER = {
 }
 
 
+@pytest.mark.parametrize("tcm_mb", [4, 1.75])  # with 1.75 kernels have 0.25, less than collectives would keep
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_llm_layer_keeps_its_weights_in_tcm(phase: Literal["prefill", "decode"]) -> None:
+def test_llm_layer_keeps_its_weights_in_tcm(phase: Literal["prefill", "decode"], tcm_mb: float) -> None:
     rows: list[Any] = []
 
     def bench(torch: RuntimeContext) -> None:
         rows[:] = llm_layer(torch, phase=phase, **({"tokens": 8} if phase == "prefill" else {}))
 
-    result = kernbench.run(bench, overrides=LAYER, device="whole", verify_data=True, check_fast=True)
+    machine = {**LAYER, "cube.memory_map.tcm_mb_per_pe": tcm_mb}
+    result = kernbench.run(bench, overrides=machine, device="whole", verify_data=True, check_fast=True)
     assert result.ok
     figures = {row["figure"]: row["value"] for row in rows if "figure" in row}
     assert figures["fits"] is True
@@ -204,6 +206,17 @@ def test_llm_layer_keeps_its_weights_in_tcm(phase: Literal["prefill", "decode"])
     assert {roofline.memory for roofline in rooflines} == {"TCM"}
     assert all(0 <= roofline.share <= 1 for roofline in rooflines)
     assert max(roofline.memory_ns / roofline.exec_ns for roofline in rooflines if roofline.exec_ns) > 0.2
+
+
+@pytest.mark.parametrize("mapping", ["auto", "columns", "decode"])
+def test_one_sip_with_little_tcm_runs_a_layer_in_parts_without_the_tcm_of_collectives(mapping: str) -> None:
+    """As examples/machines/ipu-like.yaml, of whose PEs kernels have 240 KiB; experts are never one launch."""
+    machine = {**LAYER, "cube.memory_map.tcm_mb_per_pe": 1.75}
+
+    def bench(torch: RuntimeContext) -> None:
+        llm_layer(torch, model="tiny-mixtral", phase="decode", batch=2, mapping=mapping)
+
+    assert kernbench.run(bench, overrides=machine, device="whole", verify_data=True).ok
 
 
 def test_the_bound_of_a_layer_takes_the_ports_of_tcm() -> None:

@@ -25,7 +25,7 @@ def blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> dic
     dot_ns = machine.engines.product.product_ns
     compute = strips * size.weights * dot_ns(-(-rows // strips), k, -(-columns // size.weights), size.dtype)
     moves = _passing_ns if plan.passes else _reading_ns
-    step = overlapped_ns(compute, *moves(machine, plan, size, chunks, x_bytes, w_bytes)) + STEP_NS
+    step = overlapped_ns(compute, *moves(machine, plan, size, x_bytes, w_bytes)) + STEP_NS
     first = step  # until the first chunks are there
     if plan.passes:
         first = _first_reads_ns(machine, plan, x_bytes, w_bytes)
@@ -56,17 +56,17 @@ def _far_ns(machine: MachineModel, plan: BlocksPlan, x_bytes: float, w_bytes: fl
 
 
 def _reading_ns(
-    machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
+    machine: MachineModel, plan: BlocksPlan, size: ProductSize, x_bytes: float, w_bytes: float
 ) -> tuple[float, ...]:
     """Moving a chunk of x and of the weights to every PE, each of which reads its own: times of each resource."""
-    x_turns, w_turns = max(1.0, plan.column_parts / chunks), max(1.0, plan.row_parts / chunks)  # at one memory
+    x_turns, w_turns = (max(1.0, parts / len(plan.chunks)) for parts in (plan.column_parts, plan.row_parts))
     far_bytes, link = _far_ns(machine, plan, x_bytes, w_bytes)
     hbm = (x_bytes * x_turns + w_bytes * w_turns + FAR_EXTRA * far_bytes) / machine.hbm / EVEN_SHARE
     return hbm, machine.load_ns(1 + size.weights, x_bytes + w_bytes), link
 
 
 def _passing_ns(
-    machine: MachineModel, plan: BlocksPlan, size: ProductSize, chunks: int, x_bytes: float, w_bytes: float
+    machine: MachineModel, plan: BlocksPlan, size: ProductSize, x_bytes: float, w_bytes: float
 ) -> tuple[float, ...]:
     """Moving a chunk of x and of the weights from neighbour to neighbour, while others are multiplied; PEs take turns
     at reading.

@@ -217,8 +217,7 @@ class DecoderLayer:
         caches = [[each] for each in t.caches] if t.cache_form is None else zip(t.caches, t.cache_scales, strict=True)
         stored = [tensor for each in (*caches, *qkv.stored, *out.stored, gate, *down.stored, *more) for tensor in each]
         kernel = partial(decode_layer, plan=plan, form=form, rank=self.group.rank)
-        communicator = t.communicator("sums")
-        self._launch(kernel, t.x, *stored, *norms, *others, communicator=communicator)
+        self._launch(kernel, t.x, *stored, *norms, *others, communicator=t.communicator_of_launch(plan))
 
     # ---- products
 

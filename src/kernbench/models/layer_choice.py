@@ -93,9 +93,14 @@ class LayerRequest:
         return DecodeSize(self.batch, self.context, *sizes, gates, self.itemsize, tp, self.weight_type, self.cache_type)
 
     @property
+    def is_one_sip(self) -> bool:
+        """Whether nothing but one SIP's layer runs: there are no collectives between SIPs."""
+        return self.is_alone and self.world == 1
+
+    @property
     def has_no_collectives(self) -> bool:
         """Whether kernels may have the TCM of collectives: decode sends messages within a SIP."""
-        return self.is_alone and self.world == 1 and self.phase == "prefill"
+        return self.is_one_sip and self.phase == "prefill"
 
 
 def check_mapping_name(name: str) -> None:
@@ -132,7 +137,7 @@ def mapping_of(
 
 def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> tuple[LayerChoice | Mapping, CclSource]:
     """The mapping, and the configuration of collectives: products by blocks get their TCM where there are none, less
-    the rings of PEs that pass chunks on.
+    the rings of PEs that pass chunks on; so does any layer of one SIP whose TCM they would fill.
     """
     if name.endswith((".yaml", ".yml")):
         return _pinned(PinnedFile(name), torch, request)
@@ -150,11 +155,13 @@ def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> t
             return given, {"defaults": PASSING}
         if without is not None and without.mapping.has_blocks:
             return without, {"defaults": ALONE}
-    kept = _kept_by_collectives()
+    kept, ccl = _kept_by_collectives(), None
+    if request.is_one_sip and _sip(torch, sum(kept.values())).tcm_bytes <= 0:
+        kept, ccl = PASSING, {"defaults": PASSING}
     found = mapping_of(name, torch, request, _sip(torch, sum(kept.values())), kept["ring_bytes"])
     if isinstance(found, LayerChoice) and fused is not None:
         found = replace(found, not_fused=fused.reason)
-    return found, None
+    return found, ccl
 
 
 def _pinned(file: PinnedFile, torch: RuntimeContext, request: LayerRequest) -> tuple[Mapping, CclSource]:
@@ -165,7 +172,7 @@ def _pinned(file: PinnedFile, torch: RuntimeContext, request: LayerRequest) -> t
     ways: list[tuple[dict[str, int], CclSource]] = [(_kept_by_collectives(), None)]
     if file.is_fused:
         ways = [_kept_by_decode(request)]
-    elif request.has_no_collectives:
+    elif request.is_one_sip:
         ways += [(kept, {"defaults": kept}) for kept in (ALONE, PASSING)]
     given = file.entry.sip
     sips = [_sip(torch, sum(kept.values())) for kept, _ in ways]
@@ -213,7 +220,7 @@ def _fused(
 
 def _kept_by_decode(request: LayerRequest) -> tuple[dict[str, int], CclSource]:
     """The TCM that a decode step in one launch leaves for messages, and the configuration that says so."""
-    if request.is_alone and request.world == 1:
+    if request.is_one_sip:
         return PASSING, {"defaults": PASSING}
     return _kept_by_collectives(), None
 

@@ -20,7 +20,7 @@ from kernbench.common.errors import UsageError
 from kernbench.common.ipcq import RingConfig
 from kernbench.models import kernels
 from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPlan, Chunks
-from kernbench.models.fused_plan import SLOTS
+from kernbench.models.fused_plan import SLOTS, FusedPlan
 from kernbench.models.layer_job import LayerJob, LayerProduct
 from kernbench.models.layouts import ByHead, KParts, ResultLayout, RowMajor
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blocks, stages_of
@@ -77,22 +77,24 @@ class LayerTensors(TensorMaker):
         return self._held("x", self._parts(x), (self.own_rows, self.job.model.hidden), dp)
 
     def communicator(self, what: Literal["rows", "sums", "chunks"]) -> str:
-        """The communicator of this SIP's PEs, for rows or sums at decode, or for chunks of a product by blocks; of all
-        SIPs of the group for a layer in one launch. Messages are long, so slots are as large as the rings of a kernel
-        allow.
+        """The communicator of this SIP's PEs, for rows or sums at decode, or for chunks of a product by blocks.
+        Messages are long, so slots are as large as the rings of a kernel allow.
         """
-        communicators, sips = self.torch.communicators, [self.torch.ahbm.current_device()]
-        name = f"{what} of SIP {sips[0]}"
-        if self.job.fused:
-            sips = list(self.group.ranks)  # rank r is on SIP r
-            name = f"a layer of SIPs {sips} in slots of {self.job.fused.slot_bytes} B"
+        sip = self.torch.ahbm.current_device()
+        sums = max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
+        rings, slots = {"rows": (2, 2), "sums": (sums, 2), "chunks": (PASSING_RINGS, PASSING_SLOTS)}[what]
+        most = max(self.torch.communicators.ring_bytes // (slots * rings + 1), 256)
+        return self._installed(f"{what} of SIP {sip}", [sip], RingConfig(slots, 1 << most.bit_length() - 1))
+
+    def communicator_of_launch(self, plan: FusedPlan) -> str:
+        """The communicator of all SIPs of the group, for a layer in one launch."""
+        sips = list(self.group.ranks)  # rank r is on SIP r
+        name = f"a layer of SIPs {sips} in slots of {plan.slot_bytes} B"
+        return self._installed(name, sips, RingConfig(SLOTS, plan.slot_bytes))
+
+    def _installed(self, name: str, sips: list[int], config: RingConfig) -> str:
+        communicators = self.torch.communicators
         if not communicators.has(name):
-            sums = max(1, sum(count - 1 for _, count in stages_of(self.sip.pes)))
-            rings, slots = {"rows": (2, 2), "sums": (sums, 2), "chunks": (PASSING_RINGS, PASSING_SLOTS)}[what]
-            most = max(communicators.ring_bytes // (slots * rings + 1), 256)
-            if self.job.fused:
-                slots, most = SLOTS, self.job.fused.slot_bytes
-            config = RingConfig(n_slots=slots, slot_size=1 << most.bit_length() - 1)
             communicators.install(name, group_of(self.torch.spec, sips), config)
         return name
 

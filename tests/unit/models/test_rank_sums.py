@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,9 +149,8 @@ def test_the_way_with_the_least_estimate_is_taken(ranks: int, kib: int, gbs: flo
     assert rank_sums(model_of(ranks, gbs), ranks, kib * 1024) == RankSums(ranks, by_owners)
 
 
-def request(model: str = "llama3-8b", **changed: object) -> LayerRequest:
-    given: dict[str, object] = {"phase": "decode", "batch": 1, "tokens": 1, "itemsize": 2, "tp": 2, "world": 2}
-    return LayerRequest(load_model(model), **{**given, "context": 64, **changed})  # type: ignore[arg-type]
+def request(model: str = "llama3-8b", **changed: Any) -> LayerRequest:
+    return replace(LayerRequest(load_model(model), "decode", 1, 1, 2, tp=2, world=2, context=64), **changed)
 
 
 def test_large_groups_are_one_launch_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_large_groups_are_one_launch_only_if_asked_for(monkeypatch: pytest.Monke
 )
 def test_one_launch_that_is_asked_for_and_is_not_possible_is_refused(changed: dict[str, object], why: str) -> None:
     with RuntimeContext(GraphEngine(machine(2, 2))) as torch, pytest.raises(UsageError, match=why):
-        chosen_mapping("fused", torch, request(**{"model": "tiny-llama", **changed}))  # type: ignore[arg-type]
+        chosen_mapping("fused", torch, request(**{"model": "tiny-llama", **changed}))
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
