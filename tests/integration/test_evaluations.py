@@ -58,7 +58,7 @@ def test_every_figure_has_picture_caption_and_a_place_in_the_page(bench: str) ->
         assert f"{bench}/{stem.name}.png" in page, stem.name
 
 
-# Of each evaluation, points that are cheap to run again.
+# Points that are cheap to run again; each point of design-space takes half a minute, of llm-scaling minutes.
 AGAIN: list[tuple[str, dict[str, str | int]]] = [
     ("pe-dma-perf", {"place": "far cube", "direction": "read", "size_bytes": 4096}),
     ("pe-dma-perf", {"place": "next-cube", "direction": "write", "issuers": 8}),
@@ -70,7 +70,6 @@ AGAIN: list[tuple[str, dict[str, str | int]]] = [
     ("pe2pe", {"hop": "other SIP", "buffer_kind": "hbm"}),
     ("milestone-1h-ccl", {"part": "strong", "sips": 2, "algorithm": "hierarchical_all_pes"}),
     ("milestone-gqa-llama70b", {"part": "validated", "panel": "single-decode"}),
-    ("design-space", {"phase": "decode", "ucie": 4, "tcm": 2, "macs": 4096, "hbm": 32}),
     ("llmcompass", {"phase": "decode", "study": "cores", "place": "B"}),
 ]
 

@@ -28,7 +28,7 @@ BACKLOG_DELAY = 3.0  # and by so much of the part that a slice sends faster than
 LEAST_COUNT = 10  # pieces of a layer, plus one per row: with fewer, messages wait behind a large part of its loads
 TOO_MANY_PIECES = 512  # where TCM allows no longer ones: launches and first loads are a few percent of so long a layer
 SUMS_BYTES = 32 * 1024  # of a block of columns: reduced while the next one is streamed
-MOST_ROWS = 16  # with more, sums leave little TCM for pieces
+MOST_ROWS = 32  # with more, products take as long as loads, and PEs wait for the sums of each block
 LEAST_PIECES = 8  # that TCM has room for at a time
 SPARE_PIECES = 4  # more that it has room for: pieces of several sizes leave gaps beside tensors that stay longer
 PREPARED = 5  # pieces that are widened before they are needed, while a PE waits for messages
@@ -195,7 +195,9 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     A machine with more of any resource than one that has a plan has a plan, too.
     """
     if size.batch > MOST_ROWS:
-        return NotFused(f"{size.batch} sequences are more than {MOST_ROWS}, whose sums leave little TCM for weights")
+        return NotFused(
+            f"{size.batch} sequences are more than {MOST_ROWS}, with which PEs wait more for sums than for memory"
+        )
     sip, item, d = machine.sip, size.itemsize, size.head_dim
     width = (size.heads + 2 * size.kv_heads) * d
     try:

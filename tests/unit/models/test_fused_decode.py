@@ -138,7 +138,7 @@ def test_a_better_machine_keeps_it(more: dict[str, float]) -> None:
 def test_more_rows_and_less_tcm_take_parts() -> None:
     assert isinstance(plan_for(LLAMA), FusedPlan)
     for size, tcm_bytes, why in (
-        (replace(LLAMA, batch=17), MIB, "17 sequences are more than 16"),
+        (replace(LLAMA, batch=33), MIB, "33 sequences are more than 32"),
         (LLAMA, MIB // 16, "of TCM for pieces of weights"),
         (replace(LLAMA, hidden=64), MIB, "less than a row or a column of weights for each of 128 PEs"),
         (replace(LLAMA, batch=8, kv_heads=32), MIB, "256 parts of the cache for 128 PEs"),
@@ -156,7 +156,7 @@ def test_more_tcm_takes_the_same_pieces_or_longer_ones_up_to_the_best() -> None:
     assert sizes[-1] == sizes[-4] == pytest.approx(126_200, rel=0.001)
 
 
-@pytest.mark.parametrize(("batch", "splits"), [(1, 16), (2, 8), (3, 16), (8, 2), (16, 1)])
+@pytest.mark.parametrize(("batch", "splits"), [(1, 16), (2, 8), (3, 16), (8, 2), (16, 1), (32, 1)])
 def test_every_activation_reaches_those_that_need_it_once_and_in_the_order_of_its_sender(
     batch: int, splits: int
 ) -> None:

@@ -102,7 +102,7 @@ def test_long_rings_of_sums_find_room_while_a_collective_of_others_has_a_message
     model.write_text(f"two: {SHAPE}hidden: 256, heads: 2, kv_heads: 2, head_dim: 128, ffn: 448, vocab: 1024}}\n")
     trays = {"system.switch_levels": {"tray": {"count": 2, "bw_gbs": 64.0, "distance_mm": 2000.0}}}
     machine = {"system.sips.count": 8, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, **trays}
-    work = {"model": f"{model}:two", "phase": "decode", "batch": 2, "context": 32}
+    work = {"model": f"{model}:two", "phase": "decode", "batch": 2, "context": 32, "mapping": "decode"}
     result = run(llm_plan, None, machine, device="whole", params=work)
     assert {row["tp"] for row in rows_of(result) if "tp" in row} == {1, 2}
 
