@@ -15,7 +15,7 @@ def blocks_ns(machine: MachineModel, plan: BlocksPlan, size: ProductSize) -> dic
     """A PE's blocks, one after the other, and the copy of the rows if they come by rows. A plan's columns are those of
     all weights together.
     """
-    item, chunks = size.itemsize, len(plan.chunks)
+    item, chunks = size.itemsize, plan.chunk_count
     own_rows = -(-size.rows // plan.groups // plan.row_parts)
     own_columns = -(-size.n // plan.column_parts)
     blocks = -(-own_rows // plan.block_rows) * -(-own_columns // max(1, plan.block_columns // size.weights))
@@ -59,7 +59,7 @@ def _reading_ns(
     machine: MachineModel, plan: BlocksPlan, size: ProductSize, x_bytes: float, w_bytes: float
 ) -> tuple[float, ...]:
     """Moving a chunk of x and of the weights to every PE, each of which reads its own: times of each resource."""
-    x_turns, w_turns = (max(1.0, parts / len(plan.chunks)) for parts in (plan.column_parts, plan.row_parts))
+    x_turns, w_turns = (max(1.0, parts / plan.chunk_count) for parts in (plan.column_parts, plan.row_parts))
     far_bytes, link = _far_ns(machine, plan, x_bytes, w_bytes)
     hbm = (x_bytes * x_turns + w_bytes * w_turns + FAR_EXTRA * far_bytes) / machine.hbm / EVEN_SHARE
     return hbm, machine.load_ns(1 + size.weights, x_bytes + w_bytes), link
@@ -89,7 +89,7 @@ def _first_reads_ns(machine: MachineModel, plan: BlocksPlan, x_bytes: float, w_b
     """
     _, link = _far_ns(machine, plan, x_bytes, w_bytes)
     x_turns, w_turns = (
-        -(-count // len(plan.rounds))
+        -(-count // plan.round_count)
         for count in (plan.column_parts // plan.columns_in_cube, plan.row_parts // plan.rows_in_cube)
     )
     nbytes = x_turns * x_bytes + w_turns * w_bytes

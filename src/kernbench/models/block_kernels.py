@@ -124,7 +124,7 @@ class _Product:
         """For each step of a block: the PEs that x and the weights come from, and go to."""
         plan = self._plan
         if not plan.passes:
-            return [((None, None), (None, None))] * len(plan.chunks)
+            return [((None, None), (None, None))] * plan.chunk_count
         place = plan.place_in_cube(self._row, self._column)
         return [
             (self._pes(each.sources(place, step)), self._pes(each.targets(place, step)))

@@ -117,15 +117,19 @@ class BlocksPlan:
         """Chunks of a round: so many steps until each PE of a row or column of a cube's grid has had one."""
         return round_of(self.sip, self.row_parts)
 
+    @property
+    def round_count(self) -> int:
+        return -(-self.chunk_count // self.round)
+
     @cached_property
     def rounds(self) -> list[ChunkRound]:
         """The rounds of a plan that passes chunks on; the last may be shorter."""
-        shape, count = (self.rows_in_cube, self.columns_in_cube), len(self.chunks)
+        shape, count = (self.rows_in_cube, self.columns_in_cube), self.chunk_count
         return [ChunkRound(*shape, at, min(self.round, count - at)) for at in range(0, count, self.round)]
 
     def rounds_of(self, row: int, column: int) -> list[ChunkRound]:
         """The rounds of a PE, in its order: cubes begin with different ones, so that they read different memories."""
-        first = (row // self.rows_in_cube + column // self.columns_in_cube) % len(self.rounds)
+        first = (row // self.rows_in_cube + column // self.columns_in_cube) % self.round_count
         return self.rounds[first:] + self.rounds[:first]
 
     def place_in_cube(self, row: int, column: int) -> tuple[int, int]:
@@ -153,20 +157,22 @@ class BlocksPlan:
         """The blocks of columns of a grid column."""
         return evenly(*parts_of(self.n, self.column_parts)[column], self.block_columns)
 
+    @property
+    def chunk_count(self) -> int:
+        """Chunks of K: whole rounds, if they are passed on and K has as many rows."""
+        of_round = self.round if self.passes else 1
+        return min(self.k, -(-self.k // (self.block_k * of_round)) * of_round)
+
     @cached_property
-    def chunks(self) -> list[Range]:
-        """The chunks of K: whole rounds, if they are passed on."""
-        if not self.passes:
-            return evenly(0, self.k, self.block_k)
-        rounds = -(-self.k // (self.block_k * self.round))
-        return [chunk for chunk in parts_of(self.k, rounds * self.round) if chunk[0] < chunk[1]]
+    def chunks(self) -> tuple[Range, ...]:
+        return parts_of(self.k, self.chunk_count)
 
     def order_of(self, row: int, column: int) -> list[int]:
         """The order in which a PE uses chunks: PEs of a grid row, and of a grid column, begin with different ones."""
         if self.passes:
             place = self.place_in_cube(row, column)
             return [chunk for each in self.rounds_of(row, column) for chunk in each.order_of(place)]
-        count = len(self.chunks)
+        count = self.chunk_count
         return [(step + row + column) % count for step in range(count)]
 
     # ---- weights
@@ -194,7 +200,7 @@ class BlocksPlan:
         return [
             (self.chunks[chunk], columns)
             for block, columns in enumerate(self.column_blocks(column))
-            for chunk in range(len(self.chunks))
+            for chunk in range(self.chunk_count)
             if self._owner(column, block, chunk) == row
         ]
 
@@ -212,7 +218,7 @@ class BlocksPlan:
         if self.passes:
             reader = self.rounds[chunk // self.round].x_reader(row % self.rows_in_cube, chunk)
             return self._cube_of(block, chunk, self.columns_in_cube, self.column_parts) * self.columns_in_cube + reader
-        apart = max(1, self.column_parts // len(self.chunks))  # few chunks are on PEs far apart: their links differ
+        apart = max(1, self.column_parts // self.chunk_count)  # few chunks are on PEs far apart: their links differ
         return (block + chunk) * apart % self.column_parts
 
     def _cube_of(self, block: int, chunk: int, in_cube: int, parts: int) -> int:

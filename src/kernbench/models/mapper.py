@@ -111,7 +111,7 @@ def _passing_plans(sip: SipShape, size: ProductSize, groups: int) -> Iterator[Bl
         seen = set[tuple[int, int, int]]()  # chunks are whole rounds: several sizes may make as many
         for sizes in _block_sizes(sip, size, groups, row_parts, PASSED_K, *how, round_of(sip, row_parts)):
             plan = BlocksPlan(sip, size.rows, size.k, size.n, groups, row_parts, *sizes, how[0], 1, how[1])
-            made = plan.block_rows, plan.block_columns, len(plan.chunks)
+            made = plan.block_rows, plan.block_columns, plan.chunk_count
             if plan.for_weights(size.weights, size.itemsize).passes and made not in seen:
                 seen.add(made)
                 yield plan

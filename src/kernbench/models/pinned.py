@@ -179,7 +179,7 @@ def _blocks(file: PinnedFile, entry: BlocksEntry, machine: MachineModel, size: P
     if plan.passes:
         _check_passing(file, plan, machine, size, (*loc, "passes"))
     rows, depth, columns = plan.block_rows, min(plan.block_k, size.k), max(1, plan.block_columns // size.weights)
-    is_even = size.k % len(plan.chunks) == 0 and size.rows % (plan.groups * plan.row_parts * rows) == 0
+    is_even = size.k % plan.chunk_count == 0 and size.rows % (plan.groups * plan.row_parts * rows) == 0
     is_even = is_even and -(-size.n // plan.column_parts) % columns == 0
     most = most_columns(sip, rows, depth, size.itemsize, plan.strips, plan.ahead, is_even=is_even)
     if plan.block_columns > most:
