@@ -10,6 +10,7 @@ from tests.home_memory import program_in
 
 import kernbench
 from kernbench.benches.llm_layer import llm_layer
+from kernbench.benches.registry import resolve
 from kernbench.cli.main import main
 from kernbench.common.errors import AllocationError, KernBenchError, TopologyError, UsageError
 from kernbench.common.messages import PeDmaMsg
@@ -130,6 +131,12 @@ def test_products_stream_their_operands_from_tcm() -> None:
         assert (out.numpy() == a.astype(np.float32) @ b).all()
 
 
+@pytest.mark.parametrize("bench", ["gemm-single-pe", "matmul-composite"])
+def test_shipped_products_run_with_their_defaults(bench: str) -> None:
+    """The default layout says how tiles lie in HBM; it was refused for TCM."""
+    assert kernbench.run(resolve(bench).run, overrides=ONE_CUBE, params={"m": 32, "k": 32, "n": 32}).ok
+
+
 @pytest.mark.parametrize(
     ("make", "error", "what"),
     [
@@ -246,7 +253,9 @@ def test_reports_name_the_memory() -> None:
 
 
 def test_the_bits_of_tcm_are_counted_once_and_its_home_bytes_cost_energy() -> None:
-    """The silicon of a TCM that is all scratch. A load reads its bytes in one part and writes them in the other."""
+    """The silicon of a TCM that is all scratch. A load reads its bytes in one part and writes them in the other, and
+    passes no link of the NoC.
+    """
 
     def load(x: Any, tl: Any) -> None:
         tl.load(x.local, (64, 64))
@@ -255,10 +264,11 @@ def test_the_bits_of_tcm_are_counted_once_and_its_home_bytes_cost_energy() -> No
         x = torch.zeros(64, 64, dtype="f16")
         torch.launch("load", load, x, target_pes=0)
 
-    tcm_joules = []
-    for machine in (ONE_CUBE, ONE_CUBE | {HOME_KEY: 0}):
-        result = kernbench.run(bench, overrides=machine, device="whole")
-        tcm_joules.append(energy_of(result).launches[0].joules.get("tcm", 0.0))
-    assert tcm_joules[0] == 2 * tcm_joules[1] > 0
+    machines = ONE_CUBE, ONE_CUBE | {HOME_KEY: 0}
+    found = [energy_of(kernbench.run(bench, overrides=each, device="whole")).launches[0].joules for each in machines]
+    in_tcm, in_sram = found
+    assert in_tcm["tcm"] == 2 * in_sram["tcm"] > 0
+    assert "noc" not in in_tcm
+    assert in_sram["noc"] > 0
     areas = [area_of(load_topology(None, ONE_CUBE | {HOME_KEY: mb})).counted for mb in (0, 0.5)]
     assert areas[0] == areas[1]

@@ -25,7 +25,7 @@ from kernbench.benches._numbers import (
     weights,
 )
 from kernbench.benches.registry import AtLeast, bench
-from kernbench.common.commands import TensorLayout
+from kernbench.common.commands import TILED, TensorLayout
 from kernbench.common.dtypes import dtype_of
 from kernbench.runtime_api.context import RuntimeContext
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
@@ -113,7 +113,8 @@ def _launch_product(
     m, k, n = shape
     rng = np.random.default_rng(seed)
     a, b = draw(rng, m, k, dtype=dtype), weights(rng, k, n, dtype)
-    left, right = (torch.from_numpy(x, name=name, layout=layout) for name, x in (("a", a), ("b", b)))
-    out = torch.empty(m, n, dtype=product_dtype(dtype), name="c", layout=layout)
+    given = None if layout == TILED else layout  # tiles lie so anyway; memories other than HBM have no layouts
+    left, right = (torch.from_numpy(x, name=name, layout=given) for name, x in (("a", a), ("b", b)))
+    out = torch.empty(m, n, dtype=product_dtype(dtype), name="c", layout=given)
     torch.launch(name, kernel, left, right, out, *args)
     torch.check(out, lambda: product(a, b))

@@ -77,7 +77,7 @@ def _check_heads(shape: ModelShape, ranks: int, world: int) -> None:
         )
 
 
-def _check_size(spec: MachineSpec, model: ModelShape, itemsize: int, weight_type: WeightName, tp: int) -> None:
+def check_size(spec: MachineSpec, model: ModelShape, itemsize: int, weight_type: WeightName, tp: int) -> None:
     """Raise CapacityError where the weights of one layer are more than the memory of the SIPs that share it."""
     weights, there = layer_bytes(model, itemsize, weight_type), memory_there(spec)
     if weights <= tp * there:
@@ -126,7 +126,7 @@ def llm_layer(
             f"{tp} SIPs do not share a tray of {world}", where="parameter 'tp'", hint=f"use one of {fitting}"
         )
     _check_heads(shape, tp or world, world)
-    _check_size(torch.spec, shape, dtype_of(dtype).itemsize, weight_type, tp or world)
+    check_size(torch.spec, shape, dtype_of(dtype).itemsize, weight_type, tp or world)
     stored = StoredTypes(weight_type, cache_type)
     request = LayerRequest(
         shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world, True, before, *stored,

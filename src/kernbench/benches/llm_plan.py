@@ -16,11 +16,13 @@ from kernbench.benches.llm_layer import (
     CacheType,
     StoredTypes,
     WeightType,
+    check_size,
     layer_weights,
     run_layer,
 )
 from kernbench.benches.registry import AtLeast, bench
 from kernbench.common.dtypes import dtype_of
+from kernbench.common.errors import CapacityError
 from kernbench.models.figures import memory_there
 from kernbench.models.layer_choice import FUSED, LayerRequest, chosen_mapping
 from kernbench.models.layer_job import LayerJob
@@ -59,7 +61,10 @@ def llm_plan(
     work = ReplicaBatch(shape, phase, batch, now, before, dtype_of(dtype).itemsize, weight_type, cache_type)
     if not shape.validation and not torch.checks.enabled:
         torch.timing_only()
-    simulated = list(_simulated(torch, work, mapping, dtype, seed))
+    refused: list[CapacityError] = []
+    simulated = list(_simulated(torch, work, mapping, dtype, seed, refused))
+    if not simulated:
+        raise refused[-1]
     limit_ns = max_latency_ms * 1e6 if max_latency_ms else None
     memory_bytes = memory_there(torch.spec)
     plans = plans_of(work, simulated, torch.spec.n_sips, memory_bytes, limit_ns)
@@ -67,14 +72,23 @@ def llm_plan(
         *plan_rows(plans),
         *figure_rows(work, plans, memory_bytes, limit_ns),
         *answer_rows(work, plans, memory_bytes, limit_ns),
+        *(FigureRow(answer=f"not simulated: {error.what}") for error in refused),
     ]
 
 
-def _simulated(torch: RuntimeContext, work: ReplicaBatch, mapping: str, dtype: str, seed: int) -> Iterator[StageTimes]:
+def _simulated(
+    torch: RuntimeContext, work: ReplicaBatch, mapping: str, dtype: str, seed: int, refused: list[CapacityError]
+) -> Iterator[StageTimes]:
+    """Each degree of tensor parallelism; `refused` gets why one is left out, whose SIPs do not hold a layer."""
     stored = StoredTypes(work.weight_type, work.cache_type)
     world, rows = torch.ahbm.device_count(), work.batch * work.tokens
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
     for tp in degrees:
+        try:
+            check_size(torch.spec, work.model, work.itemsize, work.weight_type, tp)
+        except CapacityError as error:
+            refused.append(error)
+            continue
         weights = layer_weights(torch, work.model, work.batch, work.context, dtype, seed, stored, tp)
         splits_tokens = tp > 1 and rows % tp == 0 and mapping != FUSED  # one launch is for whole rows
         for shared in (False, True) if splits_tokens else (False,):

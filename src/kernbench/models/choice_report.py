@@ -6,7 +6,7 @@ from kernbench.models.mapper import Candidate, LayerChoice
 from kernbench.models.pinned import kind_of, numbers_of
 
 CAUSES = ("copies", "product", "results", "launches")
-WHERE_SCORES = {"online": "scores in TCM", "stored": "scores in HBM"}
+WHERE_SCORES = {"online": "scores in TCM", "stored": "scores in memory"}
 
 
 def report_rows(choice: LayerChoice) -> list[dict[str, object]]:

@@ -29,6 +29,7 @@ LEAST_COUNT = 10  # pieces of a layer, plus one per row: with fewer, messages wa
 TOO_MANY_PIECES = 512  # where TCM allows no longer ones: launches and first loads are a few percent of so long a layer
 SUMS_BYTES = 32 * 1024  # of a block of columns: reduced while the next one is streamed
 MOST_ROWS = 32  # with more, products take as long as loads, and PEs wait for the sums of each block
+MOST_QUANTISED_ROWS = 16  # products take so long already where weights are fewer bytes
 LEAST_PIECES = 8  # that TCM has room for at a time
 SPARE_PIECES = 4  # more that it has room for: pieces of several sizes leave gaps beside tensors that stay longer
 PREPARED = 5  # pieces that are widened before they are needed, while a PE waits for messages
@@ -194,9 +195,10 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     """The plan of a launch for the whole layer, or why there is none: many rows, too little TCM, or little to save.
     A machine with more of any resource than one that has a plan has a plan, too.
     """
-    if size.batch > MOST_ROWS:
+    most = MOST_ROWS if size.weight_type == "same" else MOST_QUANTISED_ROWS
+    if size.batch > most:
         return NotFused(
-            f"{size.batch} sequences are more than {MOST_ROWS}, with which PEs wait more for sums than for memory"
+            f"{size.batch} sequences are more than {most}, with which PEs wait more for sums than for memory"
         )
     sip, item, d = machine.sip, size.itemsize, size.head_dim
     width = (size.heads + 2 * size.kv_heads) * d

@@ -73,7 +73,7 @@ def form_of_weight(name: WeightName, what: str, k: int, pes: int) -> QuantisedFo
     if group is None:
         raise UsageError(
             f"{what}: {k} rows over {pes} PEs are not whole groups of {GROUPS[-1]} rows with one scale",
-            hint="use another tp, or weight_type=same",
+            hint=f"a PE's part of K has to be a multiple of {GROUPS[-1]}; use weight_type=same, or another model",
         )
     return QuantisedForm(name, group)
 

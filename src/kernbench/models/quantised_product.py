@@ -20,13 +20,15 @@ from typing import NamedTuple
 
 from kernbench.models.block_plans import evenly
 from kernbench.models.loads_ahead import LoadsAhead, StreamedBlock
-from kernbench.models.plans import SipShape
+from kernbench.models.plans import F32_BYTES, SipShape
 from kernbench.models.quantised import OFFSET, SCALE_BYTES, QuantisedForm
 from kernbench.policy.placement.dp import Range
 from kernbench.triton_emu.handle import TensorHandle
 from kernbench.triton_emu.tl_context import TensorPtr, TLContext
 
-SHARE = 4  # of TCM is kept for pieces of `split_k.py`, one part of so many
+PIECES_SHARE = 4  # one part of so many of TCM is for pieces of `split_k.py`
+SUMS_SHARE = 2  # and one of so many is what its plans count on: they count sums twice, those of groups take three times
+WIDE_BYTES = 64 * 1024  # of rows that are summed by groups at a time
 LOADED = 7  # pieces that it has room for at a time: their bytes have to cover the latency of memory
 
 
@@ -63,13 +65,13 @@ def widened_copies(form: QuantisedForm | None) -> int:
 
 
 def sip_for(sip: SipShape, form: QuantisedForm | None) -> SipShape:
-    """The SIP for a plan of `split_k`, less the TCM in which weights of a form are widened."""
-    return sip if form is None else replace(sip, tcm_bytes=sip.tcm_bytes * (SHARE - 1) // SHARE)
+    """The SIP for a plan of `split_k`, less the TCM in which weights of a form are widened and summed by groups."""
+    return sip if form is None else replace(sip, tcm_bytes=sip.tcm_bytes // SUMS_SHARE)
 
 
 def split_k_piece_bytes(sip: SipShape, form: QuantisedForm) -> int:
     """The size of a piece of a product by `split_k`, whose plan is for a SIP of `sip_for`."""
-    return max(1, sip.tcm_bytes // (SHARE - 1) // (LOADED + widened_copies(form) + 1))
+    return max(1, sip.tcm_bytes * SUMS_SHARE // PIECES_SHARE // (LOADED + widened_copies(form) + 1))
 
 
 class StoredTensor(NamedTuple):
@@ -248,11 +250,14 @@ def group_offsets(x: TensorHandle, form: QuantisedForm | None, tl: TLContext) ->
     """
     if form is None or form.per_byte == 1:
         return None
-    rows, depth = x.shape
-    grouped = tl.reshape(tl.cast(x, "f32"), (rows, depth // form.group, form.group))
-    sums = tl.sum(grouped, axis=2)
-    del grouped
-    return tl.reshape(sums, (rows, depth // form.group)) * float(-OFFSET)
+    (rows, depth), found = x.shape, list[TensorHandle]()
+    for a, b in evenly(0, depth // form.group, max(1, WIDE_BYTES // (rows * form.group * F32_BYTES))):
+        wide = tl.cast(x[:, a * form.group : b * form.group], "f32")
+        sums = tl.sum(tl.reshape(wide, (rows, b - a, form.group)), axis=2)
+        del wide
+        found.append(tl.reshape(sums, (rows, b - a)) * float(-OFFSET))
+        del sums
+    return tl.cat(found, axis=1) if len(found) > 1 else found[0]
 
 
 def blocks_of(parts: Sequence[WeightPart], piece_bytes: int) -> Iterator[StreamedBlock]:

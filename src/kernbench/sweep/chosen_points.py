@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kernbench.common.errors import TopologyError, UsageError
+from kernbench.sweep.capacity import reason_of
 from kernbench.sweep.description import SweepRequest
 from kernbench.sweep.points import MACHINE, JsonValue, Point, grid, grid_point, listed, uncoupled, zipped
 from kernbench.sweep.search import random_points
@@ -89,7 +90,9 @@ def machine_keys_of(request: SweepRequest) -> dict[str, JsonValue]:
 
 
 def refuse_early(points: Sequence[Point], machine: Mapping[str, JsonValue]) -> list[str]:
-    """A note for each reason why machines cannot be loaded; raises TopologyError when there is no other machine."""
+    """A note for each reason why machines cannot be loaded, other than memories that are too small, which are counted
+    by what does not fit; raises TopologyError when there is no other machine.
+    """
     machines = {point.machine_key: point for point in points}
     wrong: dict[str, TopologyError] = {}
     for key, point in list(machines.items())[:MOST_LOADED_EARLY]:
@@ -99,8 +102,8 @@ def refuse_early(points: Sequence[Point], machine: Mapping[str, JsonValue]) -> l
             wrong[key] = error
     if wrong and len(wrong) == len(machines):
         raise next(iter(wrong.values()))
-    first = {key: error.faults[0] for key, error in wrong.items()}
-    reasons = [f"{first[p.machine_key].what} ({first[p.machine_key].key})" for p in points if p.machine_key in wrong]
+    first = {key: error.faults[0] for key, error in wrong.items() if reason_of(error) is None}
+    reasons = [f"{first[p.machine_key].what} ({first[p.machine_key].key})" for p in points if p.machine_key in first]
     return [
         f"{count} of {len(points)} points have a machine that cannot be loaded: {reason}"
         for reason, count in Counter(reasons).items()

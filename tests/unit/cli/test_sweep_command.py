@@ -173,6 +173,13 @@ def test_machines_that_cannot_be_loaded_are_named_before_anything_runs_each_reas
     ]
 
 
+def test_a_machine_whose_memory_is_too_small_to_be_loaded_is_counted_once(capsys) -> None:
+    grid = ["--over", "machine:cube.memory_map.tcm_mb_per_pe=2,1", "--out", "s"]  # the scheduler has 1
+    _, out, _ = sweep(capsys, *SMALL, *GEMM[:2], *grid, "--param", "m=32", "--workers", "1")
+    notes = [line for line in out.splitlines() if line.startswith("note:")]
+    assert notes == ["note: 1 of 2 points do not fit the memory of their machine, and are not ranked"]
+
+
 def test_wrong_data_is_exit_code_1(capsys) -> None:
     Path("swept.py").write_text(
         "import numpy as np\ndef run(torch, n: int = 1):\n"

@@ -139,6 +139,7 @@ def test_more_rows_and_less_tcm_take_parts() -> None:
     assert isinstance(plan_for(LLAMA), FusedPlan)
     for size, tcm_bytes, why in (
         (replace(LLAMA, batch=33), MIB, "33 sequences are more than 32"),
+        (replace(LLAMA, batch=17, weight_type="int8"), MIB, "17 sequences are more than 16"),
         (LLAMA, MIB // 16, "of TCM for pieces of weights"),
         (replace(LLAMA, hidden=64), MIB, "less than a row or a column of weights for each of 128 PEs"),
         (replace(LLAMA, batch=8, kv_heads=32), MIB, "256 parts of the cache for 128 PEs"),

@@ -114,9 +114,9 @@ def test_a_pinned_choice_is_taken_again_for_the_same_types_only(tmp_path: Path) 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
 def test_a_report_names_the_plans_that_quantised_parts_run(tmp_path: Path) -> None:
-    """33 sequences are no single launch, and quantised weights have one plan: the report has it, a file pins it."""
+    """17 sequences are no single launch, and quantised weights have one plan: the report has it, a file pins it."""
     file = tmp_path / "choice.yaml"
-    params = {**DECODE, "batch": 33, "weight_type": "int8"}
+    params = {**DECODE, "batch": 17, "weight_type": "int8"}
     first = run(llm_layer, machine(1), device="whole", params={**params, "mapping_report": str(file)})
     report = [row for row in first.returned[0] if row.get("choice of") in ("qkv", "out_proj", "mlp_up", "mlp_down")]
     assert [(row["kind"], row["chosen"]) for row in report] == 4 * [("split_k", "yes")]

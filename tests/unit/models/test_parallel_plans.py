@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernbench.benches.llm_plan import llm_plan
+from kernbench.common.errors import CapacityError
 from kernbench.models.parallel_plans import (
     ParallelPlan,
     ReplicaBatch,
@@ -105,6 +106,21 @@ def test_long_rings_of_sums_find_room_while_a_collective_of_others_has_a_message
     work = {"model": f"{model}:two", "phase": "decode", "batch": 2, "context": 32, "mapping": "decode"}
     result = run(llm_plan, None, machine, device="whole", params=work)
     assert {row["tp"] for row in rows_of(result) if "tp" in row} == {1, 2}
+
+
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
+def test_sips_that_do_not_hold_a_layer_are_left_out_and_named() -> None:
+    """A layer of tiny-llama has 1.1 MiB of weights; a SIP has 0.75 MiB of SRAM."""
+    machine = {"system.sips.count": 2, "sip.cube_mesh": {"w": 1, "h": 1}, "cube.pe_layout.pe_per_corner": 1}
+    machine |= {"cube.memory_map": {"hbm_total_gb_per_cube": 0, "sram_mb_per_cube": 0.75}}
+    work = {"model": "tiny-llama", "phase": "decode", "context": 16}
+    rows = rows_of(run(llm_plan, None, machine, device="whole", params=work))
+    assert {str(row["plan"]) for row in rows if "plan" in row} == {"tp2 pp1 dp1"}
+    answers = [str(row["answer"]) for row in rows if "answer" in row]
+    assert any(answer.startswith("not simulated: one layer of tiny-llama has") for answer in answers)
+    machine["cube.memory_map"] = {"hbm_total_gb_per_cube": 0, "sram_mb_per_cube": 0.25}
+    with pytest.raises(CapacityError, match="and the SRAM of 2 SIPs of"):
+        run(llm_plan, None, machine, device="whole", params=work)
 
 
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")

@@ -4,6 +4,8 @@ fewer bytes move.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.unit.models.test_layer import llm_layer, machine, rows, run, verified
@@ -15,6 +17,7 @@ from kernbench.models.plans import Job, SipShape
 from kernbench.models.quantised import QuantisedForm, form_of_weight, layer_bytes, quantised
 from kernbench.models.quantised_product import WeightPiece, weight_pieces
 from kernbench.models.shapes import load_model
+from kernbench.topology import load_topology
 
 INT8, FP8, INT4 = (QuantisedForm(name, 16) for name in ("int8", "fp8", "int4"))
 
@@ -153,6 +156,20 @@ def test_fewer_bytes_are_read_and_fewer_are_needed() -> None:
 def test_what_is_not_offered_is_refused(params: dict[str, object], message: str) -> None:
     with pytest.raises(KernBenchError, match=message):
         run(llm_layer, machine(1), device="whole", params={"model": "tiny-llama", **params})
+
+
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
+def test_many_columns_by_many_rows_find_room_to_be_summed_by_groups(tmp_path: Path) -> None:
+    """24 rows of 7,168 columns on a cube of two PEs: sums, and rows in f32, overflowed the TCM in int4."""
+    file = tmp_path / "wide.yaml"
+    sizes = "hidden: 256, heads: 2, kv_heads: 2, head_dim: 128, ffn: 7168, vocab: 1024"
+    made = "layers: 1, norm: rmsnorm, activation: swiglu, positions: rope, source: made for a test"
+    file.write_text(f"wide: {{{made}, {sizes}}}\n")
+    two = {"sip.cube_mesh.w": 1, "cube.pe_layout.corners": ["NW", "SE"], "cube.pe_layout.pe_per_corner": 1}
+    graph = load_topology(None, {"system.sips.count": 1, "sip.cube_mesh.h": 1, **two})
+    params = {"model": f"{file}:wide", "phase": "decode", "batch": 24, "context": 32, "weight_type": "int4"}
+    found = rows(run(llm_layer, graph, device="whole", params=params, data=False))
+    assert found["layer"]["time_us"] > found["layer"]["bound_us"]
 
 
 def test_numbers_of_large_models_are_not_checked_with_quantised_weights() -> None:
