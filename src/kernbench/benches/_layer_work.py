@@ -42,7 +42,7 @@ def layer_work(
     if weight_type != "same" and (batch > FEW_ROWS or mapping in ("columns", "tokens")):
         what = f"{batch} rows" if batch > FEW_ROWS else f"mapping={mapping}"
         raise UsageError(
-            f"weights in {weight_type} with {what}: a mapping other than decode",
+            f"weights in {weight_type} with {what}: they are for products of few rows",
             where="parameter 'weight_type'",
             hint=f"use at most {FEW_ROWS} sequences and mapping=auto, or weight_type=same",
         )
@@ -65,6 +65,6 @@ def _check_stored(context: int, dtype: str) -> None:
     """Raise UsageError where weights or caches are not offered in fewer bits."""
     where = "parameters 'weight_type' and 'cache_type'"
     if not context:
-        raise UsageError("quantised weights at prefill", where=where, hint="use phase=decode")
+        raise UsageError("quantised weights or caches at prefill", where=where, hint="use phase=decode")
     if dtype_of(dtype).itemsize != 2:
-        raise UsageError(f"quantised weights with rows in {dtype}", where=where, hint="use dtype=f16 or bf16")
+        raise UsageError(f"quantised weights or caches with rows in {dtype}", where=where, hint="use dtype=f16 or bf16")

@@ -109,7 +109,7 @@ def llm_layer(
     weight_type: WeightType = "same",
     cache_type: CacheType = "same",
     simulate: Annotated[int, AtLeast(0), "of auto: the best so many candidates of each part are simulated"] = 0,
-    mapping_report: Annotated[str, "also report what auto chose from; a FILE.yaml gets the choice, - none"] = "",
+    mapping_report: Annotated[str, "- prints what auto chose from; FILE.yaml also gets the choice"] = "",
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> list[FigureRow]:
@@ -158,7 +158,9 @@ def _simulated(
     """A choice after its best candidates have been simulated; raises UsageError where there is none at prefill."""
     if not isinstance(found, LayerChoice) or request.phase != "prefill":
         raise UsageError(
-            "candidates of mappings are simulated at prefill, for mapping=auto", where="parameter 'simulate'"
+            "candidates of mappings are simulated at prefill, for mapping=auto",
+            where="parameter 'simulate'",
+            hint="use phase=prefill and mapping=auto, or leave simulate out",
         )
     job = LayerJob(request.model, "prefill", request.batch, request.tokens, 0, dtype, found.mapping, sequence_parallel)
     kept = ccl["defaults"] if isinstance(ccl, dict) else {}

@@ -150,7 +150,7 @@ def test_fewer_bytes_are_read_and_fewer_are_needed() -> None:
     [
         ({"phase": "prefill", "weight_type": "int8"}, "at prefill"),
         ({"phase": "decode", "dtype": "f32", "cache_type": "int8"}, "rows in f32"),
-        ({"phase": "decode", "batch": 80, "weight_type": "int8"}, "a mapping other than decode"),
+        ({"phase": "decode", "batch": 80, "weight_type": "int8"}, "with 80 rows: they are for products of few rows"),
     ],
 )
 def test_what_is_not_offered_is_refused(params: dict[str, object], message: str) -> None:
