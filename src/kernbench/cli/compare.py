@@ -31,6 +31,12 @@ PROBES = (
     "pe-cross-cube-hbm-worst",
     "pe-cross-sip-hbm",
     "pe-sram",
+    "pe-cross-cube-sram",
+    "pe-cross-sip-sram",
+    "pe-tcm",
+    "pe-same-cube-tcm",
+    "pe-cross-cube-tcm",
+    "pe-cross-sip-tcm",
 )
 Probes = Mapping[str, Sequence[float | None]]  # case -> ns of each machine
 
