@@ -16,9 +16,14 @@ def report_rows(choice: LayerChoice) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for size, candidates in choice.products:
         rows += [_row(size.name, each, is_chosen=at == 0) for at, each in enumerate(candidates)]
+        best_ns = min((each.total_ns for each in candidates), default=0.0)
+        if candidates and candidates[0].simulated_ns is None and best_ns < candidates[0].total_ns:
+            rows[-len(candidates)]["note"] = "by rule: what is faster is so by less than the margin that auto asks for"
     rows += _attention_rows(choice)
     if all(row["simulated_us"] is None for row in rows):
         rows = [{name: value for name, value in row.items() if name != "simulated_us"} for row in rows]
+    if any("note" in row for row in rows):  # one table
+        rows = [row if "note" in row else {**row, "note": ""} for row in rows]
     return [*rows, *_layer_rows(choice)]
 
 
