@@ -17,7 +17,7 @@ from kernbench.models.mapping import COPIED_SHARE, MAPPINGS, InputOrder, Mapping
 from kernbench.models.pinned import PinnedWork, pinned_layer
 from kernbench.models.pinned_file import CHOOSE, PinnedFile
 from kernbench.models.plans import SipShape
-from kernbench.models.product_size import ProductSize
+from kernbench.models.product_size import ProductSize, attended_by
 from kernbench.models.quantised import CacheName, WeightName
 from kernbench.models.shapes import ModelShape
 from kernbench.runtime_api.context import RuntimeContext
@@ -70,7 +70,7 @@ class LayerRequest:
         gates = 2 if m.is_gated else 1
         shapes: tuple[tuple[str, int, int, int, int, InputOrder, int], ...] = (
             ("qkv", rows, m.hidden, (heads + 2 * kv_heads) * m.head_dim, 1, "rows", 1),
-            ("out_proj", rows, heads * m.head_dim, m.hidden, 1, "columns", 1),
+            ("out_proj", rows, heads * m.head_dim, m.hidden, 1, attended_by(self.phase), 1),
             ("mlp_up", self.routed, m.hidden, ffn, gates, "rows", m.experts),
             ("mlp_down", self.routed, ffn, m.hidden, 1, "columns", m.experts),
         )

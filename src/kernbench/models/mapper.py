@@ -176,6 +176,7 @@ def _columns_ns(machine: MachineModel, plan: ColumnsPlan, size: ProductSize) -> 
     copied = (own_rows if from_rows else 0) + others * own_rows
     received = machine.sip.pes * own_rows * k * item / machine.cube_link
     copies = max(2 * copied * k * item / machine.hbm, others * received) + LAUNCH_NS * (from_rows + others)
+    copies += from_rows * min(machine.sip.pes, own_rows) * machine.latency_ns  # the rows of one PE after the other
     sums = rows * n * size.weights
     results = sums / plan.k_parts  # of a PE
     if plan.splits_k:  # sums of one PE are read while those of another are added

@@ -32,3 +32,8 @@ class ProductSize:
     def dtype(self) -> str:
         """A type of this size: rates of engines depend on it."""
         return "f16" if self.itemsize == 2 else "f32"
+
+
+def attended_by(phase: str) -> InputOrder:
+    """How the result of attention is produced: by heads at prefill; at decode row by row, as a matrix."""
+    return "columns" if phase == "prefill" else "rows"

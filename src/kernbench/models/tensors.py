@@ -27,6 +27,7 @@ from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blo
 from kernbench.models.numbers import parts_by_patches
 from kernbench.models.packing import packed, packed_shape
 from kernbench.models.plans import F32_BYTES, ColumnsPlan
+from kernbench.models.product_size import attended_by
 from kernbench.models.quantised import CACHES, QuantisedForm
 from kernbench.models.quantised_product import sip_for
 from kernbench.models.shapes import rope_table
@@ -62,7 +63,9 @@ class LayerTensors(TensorMaker):
         self.y = self._rows("y", own, m.hidden) if self.is_split else self.projected
         self.angles = self._angles() if m.positions == "rope" else None
         sizes = rows, self.heads * m.head_dim, m.hidden
-        self.out_product = self._product("out_proj", sizes, {"out": partial(self._own, axis=1)})
+        self.out_product = self._product(
+            "out_proj", sizes, {"out": partial(self._own, axis=1)}, x_by=attended_by(job.phase)
+        )
         self._lead_to(self.out_product, [self.projected], RowMajor(m.hidden))
         self._allocate_qkv()
         self._allocate_attention()
