@@ -151,9 +151,8 @@ def _add_link(done: Amounts, graph: TopologyGraph, src: str, dst: str, nbytes: f
     kind = graph.edge(src, dst).kind
     if kind is EdgeKind.ROUTER_TO_CHANNEL:  # inside the PE's router
         return
-    if kind is EdgeKind.PE_INTERNAL:
-        if graph.spec.cube.home.space == "tcm":
-            _add(done, "energy.pj_per_byte.tcm", nbytes)
+    if kind is EdgeKind.PE_INTERNAL and graph.spec.cube.home.space == "tcm":  # tensors are there, or arrive there
+        _add(done, "energy.pj_per_byte.tcm", nbytes)
         return
     name = "ucie" if kind in DIE_TO_DIE else "pcie" if kind in OFF_PACKAGE else "noc"
     _add(done, f"energy.pj_per_byte.{name}", nbytes)
