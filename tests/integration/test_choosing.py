@@ -102,9 +102,12 @@ def test_optuna_searches_machines_by_weighted_figures_and_continues_where_it_was
     assert json.loads(kernbench(capsys, *args, "--trials", "4"))["ran"] == 0
 
 
-def test_latencies_of_machines_with_tensors_in_tcm_are_of_that_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("tcm.yaml").write_text("cube: { memory_map: { hbm_total_gb_per_cube: 0, tcm_home_mb_per_pe: 0.5 } }\n")
-    data = json.loads(kernbench(capsys, "compare", "default", "tcm.yaml", *SMALL, "--json"))
+def test_latencies_of_machines_with_tensors_in_tcm_are_of_that_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tcm.yaml"
+    file.write_text("cube: { memory_map: { hbm_total_gb_per_cube: 0, tcm_home_mb_per_pe: 0.5 } }\n")
+    data = json.loads(kernbench(capsys, "compare", "default", str(file), *SMALL, "--json"))
     own, far = data["probes_ns"]["pe-tcm"], data["probes_ns"]["pe-same-cube-tcm"]
     assert own[0] is far[0] is data["probes_ns"]["pe-local-hbm"][1] is None
     assert 0 < own[1] < far[1]
