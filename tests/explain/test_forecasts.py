@@ -41,17 +41,25 @@ BENCHES = {
     "flash-attention --param pes=0": ["pe_math", "hbm", "router"],
     "softmax": ["pe_math", "pe_dma", "launch"],
 }
-TWO_CUBES_EACH = ("tp-mlp", "ccl-allreduce", "ccl-bench", "llm-plan", "tp-transformer-block")
+TWO_CUBES_EACH = ("tp-mlp", "ccl-allreduce", "ccl-bench", "tp-transformer-block")
 ON_TWO_CUBES = (*TWO_CUBES_EACH, "gelu-mlp", "gpt3-qkv", "qkv-gemm-multi-pe", "flash-attention", "layernorm")
-TRAY = (*TWO_CUBES_EACH, "pe2pe", "llm-layer")  # run on all SIPs
+ON_TWO_PES = ("llm-plan", "llm-layer")  # of the only cube of a SIP
+TRAY = (*TWO_CUBES_EACH, "pe2pe", "llm-layer", "llm-plan")  # run on all SIPs
 FURTHER = (
-    "flash-attention", "gelu-mlp", "gemm-single-pe", "gpt3-qkv", "layernorm", "matmul-composite", "qkv-gemm",
-    "qkv-gemm-multi-pe", "va-offset-verify", "pe2pe --param max_bytes=4096", "ccl-bench --param max_bytes=4096",
-    "llm-layer --param tokens=4 --set system.sips.count=1 --set cube.pe_layout.pe_per_corner=1",
-    "llm-plan --param context=2 --set cube.pe_layout.pe_per_corner=1",
-    "tp-transformer-block --param seq=4 --param hidden=128 --param ffn=128 --param heads=4",
+    "flash-attention", "gelu-mlp --param rows=32 --param d_hidden=128", "gemm-single-pe",
+    "gpt3-qkv --param heads=1 --param seq=16", "layernorm", "matmul-composite", "qkv-gemm --param seq=16",
+    "qkv-gemm-multi-pe --param seq=16", "va-offset-verify", "pe2pe --param max_bytes=1024",
+    "ccl-bench --param max_bytes=4096",
+    "llm-layer --param tokens=4 --set system.sips.count=1",
+    "llm-plan --param context=2 --param mapping=columns",
+    "tp-transformer-block --param seq=4 --param hidden=128 --param ffn=128 --param heads=4 "
+    "--set cube.pe_layout.pe_per_corner=1",
 )  # fmt: skip
 TWO_CUBES = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"]  # for each SIP of a tray
+TWO_PES = [
+    "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1",
+    "--set", "cube.pe_layout.corners=[NW, SE]", "--set", "cube.pe_layout.pe_per_corner=1",
+]  # fmt: skip
 MORE = {
     "columns": ["hbm"],  # bursts
     "one-channel": ["hbm"],
@@ -120,7 +128,7 @@ def test_a_component_owns_only_what_vanishes_with_it(bench: str, tmp_path: Path)
 
 
 def forecast(bench: list[str], folder: Path) -> tuple[SavedRun, Explanation, dict[str, WhatIf]]:
-    small = TWO_CUBES if bench[0] in ON_TWO_CUBES else SMALL[4:]
+    small = TWO_PES if bench[0] in ON_TWO_PES else TWO_CUBES if bench[0] in ON_TWO_CUBES else SMALL[4:]
     machine = small if bench[0] in TRAY else [*SMALL[:4], *small]
     done = CliRunner().invoke(kernbench, ["run", "--bench", *bench, *machine, "--save", str(folder / "run")])
     assert done.exit_code == 0, done.output

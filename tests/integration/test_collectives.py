@@ -8,6 +8,7 @@ hold a single slot of 256 bytes, and chunks are short: whatever can get stuck do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,17 @@ def test_all_reduce_adds_over_worlds_of_any_size(algorithm: str, n: int, rng: np
     assert_all(world.all_reduce(arrays, algorithm=algorithm), total(arrays))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize(("w", "h"), [(1, 1), (1, 3), (3, 3)])
+@pytest.mark.parametrize(
+    ("algorithm", "w", "h"),
+    [  # to the others a mesh is as many tiles as it has cubes
+        *product(("lrab_hierarchical_allreduce", "hierarchical_all_pes"), (1,), (1, 3)),
+        *product(("lrab_hierarchical_allreduce", "hierarchical_all_pes"), (3,), (3,)),
+        *product(("ring_allreduce", "recursive_doubling", "tree"), (1,), (1, 3)),
+        ("ring_allreduce", 2, 2),
+        ("recursive_doubling", 2, 2),
+        ("tree", 2, 2),
+    ],
+)
 def test_all_reduce_per_cube_adds_over_all_cubes_of_all_ranks(
     algorithm: str, w: int, h: int, rng: np.random.Generator
 ) -> None:
@@ -79,7 +89,7 @@ def test_all_reduce_per_cube_adds_over_all_cubes_of_all_ranks(
     assert_all(world.all_reduce(arrays, PER_CUBE, per="cube", algorithm=algorithm), expected)
 
 
-@pytest.mark.parametrize(("n", "rows", "count"), [(6, 7, 130), (6, 7, 1000), (5, 8, 300), (15, 10, 130)])
+@pytest.mark.parametrize(("n", "rows", "count"), [(6, 7, 130), (6, 7, 600), (5, 8, 300), (15, 10, 130)])
 def test_sips_that_are_too_many_to_exchange_directly_do_so_in_rows_and_columns(
     n: int, rows: int, count: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,8 +133,9 @@ def test_the_hierarchical_all_reduce_goes_by_the_grid_of_sips(
 def test_tensors_in_sram_are_reduced_too(per: str, rng: np.random.Generator) -> None:
     for algorithm in ALGORITHMS:
         world = World(Machine(sips=2, cube_w=2))
-        arrays = [whole(rng, 2, 8300) for _ in range(2)]
-        expected = total(arrays) if per == "rank" else np.broadcast_to(total(a.sum(0) for a in arrays), (2, 8300))
+        count = 8300 if algorithm in ("ring_allreduce", "hierarchical_all_pes") else 530  # 16,600 bytes go to all PEs
+        arrays = [whole(rng, 2, count) for _ in range(2)]
+        expected = total(arrays) if per == "rank" else np.broadcast_to(total(a.sum(0) for a in arrays), (2, count))
         got = world.all_reduce(arrays, PER_CUBE, per=per, algorithm=algorithm, space="sram")
         assert_all(got, expected)
 
@@ -176,10 +187,9 @@ def test_groups_of_some_ranks_in_any_order(algorithm: str, rng: np.random.Genera
 
 @pytest.mark.parametrize(
     ("algorithm", "placement", "root"),
-    [  # every pair of an algorithm, a placement and a root
-        (algorithm, placement, (first + number) % 3)
-        for first, algorithm in enumerate(("tree", "chain", "two_rounds"))
-        for number, placement in enumerate(PLACEMENTS)
+    [  # every algorithm with every root, and every placement with one of them
+        (("tree", "chain", "two_rounds")[number % 3], (*PLACEMENTS, "columns and rows", "everywhere")[number], root)
+        for number, root in enumerate((0, 0, 0, 1, 1, 1, 2, 2, 2))
     ],
 )
 def test_broadcast_and_reduce_from_and_to_every_rank(

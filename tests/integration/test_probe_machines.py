@@ -136,8 +136,10 @@ def test_every_check_holds(name, nbytes):
         assert case["total_ns"] >= case["formula_ns"]
 
 
-@pytest.mark.parametrize("mode", ["n_to_one", "one_to_one"])
-@pytest.mark.parametrize("model", ["va", "pa", "la"])
+@pytest.mark.parametrize(
+    ("model", "mode"),  # the other two pairs: "physical addresses" above, and "logical addresses, four channels ..."
+    [("va", "n_to_one"), ("va", "one_to_one"), ("pa", "one_to_one"), ("la", "n_to_one")],
+)
 def test_every_check_holds_in_all_address_models_and_channel_mappings(model, mode):
     """On two SIPs, so that there are cases of all categories."""
     changes = {"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1, "cube.pe_layout.pe_per_corner": 1}

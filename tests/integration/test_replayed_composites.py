@@ -179,17 +179,17 @@ def test_pes_in_step_share_one_recording():
 
 def test_most_tiles_of_a_large_product_are_not_run():
     graph = machine()
-    run(graph, [[Step("gemm", 1024, 512, 1024)]], fast=True)
+    run(graph, [[Step("gemm", 768, 512, 768)]], fast=True)
     (recording,) = composite_memo.composite_recordings(graph).recordings.values()
-    assert recording.plan.total_tiles == 32 * 8 * 32
+    assert recording.plan.total_tiles == 24 * 8 * 24
     assert recording.kept_rows < recording.plan.total_tiles / 8
-    assert recording.work["pe_gemm", "macs/f16"][2] == 1024 * 512 * 1024
+    assert recording.work["pe_gemm", "macs/f16"][2] == 768 * 512 * 768
     read = sum(256 * flits + last * n for (_, is_read, last, *_), (flits, n) in recording.moved.items() if is_read)
-    assert read == 2 * (32 * 1024 * 512 + 32 * 512 * 1024)  # A once per column of tiles, B once per row of them
+    assert read == 2 * (24 * 768 * 512 + 24 * 512 * 768)  # A once per column of tiles, B once per row of them
     written = sum(
         256 * flits + last * n for (_, is_read, last, *_), (flits, n) in recording.moved.items() if not is_read
     )
-    assert written == 2 * 1024 * 1024
+    assert written == 2 * 768 * 768
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_most_tiles_of_a_large_product_are_not_run():
         ((70, 600, 90), ("row_major", "row_major"), 0),
         ((100, 64, 1000), ("tiled", "row_major"), 0),
         ((100, 64, 500), ("row_major", "row_major"), 1000),
-        ((40, 2100, 64), ("row_major", "tiled"), 0),
-        ((64, 2048, 96), ("tiled", "row_major"), 1000),
+        ((40, 1300, 64), ("row_major", "tiled"), 0),
+        ((64, 1024, 96), ("tiled", "row_major"), 1000),
     ],
 )
 def test_rows_that_are_runs_of_their_own_are_recorded(shape, layouts, offset):
@@ -218,9 +218,11 @@ def test_few_tiles_of_a_large_row_major_product_are_run():
     assert recording.kept_rows < recording.plan.total_tiles / 8
 
 
-@pytest.mark.parametrize("shape", [(64, 2048, 96), (40, 2100, 160), (32, 4096, 64)])
-@pytest.mark.parametrize(("offset", "penalty_ns"), [(0, 0.0), (1280, 6.0)])
-def test_a_long_loop_is_passed_in_steps(shape, offset, penalty_ns):
+@pytest.mark.parametrize(
+    ("offset", "penalty_ns", "shape"),
+    [(0, 0.0, (64, 2048, 96)), (1280, 6.0, (40, 2100, 160)), (0, 0.0, (32, 4096, 64)), (1280, 6.0, (32, 4096, 64))],
+)
+def test_a_long_loop_is_passed_in_steps(offset, penalty_ns, shape):
     graph = machine({"cube.components.hbm_ctrl.attrs.switch_penalty_ns": penalty_ns} if penalty_ns else None)
     m, k, n = shape
     seen = both(graph, [[Step("gemm", m, k, n, offset=offset)]])
@@ -253,15 +255,15 @@ def test_tiles_that_are_run_do_not_grow_with_the_product():
 def test_an_interfering_access_at_every_stage_of_a_period():
     """Another PE reads from the slice, a little later each time: over more than a period of the pipeline."""
     graph, restored = machine(), 0
-    for cycles in range(3000, 3130, 13):
+    for cycles in range(3000, 3130, 26):
         other = [Step("cycles", cycles=cycles), Step("load", 32, 1, 64, source=-1)]
         restored += both(graph, [[Step("gemm", 128, 256, 128)], other]).restored
-    assert restored == len(range(3000, 3130, 13))
+    assert restored == len(range(3000, 3130, 26))
 
 
 @pytest.mark.parametrize("what", ["load", "store", "gemm"])
 def test_a_second_command_of_the_same_pe(what):
-    for cycles in (1, 100, 333, 1000, 2500):
+    for cycles in (1, 333, 2500):
         steps = [
             Step("gemm_async", 128, 256, 128),
             Step("cycles", cycles=cycles),

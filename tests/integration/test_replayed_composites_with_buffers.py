@@ -73,10 +73,10 @@ def test_slots_that_are_on_their_way_back_at_the_end_delay_what_follows() -> Non
 def test_an_interfering_access_at_every_stage_of_a_period(name: str) -> None:
     """Another PE reads from the slice, a little later each time."""
     graph, restored = machine({"fabric.buffers": BUFFERS[name]}), 0
-    for cycles in range(3000, 3130, 31):
+    for cycles in range(3000, 3130, 57):
         other = [Step("cycles", cycles=cycles), Step("load", 32, 1, 64, source=-1)]
         restored += both(graph, [[Step("gemm", 128, 256, 128)], other]).restored
-    assert restored == len(range(3000, 3130, 31))
+    assert restored == len(range(3000, 3130, 57))
 
 
 def far_product(x: Any, y: Any, tl: Any) -> None:

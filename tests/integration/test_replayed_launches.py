@@ -546,13 +546,13 @@ def test_an_interfering_access_changes_nothing(number: int) -> None:
     only finds that their TCM is taken interferes with none.
     """
     times, access = instants(), INTERFERING[number]
-    copied = [same(with_interference(access, at)) for at in (*times[number % 13 :: 13], times[-(number % 2)])]
+    copied = [same(with_interference(access, at)) for at in (*times[number % 19 :: 19], times[-(number % 2)])]
     assert min(copied) == (2 * CUBES if access is take_tcm else CUBES)
 
 
 def test_a_request_that_begins_at_the_instant_of_a_dma_of_the_kernel() -> None:
     """Calls of one instant are made before what one of them starts goes on."""
-    for after_ns in instants()[1:8:2]:
+    for after_ns in instants()[1:8:3]:
         same(with_interference(read_of_its_pe, after_ns))
 
 

@@ -144,7 +144,7 @@ def test_llm_layer_keeps_its_weights_in_sram(phase: Literal["prefill", "decode"]
     rows: list[Any] = []
 
     def bench(torch: RuntimeContext) -> None:
-        rows[:] = llm_layer(torch, phase=phase, **({"tokens": 8} if phase == "prefill" else {}))
+        rows[:] = llm_layer(torch, phase=phase, **({"tokens": 4} if phase == "prefill" else {}))
 
     machine = {**LAYER, "cube.pe_layout.pe_per_corner": 1}
     result = kernbench.run(bench, overrides=machine, device="whole", verify_data=True, check_fast=True)

@@ -59,6 +59,12 @@ def dies(torch, *, n: int = 1, always: bool = False):
     run(torch, n=n)
 
 
+def stumbles(torch, *, n: int = 1):
+    run(torch, n=n)
+    if n == 2:
+        raise ValueError("two is bad")
+
+
 def wrong(torch, *, n: int = 1):
     x = torch.full((4,), n, name="x")
     torch.check(x, np.full(4, 1))
@@ -292,16 +298,14 @@ def test_a_second_call_runs_only_what_is_missing(bench: Path, tmp_path: Path) ->
 
 
 def test_failed_points_are_run_again_only_when_that_is_asked_for(bench: Path, tmp_path: Path) -> None:
-    run, out = function(bench, "dies"), tmp_path / "out"
-    always = {"params": {"always": True}, "overrides": SMALL, "workers": 1, "out": out}
-    assert [row.ok for row in sweep(run, {"n": [1, 2]}, **always)] == [True, False]
-    assert ran(tmp_path) == [1]
-    (tmp_path / "died").unlink()
-    sweep(run, {"n": [1, 2]}, **always)
-    assert not (tmp_path / "died").exists()
-    sweep(run, {"n": [1, 2]}, retry_failed=True, **always)
-    assert (tmp_path / "died").exists()
-    assert ran(tmp_path) == [1]
+    run, out = function(bench, "stumbles"), tmp_path / "out"
+    how = {"overrides": SMALL, "workers": 0, "out": out}
+    assert [row.ok for row in sweep(run, {"n": [1, 2]}, **how)] == [True, False]
+    assert ran(tmp_path) == [1, 2]
+    assert [row.ok for row in sweep(run, {"n": [1, 2]}, **how)] == [True, False]
+    assert ran(tmp_path) == [1, 2]
+    assert [row.ok for row in sweep(run, {"n": [1, 2]}, retry_failed=True, **how)] == [True, False]
+    assert ran(tmp_path) == [1, 2, 2]
 
 
 def test_another_machine_or_another_text_of_the_bench_is_refused(bench: Path, tmp_path: Path) -> None:

@@ -58,19 +58,19 @@ def check_ahead(seed: int, sizes: list[int], messages: int = 14, flit_bytes: int
 
 @pytest.mark.parametrize("chunk", range(2))
 def test_streams_driven_by_processes_end_when_the_naive_model_says(chunk: int) -> None:
-    for seed in range(50 * chunk, 50 * chunk + 50):
+    for seed in range(30 * chunk, 30 * chunk + 30):
         check_streams(seed, SMALL)
 
 
 @pytest.mark.parametrize("chunk", range(2))
 def test_transfers_injected_ahead_of_time_end_when_the_naive_model_says(chunk: int) -> None:
-    for seed in range(10_000 + 50 * chunk, 10_000 + 50 * chunk + 50):
+    for seed in range(10_000 + 30 * chunk, 10_000 + 30 * chunk + 30):
         check_ahead(seed, SMALL)
 
 
 @pytest.mark.parametrize("chunk", range(2))
 def test_readers_that_stream_are_done_when_the_naive_model_says(chunk: int) -> None:
-    for seed in range(40_000 + 30 * chunk, 40_000 + 30 * chunk + 30):
+    for seed in range(40_000 + 20 * chunk, 40_000 + 20 * chunk + 20):
         case = traffic.ReaderCase(seed)
         check_same(seed, traffic.run_naive_readers(case, oracle), partial(traffic.run_readers, case))
 
@@ -118,7 +118,7 @@ def test_the_compiled_loop_goes_on_wherever_it_takes_over(
 @pytest.mark.parametrize("chunk", range(2))
 def test_packets_with_headers_end_when_the_naive_model_says(chunk: int) -> None:
     """On half of the links: the last flit of a transfer may then take longer than those before it."""
-    for seed in range(60_000 + 25 * chunk, 60_000 + 25 * chunk + 25):
+    for seed in range(60_000 + 15 * chunk, 60_000 + 15 * chunk + 15):
         case = traffic.Case(seed, sizes=SMALL, framed=True)
         check_same(seed, traffic.run_naive(case, oracle), partial(traffic.run_fabric, case))
         case = traffic.Case(seed, sizes=SMALL, framed=True)

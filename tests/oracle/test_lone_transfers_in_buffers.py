@@ -43,7 +43,7 @@ def same_links(a, b):
 @pytest.mark.parametrize("compile_after", [0, INFINITY], ids=["compiled", "plain"])
 def test_sparse_traffic_ends_when_the_obvious_model_says(compile_after):
     planned = split = 0
-    for seed in range(2):
+    for seed in range(1):
         for buffers in ANY:
             random = Random(seed)
             network = mesh(3, buffers, random)
@@ -97,33 +97,33 @@ def accesses(random, latest):
 
 def test_accesses_of_memories_and_multicasts_are_as_when_every_flit_is_moved():
     planned = 0
-    for seed in range(2):
-        for buffers in ANY:
-            random = Random(seed)
-            network, latest = with_memories(buffers, random), random.choice([60, 400, 3000, 8000])
-            sent = list(accesses(random, latest))
-            casts = []
-            if buffers.ownership == "flit":
-                casts = [(rectangle(random.choice(PLACES), random), 640, float(random.randint(0, latest)))]
-            looks = sorted(float(random.randint(0, latest)) for _ in range(3)) if seed % 3 == 0 else []
-            found = []
-            for mode in ("adaptive", "flits"):
-                fabric, left = Fabric(network, mode=mode, compile_after=INFINITY), []
-                transfers = [
-                    fabric.inject(*args, **(options if "on_left" not in options else {"on_left": left.append}))
-                    for *args, options in sent
-                ]
-                transfers += [transfer for cast in casts for transfer in fabric.multicast(*cast)]
-                for at in looks:
-                    fabric.run(at)
-                    fabric.split_all(fabric.now, INFINITY)
-                fabric.run()
-                busy = [group.busy_for(0.0) for group in fabric.engine.groups.values()]
-                found.append((fabric, [each.done_ns for each in transfers], left, busy))
-            (fast, *one), (slow, *other) = found
-            assert one == other, (seed, buffers)
-            assert same_links(fast, slow), (seed, buffers)
-            planned += fast.planned
+    for number, buffers in enumerate(ANY):
+        seed = 1 + 2 * (number % 2)
+        random = Random(seed)
+        network, latest = with_memories(buffers, random), random.choice([60, 400, 3000, 8000])
+        sent = list(accesses(random, latest))
+        casts = []
+        if buffers.ownership == "flit":
+            casts = [(rectangle(random.choice(PLACES), random), 640, float(random.randint(0, latest)))]
+        looks = sorted(float(random.randint(0, latest)) for _ in range(3)) if seed % 3 == 0 else []
+        found = []
+        for mode in ("adaptive", "flits"):
+            fabric, left = Fabric(network, mode=mode, compile_after=INFINITY), []
+            transfers = [
+                fabric.inject(*args, **(options if "on_left" not in options else {"on_left": left.append}))
+                for *args, options in sent
+            ]
+            transfers += [transfer for cast in casts for transfer in fabric.multicast(*cast)]
+            for at in looks:
+                fabric.run(at)
+                fabric.split_all(fabric.now, INFINITY)
+            fabric.run()
+            busy = [group.busy_for(0.0) for group in fabric.engine.groups.values()]
+            found.append((fabric, [each.done_ns for each in transfers], left, busy))
+        (fast, *one), (slow, *other) = found
+        assert one == other, (seed, buffers)
+        assert same_links(fast, slow), (seed, buffers)
+        planned += fast.planned
     assert planned > 100
 
 
@@ -166,7 +166,7 @@ def random_line(random):
 @pytest.mark.parametrize("compile_after", [0, INFINITY], ids=["compiled", "plain"])
 def test_on_any_path_a_lone_transfer_is_planned_and_ends_when_the_obvious_model_says(compile_after):
     """On paths that narrow, buffers fill and hold flits up; where credits are slow, they do on any path."""
-    for seed in range(100):
+    for seed in range(60):
         random = Random(seed)
         network, along, options, series = random_line(random)
         size = random.choice([random.randint(1, 2000), random.randint(1, 30_000)])
@@ -193,7 +193,7 @@ def test_on_any_path_a_lone_transfer_is_planned_and_ends_when_the_obvious_model_
 def test_transfers_that_come_while_buffers_are_full_see_what_they_would_have_seen():
     """One path that narrows, and further transfers on parts of it, some of them after the first."""
     split = 0
-    for seed in range(40):
+    for seed in range(25):
         random, found = Random(seed), []
         network, along, options, _ = random_line(random)
         sent = [(along, random.randint(200, 20_000), 0.0, options)]
