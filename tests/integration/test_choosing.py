@@ -277,8 +277,15 @@ def test_what_cannot_be_asked_is_refused(mix: Path, capsys: pytest.CaptureFixtur
         ("workloads: [{ phase: prefill, context: 8 }]\n", "context at prefill"),
         ("workloads: [{ phase: decode, tokens: 8 }]\n", "tokens=8 at decode"),
         ("workloads: [{ phase: prefill, weight_type: int8 }]\n", "quantised weights or caches at prefill"),
-        ("workloads: [{ phase: decode, cache_type: fp8, dtype: f32 }]\n", "quantised weights or caches with rows in f32"),
+        (
+            "workloads: [{ phase: decode, cache_type: fp8, dtype: f32 }]\n",
+            "weights or caches with rows in f32",
+        ),
         ("workloads: [{ phase: decode, weight_type: int4, batch: 65 }]\n", "weights in int4 with 65 rows"),
+        (
+            "workloads: [{ model: tiny-mixtral, phase: decode, weight_type: int8, batch: 33 }]\n",
+            "weights in int8 with 66 rows (2 experts for each of 33 sequences)",
+        ),
         ("workloads: [{ mapping: colums }]\n", "no mapping 'colums'"),
         ("colour: red\nworkloads: [{ name: a }]\n", "unknown key 'colour'"),
     ],

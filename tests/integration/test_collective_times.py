@@ -154,6 +154,14 @@ def test_few_rounds_win_for_small_messages_and_few_bytes_for_large_ones() -> Non
 
 
 @cache
+def test_a_burst_of_every_pe_goes_to_all_sips_in_one_round() -> None:
+    """8 KiB over the 32 PEs of each of six SIPs, 256 bytes each, are not cut: 5 x 8 KiB leave each SIP in 320 ns. In
+    two rounds one SIP would reduce all of them, and send the sums to all.
+    """
+    machine = {"system.sips.count": 6, "sip.cube_mesh.w": 2, "sip.cube_mesh.h": 2}
+    assert time_ns("all_reduce", 8192, machine, "hierarchical_all_pes") < 320 + 300
+
+
 def per_cube_ns(algorithm: str, nbytes: int, **settings: object) -> float:
     """An all-reduce of one tile per cube, on PE 0 of each, over the 4 x 4 cubes of two SIPs: the default machine."""
     ran: list[Any] = []

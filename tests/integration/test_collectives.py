@@ -19,6 +19,7 @@ from tests.collectives import Array, Machine, World, contents, one_each, only, t
 from kernbench.ccl.algorithms import hierarchical_all_pes
 from kernbench.ccl.algorithms.exchanges import direct_in_rows
 from kernbench.ccl.algorithms.hierarchical_all_pes import is_sent_whole
+from kernbench.ccl.algorithms.parts import parts_of
 from kernbench.ccl.calls import CollectiveName
 from kernbench.common.errors import UsageError
 from kernbench.policy.placement.dp import DPPolicy
@@ -410,20 +411,22 @@ def test_auto_refuses_an_algorithm_of_its_table_that_cannot_be_loaded_instead_of
 
 @pytest.mark.parametrize(
     ("nbytes", "n_sips", "n_pes", "whole"),
-    # 24 KiB x n >= nbytes x PEs x (n - 1) x (n - 2); two SIPs send as many bytes either way
+    # 24 KiB >= (nbytes - piece) x PEs x (n - 2), with pieces of whole bursts; two SIPs send as many bytes either way
     [
-        (1024, 2, 128, True),
-        (1025, 2, 1, False),
-        (128, 4, 128, True),
-        (129, 4, 128, False),
-        (128, 8, 32, True),
-        (512, 8, 32, False),
+        (1024, 2, 96, True),  # 512 x 96 x 0
+        (1026, 2, 1, False),
+        (256, 8, 128, True),  # one piece: two rounds send it as often over the busiest link
+        (258, 4, 128, True),
+        (512, 4, 128, False),  # pieces of 256
+        (512, 8, 16, True),
+        (512, 8, 17, False),
     ],
 )
 def test_few_bytes_go_to_all_sips_whole_as_long_as_their_links_take_no_longer_than_a_round(
     nbytes: int, n_sips: int, n_pes: int, whole: bool
 ) -> None:
-    assert is_sent_whole(nbytes, n_sips, n_pes) is whole
+    piece = max(2 * count for _, count in parts_of(nbytes // 2, n_sips, itemsize=2))
+    assert is_sent_whole(nbytes, piece, n_sips, n_pes) is whole
 
 
 def test_bools_are_not_added() -> None:

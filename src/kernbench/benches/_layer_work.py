@@ -39,12 +39,15 @@ def layer_work(
     now, before = _sequence_lengths(shape, phase, tokens, context)
     if (weight_type, cache_type) != ("same", "same"):
         _check_stored(before, dtype)
-    if weight_type != "same" and (batch > FEW_ROWS or mapping in ("columns", "tokens")):
-        what = f"{batch} rows" if batch > FEW_ROWS else f"mapping={mapping}"
+    rows = batch * shape.experts_per_token
+    if weight_type != "same" and (rows > FEW_ROWS or mapping in ("columns", "tokens")):
+        what = f"{rows} rows" if rows > FEW_ROWS else f"mapping={mapping}"
+        if rows != batch:
+            what += f" ({shape.experts_per_token} experts for each of {batch} sequences)"
         raise UsageError(
             f"weights in {weight_type} with {what}: they are for products of few rows",
             where="parameter 'weight_type'",
-            hint=f"use at most {FEW_ROWS} sequences and mapping=auto, or weight_type=same",
+            hint=f"use at most {FEW_ROWS // shape.experts_per_token} sequences and mapping=auto, or weight_type=same",
         )
     return LayerWork(shape, now, before)
 
@@ -54,10 +57,18 @@ def _sequence_lengths(model: ModelShape, phase: str, tokens: int, context: int) 
     usual = TOKENS_TO_VALIDATE if model.validation else TOKENS
     if phase == "prefill":
         if context:
-            raise UsageError("context at prefill", hint="context is for phase=decode; tokens is a sequence's length")
+            raise UsageError(
+                "context at prefill",
+                where="parameter 'context'",
+                hint="context is for phase=decode; tokens is a sequence's length",
+            )
         return tokens or usual, 0
     if tokens > 1:
-        raise UsageError(f"tokens={tokens} at decode", hint="decode takes one token of each sequence: set batch")
+        raise UsageError(
+            f"tokens={tokens} at decode",
+            where="parameter 'tokens'",
+            hint="decode takes one token of each sequence: set batch",
+        )
     return 1, context or usual
 
 

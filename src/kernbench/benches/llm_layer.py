@@ -77,16 +77,22 @@ def _check_heads(shape: ModelShape, ranks: int, world: int) -> None:
         )
 
 
-def check_size(spec: MachineSpec, model: ModelShape, itemsize: int, weight_type: WeightName, tp: int) -> None:
-    """Raise CapacityError where the weights of one layer are more than the memory of the SIPs that share it."""
-    weights, there = layer_bytes(model, itemsize, weight_type), memory_there(spec)
-    if weights <= tp * there:
+def check_size(spec: MachineSpec, request: LayerRequest) -> None:
+    """Raise CapacityError where the weights and the cache of one layer are more than the memory of the SIPs that share
+    it.
+    """
+    model, tp, there = request.model, request.tp, memory_there(spec)
+    weights = layer_bytes(model, request.itemsize, request.weight_type)
+    cache = 2 * request.batch * request.context * max(model.kv_heads, tp) * model.head_dim * request.cache_itemsize
+    if weights + cache <= tp * there:
         return
+    held = f"{format_bytes(weights)} of weights" + (f" and {format_bytes(cache)} of cache" if cache else "")
     raise CapacityError(
-        f"one layer of {model.name} has {format_bytes(weights)} of weights, and the {spec.cube.home.name} of "
+        f"one layer of {model.name} has {held}, and the {spec.cube.home.name} of "
         f"{counted(tp, 'SIP')} of '{spec.system.name}' has {format_bytes(tp * there)}",
         where="parameter 'model'",
-        hint="share it over more SIPs (tp), store weights in less (weight_type), or give the machine more memory",
+        hint="share it over more SIPs (system.sips.count; tp of llm-layer), store weights or cache in less "
+        "(weight_type, cache_type), or give the machine more memory",
     )
 
 
@@ -126,12 +132,12 @@ def llm_layer(
             f"{tp} SIPs do not share a tray of {world}", where="parameter 'tp'", hint=f"use one of {fitting}"
         )
     _check_heads(shape, tp or world, world)
-    check_size(torch.spec, shape, dtype_of(dtype).itemsize, weight_type, tp or world)
     stored = StoredTypes(weight_type, cache_type)
     request = LayerRequest(
         shape, phase, batch, now, dtype_of(dtype).itemsize, tp or world, world, True, before, *stored,
         sequence_parallel,
     )  # fmt: skip
+    check_size(torch.spec, request)
     with faults_of_param("mapping"):
         found, ccl = chosen_mapping(mapping, torch, request)
     if simulate:

@@ -8,6 +8,7 @@ those of `llm-layer`, and checked where it checks them. Setting up is not part o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from kernbench.benches._layer_work import layer_work
@@ -84,18 +85,18 @@ def _simulated(
     world, rows = torch.ahbm.device_count(), work.batch * work.tokens
     degrees = [tp for tp in range(1, world + 1) if world % tp == 0 and work.model.can_be_split(tp)]
     for tp in degrees:
+        whole = LayerRequest(
+            work.model, work.phase, work.batch, work.tokens, work.itemsize, tp, world, False, work.context, *stored
+        )
         try:
-            check_size(torch.spec, work.model, work.itemsize, work.weight_type, tp)
+            check_size(torch.spec, whole)
         except CapacityError as error:
             refused.append(error)
             continue
         weights = layer_weights(torch, work.model, work.batch, work.context, dtype, seed, stored, tp)
         splits_tokens = tp > 1 and rows % tp == 0 and mapping != FUSED  # one launch is for whole rows
         for shared in (False, True) if splits_tokens else (False,):
-            request = LayerRequest(
-                work.model, work.phase, work.batch, work.tokens, work.itemsize, tp, world, False, work.context,
-                *stored, shared,
-            )  # fmt: skip
+            request = replace(whole, sequence_parallel=shared)
             with faults_of_param("mapping"):
                 found, _ = chosen_mapping(mapping, torch, request)
             chosen = found.mapping if isinstance(found, LayerChoice) else found

@@ -17,7 +17,8 @@ def report_rows(choice: LayerChoice) -> list[dict[str, object]]:
     for size, candidates in choice.products:
         rows += [_row(size.name, each, is_chosen=at == 0) for at, each in enumerate(candidates)]
         best_ns = min((each.total_ns for each in candidates), default=0.0)
-        if candidates and candidates[0].simulated_ns is None and best_ns < candidates[0].total_ns:
+        is_by_rule = choice.mapping.fused is None and candidates and candidates[0].simulated_ns is None
+        if is_by_rule and best_ns < candidates[0].total_ns:
             rows[-len(candidates)]["note"] = "by rule: what is faster is so by less than the margin that auto asks for"
     rows += _attention_rows(choice)
     if all(row["simulated_us"] is None for row in rows):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import CapacityError, UsageError
 from kernbench.common.units import format_bytes
 from kernbench.models.exchanges import Exchange, Rectangle
 from kernbench.models.machine_model import MachineModel
@@ -65,6 +65,7 @@ class NotFused:
     """Why a decode step is not one launch."""
 
     reason: str
+    is_lack: bool = False  # of TCM: the machine is too small for it
 
 
 # ---- the activations that each PE computes and needs
@@ -193,7 +194,7 @@ class DecodeSize:
 
 def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedPlan | NotFused:
     """The plan of a launch for the whole layer, or why there is none: many rows, too little TCM, or little to save.
-    A machine with more of any resource than one that has a plan has a plan, too.
+    A machine with more memory or bandwidth than one that has a plan has a plan, too.
     """
     most = MOST_ROWS if size.weight_type == "same" else MOST_QUANTISED_ROWS
     if size.batch > most:
@@ -214,11 +215,12 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
         ]
         forms = forms_of(size, products)
     except UsageError as error:
-        return NotFused(error.what)
+        return NotFused(error.what, isinstance(error, CapacityError))
     if any(plan.k < sip.pes or plan.n < sip.cubes * sip.pes for plan in products):
         return NotFused(f"a product has less than a row or a column of weights for each of {sip.size} PEs")
     attention = base.decode_attention(sip, size.batch, size.context, size.heads, size.kv_heads, d, item)
-    if attention.streamed and attention.units > sip.size:  # one stream for several is faster than blocks of each
+    is_streamed = attention.streamed and size.cache_type == "same"  # quantised keys are loaded in blocks anyway
+    if is_streamed and attention.units > sip.size:  # one stream for several is faster than blocks of each
         return NotFused(f"{attention.units} parts of the cache for {sip.size} PEs: streams of several are faster")
     total = sum(
         plan.k * plan.n * item if form is None else form.weight_bytes(plan.k, plan.n)
@@ -234,13 +236,13 @@ def fused_plan(machine: MachineModel, base: Mapping, size: DecodeSize) -> FusedP
     if piece < LEAST_BYTES or total > TOO_MANY_PIECES * piece:
         count, least = LEAST_PIECES + spare, max(LEAST_BYTES, -(-total // TOO_MANY_PIECES))
         there = f"sums and rows leave {format_bytes(max(0, usable))} of TCM for pieces of weights"
-        return NotFused(f"{there}: {count} of {format_bytes(least)} or more are needed")
+        return NotFused(f"{there}: {count} of {format_bytes(least)} or more are needed", True)
     keys = max(1, min(keys, piece // (d * size.cache_itemsize)))
     attention = replace(attention, block_keys=keys, streamed=False, units_together=1)
     qkv, out, up, down = products
     slot = slot_bytes(machine, (qkv, out, up, down), attention, size)
     if slot < LEAST_SLOT:
-        return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour")
+        return NotFused(f"{format_bytes(machine.ring_bytes)} of TCM have no room for a ring for each neighbour", True)
     room = usable - spare * piece
     return FusedPlan(qkv, out, up, down, attention, piece, room, slot, sums, forms, size.cache_form)
 

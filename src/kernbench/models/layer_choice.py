@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 from kernbench.ccl.config import CclSource, load_ccl_config, resolve_algorithm_config
-from kernbench.common.errors import UsageError
+from kernbench.common.errors import CapacityError, UsageError
 from kernbench.models.figures import memory_there
 from kernbench.models.fused_plan import DecodeSize, NotFused, fused_plan
 from kernbench.models.machine_model import machine_model
@@ -55,6 +55,10 @@ class LayerRequest:
     def weights_bytes(self) -> int:
         """Of all layers, on one SIP."""
         return self.model.layers * self.model.layer_parameters * self.itemsize // self.tp
+
+    @property
+    def cache_itemsize(self) -> int:
+        return self.itemsize if self.cache_type == "same" else 1
 
     @property
     def work(self) -> PinnedWork:
@@ -147,7 +151,8 @@ def chosen_mapping(name: str, torch: RuntimeContext, request: LayerRequest) -> t
     if isinstance(fused, tuple):
         return fused
     if name == FUSED and fused is not None:
-        raise UsageError(f"mapping={FUSED}, a decode step in one launch: {fused.reason}", hint="use mapping=auto")
+        kind = CapacityError if fused.is_lack else UsageError
+        raise kind(f"mapping={FUSED}, a decode step in one launch: {fused.reason}", hint="use mapping=auto")
     if request.has_no_collectives and name == "auto":
         without, given = (_alone(torch, request, kept) for kept in (ALONE, PASSING))
         is_passing = given is not None and given.mapping.has_messages
@@ -209,7 +214,7 @@ def _fused(
         return NotFused(f"{long}; mapping={FUSED} takes it all the same")
     found = mapping_of("auto", torch, request, sip, kept["ring_bytes"])
     if not isinstance(found, LayerChoice):
-        return NotFused("kernels have no TCM")
+        return NotFused("kernels have no TCM", is_lack=True)
     machine = machine_model(torch.engine.graph, sip, kept["ring_bytes"], request.tp)
     plan = fused_plan(machine, found.mapping.base, size)
     if isinstance(plan, NotFused):

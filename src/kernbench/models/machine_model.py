@@ -56,6 +56,15 @@ class MachineModel:
     rank_ns: float = 0.0  # for a message to the farthest of the SIPs that share the layer, besides its bytes
     passing: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()  # by rows of a cube's grid: `crowded_links`
 
+    def macs_of(self, dtype: str) -> float:
+        """The MACs per ns of a large product of this type."""
+        edge = 1024
+        return (
+            self.macs
+            * self.engines.product.product_ns(edge, edge, edge, "f16")
+            / self.engines.product.product_ns(edge, edge, edge, dtype)
+        )
+
     @property
     def own_gbs(self) -> float:
         """What a PE reads of its own slice."""

@@ -36,7 +36,7 @@ from kernbench.models.fused_plan import FusedPlan
 from kernbench.models.machine_model import EVEN_SHARE, LAUNCH_NS, MachineModel
 from kernbench.models.mapping import DecodeAttention, InputOrder, Mapping, ProductPlan, SplitKPlan
 from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape, columns_plan
-from kernbench.models.product_size import ProductSize
+from kernbench.models.product_size import PRODUCTS, ProductSize
 from kernbench.models.quantised import form_of_weight
 from kernbench.models.quantised_product import sip_for
 from kernbench.models.query_blocks import PrefillAttention, online_attention
@@ -204,13 +204,17 @@ class MappedLayer:
     fused: FusedPlan | None = None  # a decode step in one launch
 
     def product(self, sip: SipShape, rows: int, k: int, n: int, itemsize: int, *, x_by: InputOrder) -> ProductPlan:
-        for fused in self.fused.products if self.fused else ():
-            if (fused.rows, fused.k, fused.n, fused.sip) == (rows, k, n, sip):
-                return fused
-        for size, plan in self.plans:
-            if (size.rows, size.k, size.n, size.x_by) == (rows, k, n, x_by) and plan.sip == sip:
-                return plan
         return self.base.product(sip, rows, k, n, itemsize, x_by=x_by)
+
+    def plan_of(self, name: str, sip: SipShape, rows: int, k: int, n: int) -> ProductPlan | None:
+        """The plan that was chosen for a product, by its name: others may be of the same size. None if there is none of
+        this size on such a SIP.
+        """
+        fused = dict(zip(PRODUCTS, self.fused.products, strict=True)) if self.fused else {}
+        plan = fused.get(name) or next((plan for size, plan in self.plans if size.name == name), None)
+        if plan is None or (plan.rows, plan.k, plan.n, plan.sip) != (rows, k, n, sip):
+            return None
+        return plan
 
     def prefill_attention(
         self, sip: SipShape, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
@@ -283,7 +287,7 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
     """
     ranked = [(one, _ranked(machine, one, base, most_copies)) for one in size.products]
     found = tuple((one, candidates) for one, candidates in ranked if candidates)
-    times = attention_ns(machine, *size.attention) if size.attention else {}
+    times = attention_ns(machine, *size.attention, size.products[0].itemsize) if size.attention else {}
     batch, tokens, heads, _, head_dim = size.attention or (0, 0, 0, 0, 0)
     is_large = batch * heads * tokens * tokens * head_dim >= LARGE_MACS
     margin = LARGE_ATTENTION_MARGIN if is_large else ATTENTION_MARGIN

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from kernbench.common.errors import CapacityError, TopologyError, UsageError
 from kernbench.models.mapper import LayerSize
-from kernbench.models.pinned_records import ENTRIES, PRODUCTS, ChoiceEntry, ProductEntry
+from kernbench.models.pinned_records import ENTRIES, ChoiceEntry, ProductEntry
+from kernbench.models.product_size import PRODUCTS
 from kernbench.topology.faults import findings_of, key_path, mark_at
 from kernbench.topology.readers import closest, read_choice, read_whole, show
 from kernbench.topology.record import InvalidValue, Loc, Record, RecordError

@@ -12,7 +12,6 @@ from kernbench.topology.readers import choice, read_whole, text, truth, whole
 from kernbench.topology.record import InvalidValue, ReadBy, Record
 
 MOST = 1 << 40
-PRODUCTS = ("qkv", "out_proj", "mlp_up", "mlp_down")
 
 
 def count_from(low: int) -> ReadBy:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from kernbench.models.mapping import InputOrder
 from kernbench.models.quantised import WeightName
 
+PRODUCTS = ("qkv", "out_proj", "mlp_up", "mlp_down")  # of a layer, in the order in which they run
+
 
 @dataclass(frozen=True)
 class ProductSize:
@@ -30,8 +32,12 @@ class ProductSize:
 
     @property
     def dtype(self) -> str:
-        """A type of this size: rates of engines depend on it."""
-        return "f16" if self.itemsize == 2 else "f32"
+        return type_of(self.itemsize)
+
+
+def type_of(itemsize: int) -> str:
+    """A type of this size: rates of engines depend on it."""
+    return "f16" if itemsize == 2 else "f32"
 
 
 def attended_by(phase: str) -> InputOrder:

@@ -32,6 +32,8 @@ class WeightsSize(Protocol):
     @property
     def itemsize(self) -> int: ...
     @property
+    def dtype(self) -> str: ...
+    @property
     def weight_type(self) -> WeightName: ...
 
 
@@ -77,7 +79,7 @@ def _stream_ns(machine: MachineModel, plan: SplitKPlan, size: WeightsSize, rows:
     """A PE's rows by so many columns of one weight: quantised ones are widened by the engine that then multiplies."""
     depth, form = -(-plan.k // plan.sip.pes), form_of_weight(size.weight_type, "weights", plan.k, plan.sip.pes)
     if form is None:
-        one = machine.stream_ns(rows, depth, columns, "f16", "f32", x_in_tcm=True)
+        one = machine.stream_ns(rows, depth, columns, size.dtype, "f32", x_in_tcm=True)
         return max(one, depth * columns * size.itemsize / machine.hbm)
     sums = rows * columns * depth / form.group  # that are multiplied by scales
     widened = form.passes * depth * columns * F32_LANES

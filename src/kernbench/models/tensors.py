@@ -23,10 +23,11 @@ from kernbench.models.block_plans import PASSING_RINGS, PASSING_SLOTS, BlocksPla
 from kernbench.models.fused_plan import SLOTS, FusedPlan
 from kernbench.models.layer_job import LayerJob, LayerProduct
 from kernbench.models.layouts import ByHead, KParts, ResultLayout, RowMajor
+from kernbench.models.mapper import MappedLayer
 from kernbench.models.mapping import InputOrder, ProductPlan, SplitKPlan, by_blocks, stages_of
 from kernbench.models.numbers import parts_by_patches
 from kernbench.models.packing import packed, packed_shape
-from kernbench.models.plans import F32_BYTES, ColumnsPlan
+from kernbench.models.plans import F32_BYTES, ColumnsPlan, SipShape
 from kernbench.models.product_size import attended_by
 from kernbench.models.quantised import CACHES, QuantisedForm
 from kernbench.models.quantised_product import sip_for
@@ -138,7 +139,7 @@ class LayerTensors(TensorMaker):
         """A product of (rows, K) by (K, N), with its weights placed: by name, how a rank's part of one is found."""
         form = self.forms.get(next(iter(weights)))
         sip = self.sip if self.job.fused else sip_for(self.sip, form)
-        plan = self.job.mapping.product(sip, *sizes, self.item, x_by=x_by)
+        plan = self._plan(name, sip, sizes, x_by, experts)
         if not isinstance(plan, ColumnsPlan):
             plan = plan if self.job.fused else plan.for_weights(len(weights), self.item)
         if form is None:
@@ -156,6 +157,23 @@ class LayerTensors(TensorMaker):
         elif plan.is_relayed:
             product.copies = self._empty(f"{name}.parts", (self.sip.size, plan.part_elements))
         return product
+
+    def _plan(
+        self, name: str, sip: SipShape, sizes: tuple[int, int, int], x_by: InputOrder, experts: int
+    ) -> ProductPlan:
+        """What the mapping chose for the product of this name, or has for its sizes; raises UsageError for blocks of
+        several experts, which no kernel computes.
+        """
+        mapping = self.job.mapping
+        plan = mapping.plan_of(name, sip, *sizes) if isinstance(mapping, MappedLayer) else None
+        plan = plan or mapping.product(sip, *sizes, self.item, x_by=x_by)
+        if experts > 1 and isinstance(plan, BlocksPlan):
+            raise UsageError(
+                f"{name}: products by blocks have weights of one expert, and the model has {experts}",
+                where=f"mapping '{mapping.name}'",
+                hint="return a ColumnsPlan or a SplitKPlan for the products of experts",
+            )
+        return plan
 
     def _placed(
         self, name: str, plan: ProductPlan, experts: int, held: Value | None, dtype: str | None = None

@@ -147,6 +147,17 @@ def test_pieces_and_widened_copies_fit_and_more_tcm_keeps_the_plan(weights: str,
             assert plan.room_bytes + spare_pieces(size) * plan.piece_bytes < (at + 1) * MIB // 2
 
 
+def test_quantised_caches_of_few_queries_are_one_launch_with_more_parts_than_pes() -> None:
+    """Two queries share a key head: f16 keys of several units are streamed together, which parts do faster; keys in
+    int8 are loaded in blocks in either case.
+    """
+    size = replace(LLAMA, kv_heads=16, batch=16)  # 256 parts for 128 PEs
+    found = plan_for(size)
+    assert isinstance(found, NotFused)
+    assert "streams of several are faster" in found.reason
+    assert isinstance(plan_for(replace(size, cache_type="int8")), FusedPlan)
+
+
 def test_a_part_of_k_without_whole_groups_is_no_single_launch() -> None:
     """4,160 rows over 8 PEs are 520 each, 65 groups of 8; 4,128 are 516."""
     assert isinstance(plan_for(replace(LLAMA, hidden=4160, weight_type="int8")), FusedPlan)

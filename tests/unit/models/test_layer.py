@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernbench.benches.llm_layer import llm_layer
-from kernbench.common.errors import KernBenchError, SpawnException, UsageError
+from kernbench.common.errors import CapacityError, KernBenchError, SpawnException, UsageError
 from kernbench.models import mapping
 from kernbench.report.run_figures import figures_of, fits_of, run_as_json, warnings_of
 from kernbench.report.silicon import static_w
@@ -92,6 +92,21 @@ def test_numbers_are_right_by_the_chosen_mapping(model: str, phase: str, tp: int
 )
 def test_numbers_are_right_by_the_other_mappings(model: str, way: str) -> None:
     verified(2 if model == "tiny-llama" else 1, model=model, mapping=way, batch=3, tokens=7)
+
+
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
+def test_products_of_equal_sizes_have_plans_of_their_own(tmp_path: Path) -> None:
+    """The MLP is as wide as queries, keys and values together, of several experts. The plan of `qkv`, by blocks, was
+    taken for `mlp_up`: its numbers were wrong.
+    """
+    file = tmp_path / "alike.yaml"
+    alike = PUBLIC.replace("hidden: 64", "hidden: 256").replace("head_dim: 16", "head_dim: 64")
+    file.write_text(alike.replace("ffn: 128", "ffn: 512\n  experts: 4\n  experts_per_token: 1"))
+    params = {"model": f"{file}:mine", "tokens": 128, "mapping_report": "-"}
+    result = run(llm_layer, machine(1, 4), device="whole", verify_data=True, params=params)
+    assert [check for check in result.data if not check.ok] == []
+    kinds = {row["choice of"]: row["kind"] for row in result.returned[0] if row.get("chosen") == "yes"}
+    assert (kinds["qkv"], kinds["mlp_up"]) == ("blocks", "columns")
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")
@@ -313,6 +328,13 @@ def test_too_little_tcm_is_said_with_who_has_it(mb: float, message: str) -> None
     small = machine_with({"cube.memory_map.tcm_mb_per_pe": mb})
     with pytest.raises(KernBenchError, match=message):
         run(llm_layer, small, device="whole", params={"model": "tiny-llama", "mapping": "decode"})
+
+
+@pytest.mark.needs("addresses", reason="a layer of parallel layers")
+def test_a_tcm_too_small_for_one_launch_is_a_lack_of_the_machine() -> None:
+    small = machine_with({"cube.memory_map.tcm_mb_per_pe": 1.53})
+    with pytest.raises(CapacityError, match=r"mapping=fused, a decode step in one launch: .* TCM"):
+        run(llm_layer, small, device="whole", params={"phase": "decode", "mapping": "fused"})
 
 
 @pytest.mark.needs("addresses", reason="a layer of parallel layers")

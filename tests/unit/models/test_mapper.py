@@ -11,11 +11,12 @@ from tests.unit.models.test_layer import llm_layer, run
 
 from kernbench.common.errors import UsageError
 from kernbench.models import block_estimate, mapper
+from kernbench.models.attention_estimate import attention_ns
 from kernbench.models.block_plans import BlocksPlan
 from kernbench.models.choice_report import report_rows
 from kernbench.models.machine_model import MachineModel, machine_model
 from kernbench.models.mapper import LayerSize, candidates_of, choose_layer
-from kernbench.models.mapping import SplitKPlan, choose_mapping, split_k_plan
+from kernbench.models.mapping import MAPPINGS, SplitKPlan, choose_mapping, split_k_plan
 from kernbench.models.plans import SipShape, columns_plan
 from kernbench.models.product_size import ProductSize
 from kernbench.models.split_k_estimate import fastest_rounds, split_k_ns
@@ -100,6 +101,29 @@ def doubled(file: str | None) -> list[tuple[tuple[str, float], ...]]:
             ("cube.ucie.per_connection_bw_gbs", 2 * ucie.per_connection_bw_gbs),
         ),
     ]
+
+
+def test_a_product_has_the_plan_of_its_name_also_where_others_are_of_its_size() -> None:
+    sip = model_of(SHIPPED).sip
+    qkv, up = (ProductSize(name, 512, 256, 512, weights, "rows") for name, weights in (("qkv", 1), ("mlp_up", 2)))
+    plans = columns_plan(sip, 512, 256, 512, 2, 1, k_parts=2), columns_plan(sip, 512, 256, 512, 2, 1, k_parts=4)
+    layer = mapper.MappedLayer(MAPPINGS["columns"], ((qkv, plans[0]), (up, plans[1])))
+    assert (layer.plan_of("qkv", sip, 512, 256, 512), layer.plan_of("mlp_up", sip, 512, 256, 512)) == plans
+    assert layer.plan_of("mlp_up", sip, 256, 256, 512) is None
+    assert layer.plan_of("mlp_down", sip, 512, 256, 512) is None
+
+
+def test_estimates_know_types_of_four_bytes() -> None:
+    """The engine multiplies f32 at half the rate of f16, and reads twice the bytes."""
+    model = model_of(SHIPPED)
+    half, full = (ProductSize("mlp_up", 64, 4096, 14336, 1, "rows", 1, item) for item in (2, 4))
+    times = [
+        split_k_ns(model, split_k_plan(model.sip, 64, 4096, 14336, size.itemsize), size)["product"]
+        for size in (half, full)
+    ]
+    assert times[1] > 1.7 * times[0]
+    stored = [attention_ns(model, 1, 2048, 32, 8, 128, item)["stored"] for item in (2, 4)]
+    assert stored[1] > 1.2 * stored[0]
 
 
 @pytest.mark.parametrize(("file", "percent"), [(DIE, 84), (GPU, 80)])

@@ -124,6 +124,17 @@ def test_sips_that_do_not_hold_a_layer_are_left_out_and_named() -> None:
 
 
 @pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
+def test_sips_that_do_not_hold_the_cache_of_a_layer_are_left_out_too() -> None:
+    """6,000 tokens of 2 x 2 heads of 32 in f16 are 1.5 MiB, besides 1 MiB of weights; a SIP has 2 MiB of SRAM."""
+    machine = {"system.sips.count": 2, "sip.cube_mesh": {"w": 1, "h": 1}, "cube.pe_layout.pe_per_corner": 1}
+    machine |= {"cube.memory_map": {"hbm_total_gb_per_cube": 0, "sram_mb_per_cube": 2}}
+    rows = rows_of(run(llm_plan, None, machine, device="whole", params={"phase": "decode", "context": 6000}))
+    assert {str(row["plan"]) for row in rows if "plan" in row} == {"tp2 pp1 dp1"}
+    answers = [str(row["answer"]) for row in rows if "answer" in row]
+    assert any("of weights and 1.5 MiB of cache, and the SRAM of 1 SIP" in answer for answer in answers), answers
+
+
+@pytest.mark.needs("addresses", reason="parallel layers read blocks that span parts of a tensor")
 def test_a_plan_of_layers_in_one_launch_has_no_sequence_parallelism() -> None:
     machine = {"system.sips.count": 2, "sip.cube_mesh": {"w": 1, "h": 1}, "cube.pe_layout.pe_per_corner": 1}
     work = {"model": "tiny-llama", "phase": "decode", "batch": 2, "context": 16, "mapping": "fused"}

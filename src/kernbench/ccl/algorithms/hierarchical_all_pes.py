@@ -70,13 +70,14 @@ def exchange_plan(n_sips: int, n_rings: int) -> ExchangePlan:
     return ExchangePlan(ring_pieces, 2 * (n_sips - 1))
 
 
-def is_sent_whole(nbytes: int, n_sips: int, n_pes: int) -> bool:
+def is_sent_whole(nbytes: int, piece_bytes: int, n_sips: int, n_pes: int) -> bool:
     """Whether chunks are small enough to be sent whole to all SIPs, in one round instead of two.
 
-    A SIP sends n - 1 chunks whole, or in two rounds (n - 1) / n of a chunk each: the difference, (n - 1) (n - 2) / n
-    chunks of all PEs, must take no longer than a round.
+    A SIP sends n - 1 chunks whole. In two rounds the one that reduces the largest piece sends n - 1 pieces, and all of
+    the chunk but that: n - 2 times what the piece is less than the chunk is the difference, which must take no longer
+    than a round for all PEs. Chunks of up to a burst are one piece.
     """
-    return nbytes <= FEW_BYTES and nbytes * n_pes * (n_sips - 1) * (n_sips - 2) <= ROUND_BYTES * n_sips
+    return nbytes <= FEW_BYTES and (nbytes - piece_bytes) * n_pes * (n_sips - 2) <= ROUND_BYTES
 
 
 def exchange(
@@ -154,7 +155,8 @@ def kernel(
     )
     channel = make_channel(live=live, window=window)
     n_pes = len(pes) if is_mesh else len(cubes) * len(pes)  # that exchange a share
-    sent_whole = is_sent_whole(count * t_ptr.itemsize, n_sips, n_pes)
+    piece = max(size for _, size in parts_of(count, n_sips, t_ptr.itemsize))
+    sent_whole = is_sent_whole(count * t_ptr.itemsize, piece * t_ptr.itemsize, n_sips, n_pes)
     rounds = partial(exchange, channel, plan, sent_whole, n_sips, sip_rank)
 
     if is_mesh:
