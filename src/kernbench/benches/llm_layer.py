@@ -21,6 +21,7 @@ from kernbench.benches.registry import AtLeast, bench
 from kernbench.ccl.config import CclSource
 from kernbench.common.dtypes import dtype_of
 from kernbench.common.errors import CapacityError, UsageError
+from kernbench.common.output_files import MAPPING, check_output
 from kernbench.common.units import counted, format_bytes
 from kernbench.models import reference
 from kernbench.models.bounds import rates_of
@@ -119,6 +120,8 @@ def llm_layer(
     dtype: FloatName = "f16",
     seed: Seed = 0,
 ) -> list[FigureRow]:
+    if mapping_report not in ("", "-"):
+        check_output(mapping_report, MAPPING, "parameter 'mapping_report'")
     shape, now, before = layer_work(
         model=model, phase=phase, batch=batch, tokens=tokens, context=context, mapping=mapping,
         weight_type=weight_type, cache_type=cache_type, dtype=dtype,

@@ -8,6 +8,7 @@ import click
 
 from kernbench.cli.options import print_json
 from kernbench.common.errors import UsageError
+from kernbench.common.output_files import PAGE, check_output
 
 SCHEMA = 1
 
@@ -32,6 +33,8 @@ def report(folder: str, out: str | None, as_json: bool) -> int:
         )
     if out is not None and (not out.strip() or Path(out).is_dir()):
         raise UsageError(f"--out takes a file, not '{out}'", hint="leave it out for DIR/report.html")
+    if out is not None:
+        check_output(out, PAGE, f"--out {out}")
     path = (write_sweep_page if is_sweep(where) else write_page)(where, None if out is None else Path(out))
     if as_json:
         print_json({"schema": SCHEMA, "command": "report", "file": str(path), "bytes": path.stat().st_size})

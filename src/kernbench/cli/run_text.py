@@ -36,6 +36,8 @@ def show_run(figures: RunFigures, command: RunCommand, oplog: str | None, *, ful
         click.echo(f"\n{painted('How it was simulated', 'title')}\n{simulation_as_text(result.simulation)}")
     if result.fast_check is not None:
         click.echo(f"\n{painted('Fast paths', 'title')}\n{result.fast_check.as_text()}")
+    if (report := figures.params.get("mapping_report", "-")) not in ("", "-"):
+        click.echo(f"wrote {report}")
     for name in (oplog, command.saved):
         if name is not None and result.op_log is not None:
             then = (

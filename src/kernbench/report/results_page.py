@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from kernbench.common.output_files import PAGE
 from kernbench.report.fidelity import POLICY
 from kernbench.report.fidelity_facts import FACTS
 from kernbench.report.machine_facts import MachineFacts
@@ -84,8 +85,7 @@ document.querySelectorAll("th button").forEach(button => button.addEventListener
 def page_as_html(page: Page) -> str:
     """The whole page."""
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f'{PAGE.beginning.decode()}<meta name="viewport" content="width=device-width">',
         f"<title>{escape(page.title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(page.title)}</h1><p>{escape(page.about)}</p>",
         f'<p class="origin">{escape(page.origin)}</p>',

@@ -137,6 +137,19 @@ def test_a_report_holds_only_regular_files_of_its_folder(evaluated: Path, capsys
     assert call(capsys, "report", str(evaluated))[0] == 0
 
 
+def test_a_report_replaces_nothing_but_a_report(
+    evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("name: serve\n")
+    code, out, err = call(capsys, "report", str(evaluated), "--out", str(file))
+    assert (code, out) == (2, "")
+    assert f"'{file}' cannot be written: the file is there and is no report\n  where: --out {file}\n" in err
+    assert file.read_text() == "name: serve\n"
+    for _ in range(2):  # the second time, it replaces the first
+        assert call(capsys, "report", str(evaluated), "--out", str(tmp_path / "page.html"))[0] == 0
+
+
 def test_results_that_are_none_are_refused_in_one_message(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = evaluated / "results.json"
     whole = json.loads(file.read_text())

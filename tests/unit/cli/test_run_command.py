@@ -496,10 +496,10 @@ def test_op_log_file_holds_every_op_and_changes_no_figure(capsys, tmp_path):
 )
 def test_an_op_log_file_is_as_it_was_when_a_run_fails(capsys, mine, wrong):
     pytest.importorskip("pyarrow")
-    (mine / "ops.parquet").write_text("precious")
+    (mine / "ops.parquet").write_text("PAR1 precious")
     files = sorted(mine.iterdir())
     assert run_small(capsys, *wrong, "--oplog", "ops.parquet")[0] == 2
-    assert (mine / "ops.parquet").read_text() == "precious"
+    assert (mine / "ops.parquet").read_text() == "PAR1 precious"
     assert sorted(mine.iterdir()) == files
 
 
@@ -509,13 +509,40 @@ def test_an_op_log_file_is_replaced_when_a_run_is_over_right_or_wrong(capsys, mi
 
     (mine / "link.parquet").symlink_to("ops.parquet")
     for bench, code in (("right-copy", 0), ("wrong-copy", 1)):
-        (mine / "ops.parquet").write_text("old")
+        (mine / "ops.parquet").write_text("PAR1 old")
         args = ("--bench", f"mine.py:{bench}", "--verify-data", "--oplog", "link.parquet")
         assert run_small(capsys, *args)[0] == code
         kernels = [record.op_name for _, record in read_op_stream(mine / "ops.parquet") if record.op_kind != "host"]
         assert kernels == ["dma_read", "dma_write"]
         assert (mine / "link.parquet").is_symlink()
         assert sorted(path.name for path in mine.iterdir()) == ["link.parquet", "mine.py", "ops.parquet"]
+
+
+def test_an_op_log_file_replaces_nothing_but_parquet(capsys, mine):
+    """Also no machine that the run itself uses; nothing is simulated."""
+    (mine / "machine.yaml").write_text("system: { name: mine }\n")
+    args = ("--topology", "machine.yaml", "--oplog", "machine.yaml")
+    code, out, err = run_small(capsys, "--bench", "mine.py:right-copy", *args)
+    assert (code, out) == (2, "")
+    assert "'machine.yaml' cannot be written: the file is there and is no Parquet file" in err
+    assert "where: --oplog machine.yaml" in err
+    assert (mine / "machine.yaml").read_text() == "system: { name: mine }\n"
+
+
+def test_a_mapping_report_replaces_nothing_but_a_mapping(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    layer = ("--bench", "llm-layer", "--param", "tokens=4", "--set", "cube.pe_layout.pe_per_corner=1")
+    (tmp_path / "notes.txt").write_text("notes")
+    for option in ("--mapping-report=notes.txt", "--param=mapping_report=notes.txt"):
+        code, out, err = run_small(capsys, *layer, option)
+        assert (code, out) == (2, "")
+        assert "'notes.txt' cannot be written: the file is there and is no mapping" in err
+        assert "where: parameter 'mapping_report'" in err
+        assert (tmp_path / "notes.txt").read_text() == "notes"
+    for _ in range(2):  # the second time, it replaces the first
+        code, out, _ = run_small(capsys, *layer, "--mapping-report=choice.yaml")
+        assert code == 0
+        assert "wrote choice.yaml\n" in out
 
 
 def test_an_op_log_file_is_as_it_was_when_a_run_is_interrupted(capsys, mine, monkeypatch):
@@ -525,11 +552,11 @@ def test_an_op_log_file_is_as_it_was_when_a_run_is_interrupted(capsys, mine, mon
         assert [path.suffix for path in mine.glob(".*")] == [".part"]
         raise KeyboardInterrupt
 
-    (mine / "ops.parquet").write_text("precious")
+    (mine / "ops.parquet").write_text("PAR1 precious")
     monkeypatch.setattr("kernbench.sim_engine.engine.GraphEngine.run_until", interrupt)
     code, out, err = run_small(capsys, "--bench", "mine.py:right-copy", "--oplog", "ops.parquet")
     assert (code, out, err.lstrip()) == (130, "", "stopped\n")
-    assert (mine / "ops.parquet").read_text() == "precious"
+    assert (mine / "ops.parquet").read_text() == "PAR1 precious"
     assert sorted(path.name for path in mine.iterdir()) == ["mine.py", "ops.parquet"]
 
 
