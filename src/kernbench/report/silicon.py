@@ -23,7 +23,8 @@ from kernbench.report.silicon_amounts import (
     cube_phys_gbs,
     cubes_by_type,
     edge_key,
-    hbm_peak_gbs,
+    has_hbm_at_edge,
+    hbm_phys_gbs,
     io_amounts,
     io_phys,
     phy_amounts,
@@ -158,8 +159,8 @@ def _die(graph: TopologyGraph, title: str, count: int, cubes: Sequence[tuple[Cub
     ]
     phys = {"ucie": fsum(times * cube_phys_gbs(graph, of) for of, times in cubes)}
     edge = dict(phys)
-    if spec.area.hbm_place == "edge":
-        edge["hbm"] = fsum(times * hbm_peak_gbs(of.spec) for of, times in cubes)
+    if has_hbm_at_edge(spec):
+        edge["hbm"] = fsum(times * hbm_phys_gbs(graph, of) for of, times in cubes)
     counts: Counter[str] = Counter()
     for of, times in cubes:
         for kind, number in _kinds(graph, Place(of.sip, of.cube)).items():

@@ -1,12 +1,13 @@
 """What is on a die, in the units of the coefficients of area: MACs, MiB of memory, GB/s of ports, links and PHYs.
 
 The NoC of a die is its PEs' ports and every link that leaves a router. A die of cubes is the same for all cubes of a
-type, so it has the PHYs of the cube with the most links to other dies. A direct link between SIPs has a PHY like PCIe
-on the first IO chiplet of a SIP.
+type, so it has the PHYs of the cube with the most links to other dies, and with the most stacks. A direct link between
+SIPs has a PHY like PCIe on the first IO chiplet of a SIP.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import fsum
 from typing import NamedTuple
@@ -47,7 +48,7 @@ def cube_amounts(graph: TopologyGraph, of: CubeOfType) -> Iterator[Amount]:
     cube, parts, links = of.spec, of.spec.pe_template.components, of.spec.pe_template.links
     macs = peak_macs(parts.pe_gemm) / parts.pe_gemm.number_attr("clock_ghz")
     lanes = parts.pe_math.number_attr("lanes_per_ns") / parts.pe_math.number_attr("clock_ghz")
-    memory, hbm_gbs = cube.memory_map, hbm_peak_gbs(cube)
+    memory, hbm_gbs = cube.memory_map, hbm_phys_gbs(graph, of)
     yield Amount("macs", "area.um2_per_mac.f16", cube.n_pes * macs * MM2_PER_UM2)
     yield Amount("lanes", "area.um2_per_lane.f16", cube.n_pes * lanes * MM2_PER_UM2)
     yield Amount("tcm", "area.mm2_per_mib.tcm", cube.n_pes * memory.tcm_mb_per_pe)
@@ -72,9 +73,23 @@ def _buffers_mib(cube: CubeSpec) -> float:
     return parts.pe_fetch_store.number_attr("register_file_bytes") / MIB + local_kib / 1024
 
 
-def hbm_peak_gbs(cube: CubeSpec) -> float:
-    """The peak bandwidth of a cube's HBM: PHYs are built for it, whatever is sustained."""
-    return cube.hbm_pseudo_channels * cube.hbm_channel_peak_gbs
+def hbm_phys_gbs(graph: TopologyGraph, of: CubeOfType) -> float:
+    """The peak bandwidth of a cube's HBM: PHYs are built for it, whatever is sustained. Of stacks that cubes share, a
+    die of one cube has the PHYs of those attached to it, or to the cube of its type that has most.
+    """
+    spec, stacks, cube = graph.spec, graph.spec.sip.hbm_stacks, of.spec
+    if stacks is None or spec.area.die == "sip" or spec.area.hbm_is_sram:
+        return cube.hbm_pseudo_channels * cube.hbm_channel_peak_gbs
+    name, attached = spec.cube_type(of.sip, of.cube), Counter(place.cube for place in stacks.places)
+    most = max(attached[at] for at in range(spec.sip.n_cubes) if spec.cube_type(of.sip, at) == name)
+    return most * stacks.channels * stacks.channel_bw_gbs
+
+
+def has_hbm_at_edge(spec: MachineSpec) -> bool:
+    """Whether PHYs of HBM take part of a die's edge: as given, else where stacks are attached to sides."""
+    if spec.area.hbm_place is None:
+        return spec.sip.hbm_stacks is not None
+    return spec.area.hbm_place == "edge"
 
 
 def cube_phys_gbs(graph: TopologyGraph, of: CubeOfType) -> float:

@@ -59,6 +59,8 @@ def values_of(spec: MachineSpec) -> dict[str, Any]:
     for key in _LATER_AREA:
         if values["area"][key] == as_shipped["area"][key]:
             del values["area"][key]
+    if values["area"].get("hbm_place") == "stacked" and spec.sip.hbm_stacks is None:
+        del values["area"]["hbm_place"]  # what is shipped, in words
     if spec.system.sips.links is None:
         del values["system"]["sips"]["links"]  # as before there were direct links
     for link in (*values["system"]["links"].values(), values["sip"]["links"]["cube_to_cube"]):

@@ -76,7 +76,7 @@ class AreaSpec(Record):
     mm2_per_gbs: Mm2PerGbs
     mm_per_gbs: MmPerGbs
     unattributed_share: Annotated[float, number(0.0, 0.9)] | None
-    hbm_place: Annotated[Literal["stacked", "edge", "sram"], choice("stacked", "edge", "sram")]
+    hbm_place: Annotated[Literal["stacked", "edge", "sram"], choice("stacked", "edge", "sram")] | None
     die: Annotated[Literal["cube", "sip"], choice("cube", "sip")] = "cube"
 
     @property

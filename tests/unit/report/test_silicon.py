@@ -128,6 +128,36 @@ def test_hbm_takes_an_edge_only_where_it_stands_beside_the_die() -> None:
     assert dies_of(beside)[0].edge_share.value == pytest.approx((512 * 0.002 + 2048 * 0.005) / 56)
 
 
+STACKS = {"gb": 16, "channels": 32, "channel_bw_gbs": 32.0, "links": 2, "link_bw_gbs": 512.0}
+SHARED = {"cube.memory_map.hbm_mapping_mode": "n_to_one", "system.address_model": "va"}
+
+
+@pytest.mark.parametrize(("given", "hbm"), [(None, 3 * 1024.0), ("edge", 3 * 1024.0), ("stacked", 0.0)])
+def test_stacks_at_sides_take_the_edge_unless_it_is_said_that_they_do_not(given: str | None, hbm: float) -> None:
+    """Three stacks of 1,024 GB/s at one die; a limit that they exceed."""
+    places = [{"id": f"s{n}", "side": "WE"[n // 2], "at": (0.25, 0.75)[n % 2]} for n in range(3)]
+    graph = load_topology(
+        None,
+        ONE_CUBE | OWN | SHARED
+        | {"sip.hbm_stacks": {**STACKS, "places": places}, "area.hbm_place": given, "limits.edge_share": 0.25},
+    )  # fmt: skip
+    assert dies_of(graph)[0].edge_share.value == pytest.approx((512 * 0.002 + hbm * 0.005) / 56)
+    of_cubes = [text for text in feasibility_of(graph).infeasible if "of a die of kind cube" in text]
+    assert [text.partition(" %")[0] for text in of_cubes] == (["PHYs take 29"] if hbm else [])
+
+
+def test_all_cubes_have_the_phys_of_the_one_with_most_stacks() -> None:
+    """Cubes of a type are one die: two stacks at the first of three, none at the second, one at the last."""
+    places = [{"id": "s0", "side": "W", "at": 0.2}, {"id": "s1", "side": "W", "at": 0.8}]
+    places.append({"id": "s2", "cube": 2, "side": "E"})
+    row = {"sip.cube_mesh": {"w": 3, "h": 1}, "sip.hbm_stacks": {**STACKS, "places": places}}
+    cube, _ = dies_of(load_topology(None, ONE_CUBE | OWN | SHARED | row))
+    assert cube.edge_mm["hbm"].value == pytest.approx(2 * 1024 * 0.005)
+    assert cube.blocks_mm2["hbm_phy"].value == pytest.approx(2 * 1024 * 0.01)
+    whole, _ = dies_of(load_topology(None, ONE_CUBE | OWN | SHARED | row | {"area.die": "sip"}))
+    assert whole.edge_mm["hbm"].value == pytest.approx(3 * 1024 * 0.005)
+
+
 FAR = {"gb": 512, "bw_gbs": 64.0, "distance_mm": 300.0, "channels": 4, "channel_bw_gbs": 32.0}
 FAR_MM2 = (64 * 0.2 + 64 * 0.0001) / 0.8
 FAR_OWN = {
