@@ -8,6 +8,8 @@ from kernbench.common.units import counted, transfer_ns
 from kernbench.probes.findings import DIRECTION_SUFFIXES, Check, CheckRule, Findings, all_of
 from kernbench.probes.formula import predict
 from kernbench.probes.measure import CaseResult, SweepPoint
+from kernbench.topology.graph import TopologyGraph
+from kernbench.topology.spec_cube import TCM
 
 _TIERS = (
     ("local", ("pe-local-hbm",)),
@@ -34,12 +36,23 @@ def _reads_not_faster(findings: Findings) -> Check | None:
     for write, read in zip(findings.of("h2d"), findings.of("d2h"), strict=False):
         if not (write.is_plain and read.is_plain):
             continue  # a user component may treat the two directions differently
+        if _reads_faster(findings.graph, read.path[-1]):
+            continue
         # A partial last flit is quicker on links behind the narrowest, and these differ between the two directions.
         partial = read.nbytes % findings.graph.spec.system.flit_bytes
         flit_ns = transfer_ns(findings.graph.spec.system.flit_bytes, read.prediction.bottleneck_gbs)
         ok = read.total_ns >= write.total_ns - (flit_ns if partial else 0.0)
         comparisons.append((ok, f"{read.name} {read.total_ns:.2f} >= {write.total_ns:.2f} ns"))
     return all_of("d2h is no faster than h2d", comparisons)
+
+
+def _reads_faster(graph: TopologyGraph, memory: str) -> bool:
+    """Whether a memory is read faster than it is written: a TCM with such ports."""
+    node = graph.node(memory)
+    if node.kind != "pe_tcm":
+        return False
+    cube = graph.spec.cube_of(node.place.sip, node.place.cube)
+    return TCM.read_gbs(cube) > TCM.write_gbs(cube)
 
 
 def _adjacent_before_farthest(findings: Findings) -> Check | None:

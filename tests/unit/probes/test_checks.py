@@ -113,3 +113,13 @@ def test_the_formula_is_not_held_against_blocks_of_the_users_own():
     assert "d2h is no faster than h2d" not in names
     assert "h2d latency grows with hops" not in names  # one cube, one hop
     assert "a slice serves its issuers one after another" in names
+
+
+@pytest.mark.parametrize(("read_gbs", "is_checked"), [(256.0, False), (128.0, True)])
+def test_a_memory_that_is_read_faster_may_answer_the_host_sooner(read_gbs: float, is_checked: bool) -> None:
+    memory = {"hbm_total_gb_per_cube": 0, "tcm_mb_per_pe": 4, "tcm_home_mb_per_pe": 2}
+    rates = {"tcm_read_bw_gbs": read_gbs, "tcm_write_bw_gbs": 128.0}
+    keys = {"sip.cube_mesh": {"w": 1, "h": 1}, "cube.memory_map": memory, "cube.pe_template.links": rates}
+    found = run_probe(load_topology(None, keys), sweep=False)
+    assert [check for check in found.checks if not check.ok] == []
+    assert ("d2h is no faster than h2d" in [check.name for check in found.checks]) == is_checked
