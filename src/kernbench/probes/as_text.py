@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from kernbench.common.units import format_bytes
+from kernbench.common.units import counted, format_bytes
 from kernbench.probes.breakdown import LABELS
 from kernbench.probes.cases import CATEGORIES, Category
 from kernbench.probes.measure import CaseResult
@@ -32,7 +32,9 @@ _TITLES: dict[Category, str] = {
 
 def report_as_text(report: ProbeReport, paint: Paint = plain) -> str:
     """The whole report."""
-    lines = [f"machine {report.topology}, {format_bytes(report.nbytes)} per transfer", ""]
+    others = sum(result.nbytes != report.nbytes for result in report.cases)
+    but = f"; another size in {counted(others, 'case')}, see the notes" if others else ""
+    lines = [f"machine {report.topology}, {format_bytes(report.nbytes)} per transfer{but}", ""]
     for category in CATEGORIES:
         results = [result for result in report.cases if result.category == category]
         if results:
@@ -172,4 +174,6 @@ def _checks(report: ProbeReport, paint: Paint) -> Iterator[str]:
         yield f"  {anchor} {first}"
         yield from (f"           {line}" for line in rest)
     for note in report.notes:
-        yield f"  [i] {note}"
+        first, *rest = textwrap.wrap(note, WIDTH - 6, break_on_hyphens=False)
+        yield f"  [i] {first}"
+        yield from (f"      {line}" for line in rest)

@@ -33,13 +33,16 @@ FEW = (1, 2, 3)  # numbers of PEs of a cube that access one slice, before all of
 
 @dataclass(frozen=True, slots=True)
 class ProbeCase:
-    """Named traffic: requests that are all injected at time 0. `family` groups contention cases into one chart."""
+    """Named traffic: requests that are all injected at time 0. `family` groups contention cases into one chart.
+    `most_bytes` is the largest transfer that stays in one memory, where that is a block of a stack.
+    """
 
     name: str
     category: Category
     direction: AccessDirection
     requests: tuple[ProbeRequest, ...]
     family: str = ""
+    most_bytes: int | None = None
 
     @property
     def is_uncontended(self) -> bool:
@@ -72,8 +75,7 @@ def resized(graph: TopologyGraph, case: ProbeCase, nbytes: int) -> ProbeCase | N
         return None
     if not cube.has_hbm and nbytes > cube.home.node_bytes(cube):
         return None
-    stacks = graph.spec.sip.hbm_stacks
-    if stacks is not None and case.category != "pe-sram" and nbytes > stacks.interleave_bytes:
+    if case.most_bytes is not None and nbytes > case.most_bytes:
         return None  # it would be divided over several stacks
     return replace(case, requests=tuple(replace(request, nbytes=nbytes) for request in case.requests))
 
@@ -227,23 +229,23 @@ def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
     for direction, category in ways:
         for at, name in enumerate(names):
             request = _host(graph, 0, 0, size, direction, at * step)
-            yield ProbeCase(f"{category}-stack-{name}", category, direction, (request,))
+            yield ProbeCase(f"{category}-stack-{name}", category, direction, (request,), most_bytes=step)
     slice_bytes, round_bytes = graph.spec.cube.hbm_slice_bytes, step * len(names)
     for direction in _DIRECTIONS:
         for at, name in enumerate(names):
             request = _dma(0, 0, _slice(graph, 0, 0, 0, at * step), size, direction)
-            yield ProbeCase(_named(f"pe-stack-{name}", direction), "pe-dma", direction, (request,))
+            yield ProbeCase(_named(f"pe-stack-{name}", direction), "pe-dma", direction, (request,), most_bytes=step)
         if nbytes <= graph.spec.cube_of(0, 0).sram_bytes:
             sram = PhysAddr.cube_sram_addr(0, 0, 0, graph.spec.address_layout).encode()
             yield ProbeCase(_named("pe-sram", direction), "pe-sram", direction, (_dma(0, 0, sram, nbytes, direction),))
         if graph.spec.n_sips > 1:
-            request = _dma(0, 0, _slice(graph, 1, 0, 0), size, direction)
-            yield ProbeCase(_named("pe-cross-sip-hbm", direction), "pe-cross-sip-hbm", direction, (request,))
+            request, case = _dma(0, 0, _slice(graph, 1, 0, 0), size, direction), _named("pe-cross-sip-hbm", direction)
+            yield ProbeCase(case, "pe-cross-sip-hbm", direction, (request,), most_bytes=step)
         firsts = [-pe * slice_bytes % round_bytes for pe in range(graph.spec.cube.n_pes)]  # on the first stack
         requests = tuple(_dma(0, pe, _slice(graph, 0, 0, pe, at), size, direction) for pe, at in enumerate(firsts))
         if len(requests) > 1:
             name = _named(f"contention-all-to-stack-{names[0]}", direction)
-            yield ProbeCase(name, "contention", direction, requests, "to-stack")
+            yield ProbeCase(name, "contention", direction, requests, "to-stack", most_bytes=step)
 
 
 def far_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:

@@ -6,13 +6,13 @@ Each case runs on its own engine, so that cases do not interfere. `run_probe` re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernbench.common.errors import UsageError
 from kernbench.common.nearest import nearest
 from kernbench.common.units import KIB, MIB, format_bytes
-from kernbench.probes.cases import HOST_FAMILIES, ProbeCase, cases_of
+from kernbench.probes.cases import CHANNEL_FAMILIES, HOST_FAMILIES, ProbeCase, cases_of
 from kernbench.probes.checks import run_checks
 from kernbench.probes.findings import Check, Findings
 from kernbench.probes.measure import CaseResult, SweepPoint, measure, measure_sizes
@@ -23,6 +23,7 @@ DEFAULT_BYTES = 32 * KIB
 MAX_BYTES = 64 * MIB
 SWEEP_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB)
 ALL = "all"
+NAMED = 4  # cases in a note
 
 ProbeProgress = Callable[[int, int, str], None]  # steps done, total steps, next step
 
@@ -76,8 +77,9 @@ def run_probe(
     report_step("checks")
     checks = run_checks(Findings(graph, results, points))
     return ProbeReport(
-        graph.spec.system.name, nbytes, tuple(results), tuple(points), checks, _notes(graph, results), tuple(routes)
-    )
+        graph.spec.system.name, nbytes, tuple(results), tuple(points), checks, _notes(graph, results, nbytes),
+        tuple(routes),
+    )  # fmt: skip
 
 
 class _StepReporter:
@@ -116,10 +118,29 @@ def _chosen(graph: TopologyGraph, case: str, nbytes: int) -> list[ProbeCase]:
     )
 
 
-def _notes(graph: TopologyGraph, results: Sequence[CaseResult]) -> tuple[str, ...]:
+def _notes(graph: TopologyGraph, results: Sequence[CaseResult], nbytes: int) -> tuple[str, ...]:
     by_name = {result.name: result for result in results}
-    notes = (_narrowest_links(by_name), *(_connections_used(graph, result) for result in results))
+    connections = (_connections_used(graph, result) for result in results)
+    notes = (*_other_sizes(results, nbytes), _narrowest_links(by_name), *connections)
     return tuple(note for note in notes if note)
+
+
+def _other_sizes(results: Sequence[CaseResult], nbytes: int) -> Iterator[str]:
+    """What the transfers of cases have that are not of the size asked for, and why."""
+    names: dict[tuple[int, str], list[str]] = {}
+    for result in results:
+        if result.nbytes == nbytes:
+            continue
+        if result.case.most_bytes == result.nbytes:
+            why = "one block of a stack (sip.hbm_stacks.interleave_bytes)"
+        elif result.case.family in CHANNEL_FAMILIES:
+            why = "one burst of a channel"
+        else:
+            why = "what the memory has room for"
+        names.setdefault((result.nbytes, why), []).append(result.name)
+    for (size, why), cases in names.items():
+        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
+        yield f"{format_bytes(size)} per transfer, {why}: {', '.join(cases[:NAMED])}{more}"
 
 
 def _narrowest_links(by_name: Mapping[str, CaseResult]) -> str | None:

@@ -120,3 +120,24 @@ def test_two_runs_give_the_same_bytes():
     again = run_probe(graph(), nbytes=4096)
     assert json.dumps(report_as_json(again)) == json.dumps(report_as_json(report()))
     assert report_as_text(again) == report_as_text(report())
+
+
+def test_cases_of_stacks_say_that_they_move_one_block() -> None:
+    """32 KiB are eight blocks, on other stacks each. Far memory has the sizes that fit it."""
+    stacks = {
+        "places": [{"id": "s0", "side": "W"}, {"id": "s1", "side": "E"}],
+        "gb": 8, "channels": 32, "channel_bw_gbs": 32.0, "link_bw_gbs": 256.0,
+    }  # fmt: skip
+    far = {"at": "switch", "gb": 64, "bw_gbs": 64.0, "distance_mm": 100, "channels": 4, "channel_bw_gbs": 32.0}
+    keys = {"system.sips.count": 1, "sip.cube_mesh": {"w": 1, "h": 1}, "cube.memory_map.hbm_mapping_mode": "n_to_one"}
+    graph = load_topology(None, keys | {"sip.hbm_stacks": stacks, "system.far_memory": far})
+    report = run_probe(graph, ["pe-stack-s0", "pe-stack-s1", "pe-sram", "pe-far"])
+    note = "4 KiB per transfer, one block of a stack (sip.hbm_stacks.interleave_bytes): pe-stack-s0, pe-stack-s1"
+    assert report.notes == (note,)
+    assert report_as_json(report)["notes"] == [note]
+    text = report_as_text(report)
+    assert text.startswith("machine default, 32 KiB per transfer; another size in 2 cases, see the notes\n")
+    sizes = {
+        name: [point.nbytes >> 10 for point in report.sweep if point.name == name] for name in ("pe-stack-s0", "pe-far")
+    }
+    assert sizes == {"pe-stack-s0": [4], "pe-far": [4, 16, 64, 256, 1024]}
