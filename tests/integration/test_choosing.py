@@ -192,6 +192,24 @@ def test_texts_of_a_tornado_chart_overlap_nothing(tmp_path: Path, monkeypatch: p
     ]
 
 
+def test_stacks_and_far_memory_have_latencies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearer stack is at the west side, where the first PE is; a case of a stack moves one block, 4 KiB."""
+    (tmp_path / "stacks.yaml").write_text(
+        "system: { name: stacks, far_memory: { at: sip, gb: 64, bw_gbs: 64, distance_mm: 100, channels: 4, "
+        "channel_bw_gbs: 32 } }\n"
+        "sip: { hbm_stacks: { places: [{ id: s0, side: E }, { id: s1, side: W }], gb: 8, channels: 32, "
+        "channel_bw_gbs: 32, link_bw_gbs: 256 } }\n"
+        "cube: { memory_map: { hbm_mapping_mode: n_to_one } }\n"
+    )
+    run = ["compare", "default", str(tmp_path / "stacks.yaml"), *SMALL]
+    data = json.loads(kernbench(capsys, *run, "--json"))
+    (_, near), (_, far) = data["probes_ns"]["pe-stack-nearest"], data["probes_ns"]["pe-stack-farthest"]
+    assert near < far < data["probes_ns"]["pe-far"][1]
+    assert data["probes_ns"]["pe-far"][0] is None
+    assert data["probes_nbytes"]["pe-stack-nearest"] == [None, 4096]
+    assert "  stacks: 4 KiB in pe-stack-nearest, pe-stack-farthest\n" in kernbench(capsys, *run)
+
+
 def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("fast.yaml").write_text("cube: { memory_map: { hbm_channel_bw_gbs: 64.0 } }\n")
     run = ["compare", "default", "fast.yaml", *SMALL, "--scenario", str(mix), "--workers", "1"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from kernbench.benches.registry import resolve
-from kernbench.cli.compare_text import comparison_as_text, infeasible_of
+from kernbench.cli.compare_text import Latency, comparison_as_text, infeasible_of
 from kernbench.cli.options import print_json, stdout_for_json
 from kernbench.cli.scenario_file import BENCH, read_scenario
 from kernbench.cli.terminal import ProgressLine, painter
 from kernbench.common.errors import UsageError
-from kernbench.probes.cases import cases_of
+from kernbench.probes.cases import ProbeCase, cases_of
 from kernbench.probes.measure import measure
 from kernbench.probes.probe import DEFAULT_BYTES
 from kernbench.report.compare import MachineColumn, column_of, differences
@@ -37,8 +37,11 @@ PROBES = (
     "pe-same-cube-tcm",
     "pe-cross-cube-tcm",
     "pe-cross-sip-tcm",
+    "pe-far",
+    "pe-cross-sip-far",
 )
-Probes = Mapping[str, Sequence[float | None]]  # case -> ns of each machine
+NEAREST, FARTHEST = "pe-stack-nearest", "pe-stack-farthest"
+Probes = Mapping[str, Sequence[Latency | None]]  # by case, of each machine
 
 
 @click.command()
@@ -112,16 +115,29 @@ def _column(name: str, label: str, settings: Sequence[str]) -> MachineColumn:
 
 
 def _probes(columns: Sequence[MachineColumn]) -> Probes:
-    """Latency of a transfer of 32 KiB by case; None where a machine has no such pair of places."""
-    bar, found = ProgressLine(), dict[str, list[float | None]]()
-    for at, column in enumerate(columns):
-        cases = {case.name: case for case in cases_of(column.graph, DEFAULT_BYTES)}
-        for name in PROBES:
-            if name in cases:
+    """Latency of a transfer of 32 KiB, or one block of a stack, by case; None where a machine has no such pair of
+    places.
+    """
+    bar, found = ProgressLine(), {name: list[Latency | None]() for name in (NEAREST, FARTHEST, *PROBES)}
+    for column in columns:
+        cases = {case.name: case for case in cases_of(column.graph, DEFAULT_BYTES) if case.is_uncontended}
+        measured: dict[str, Latency] = {}
+        for name, case in cases.items():
+            if name in PROBES or _is_read_of_stack(case):
                 bar.show(f"{column.name}: {name}")
-                found.setdefault(name, [None] * len(columns))[at] = measure(column.graph, cases[name]).total_ns
+                result = measure(column.graph, case)
+                measured[name] = Latency(result.total_ns, result.nbytes)
+        stacks = sorted(measured[name] for name, case in cases.items() if _is_read_of_stack(case))
+        measured |= {NEAREST: stacks[0]} if stacks else {}
+        measured |= {FARTHEST: stacks[-1]} if len(stacks) > 1 else {}
+        for name, row in found.items():
+            row.append(measured.get(name))
     bar.clear()
-    return found
+    return {name: row for name, row in found.items() if any(each is not None for each in row)}
+
+
+def _is_read_of_stack(case: ProbeCase) -> bool:
+    return case.name.startswith("pe-stack-") and case.direction == "read"
 
 
 def _workloads(column: MachineColumn, mix: Scenario, workers: int | None) -> SweepReport:
@@ -149,7 +165,8 @@ def _as_json(columns: Sequence[MachineColumn], probes: Probes, work: Sequence[Sw
         "machines": [column.as_json() for column in columns],
         "infeasible": {column.name: why for column, why in zip(columns, infeasible_of(columns, work), strict=True)},
         "differences": differences(columns),
-        "probes_ns": {name: list(values) for name, values in probes.items()},
+        "probes_ns": {name: [each and each.ns for each in row] for name, row in probes.items()},
+        "probes_nbytes": {name: [each and each.nbytes for each in row] for name, row in probes.items()},
     }
     if work:
         rows = [{"rows": [row.as_json() for row in each.rows], "figures": _figures(each)} for each in work]

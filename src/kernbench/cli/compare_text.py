@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from kernbench.common.units import format_bytes
+from kernbench.probes.probe import DEFAULT_BYTES
 from kernbench.report.compare import MachineColumn, differences
 from kernbench.report.paint import Paint
 from kernbench.report.ranges import FigureRange
@@ -16,9 +19,16 @@ KEYS_SHOWN = 60
 VALUE_SHOWN = 40  # characters
 
 
+class Latency(NamedTuple):
+    """The time of an uncontended transfer of so many bytes."""
+
+    ns: float
+    nbytes: int
+
+
 def comparison_as_text(
     columns: Sequence[MachineColumn],
-    probes: Mapping[str, Sequence[float | None]],
+    probes: Mapping[str, Sequence[Latency | None]],
     work: Sequence[SweepReport],
     paint: Paint,
 ) -> str:
@@ -34,7 +44,8 @@ def comparison_as_text(
         parts.append(f"  ({at}) {over}: {text}")
     if probes:
         title = paint("Latency of 32 KiB, ns, uncontended", "title")
-        parts += ["", title, *_table(names, {name: list(values) for name, values in probes.items()})]
+        parts += ["", title, *_table(names, {name: [each and each.ns for each in row] for name, row in probes.items()})]
+        parts += _other_sizes(names, probes)
     for title, rows in _workloads(work, numbers):
         parts += ["", paint(title, "title"), *_table(names, rows)]
     changed = differences(columns)
@@ -47,6 +58,18 @@ def comparison_as_text(
     if warnings:
         parts += ["", paint("Warnings", "title"), *warnings]
     return "\n".join(parts)
+
+
+def _other_sizes(names: Sequence[str], probes: Mapping[str, Sequence[Latency | None]]) -> Iterator[str]:
+    """The cases of each machine whose transfers are of another size, such as one block of a stack."""
+    for at, name in enumerate(names):
+        by_size: dict[int, list[str]] = {}
+        for case, row in probes.items():
+            latency = row[at]
+            if latency is not None and latency.nbytes != DEFAULT_BYTES:
+                by_size.setdefault(latency.nbytes, []).append(case)
+        for size, cases in by_size.items():
+            yield f"  {name}: {format_bytes(size)} in {', '.join(cases)}"
 
 
 def _shortened(rows: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
