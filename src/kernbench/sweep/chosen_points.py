@@ -16,7 +16,7 @@ from kernbench.sweep.points import MACHINE, JsonValue, Point, grid, grid_point, 
 from kernbench.sweep.search import random_points
 from kernbench.sweep.sensitivity import check_sensitivity, one_at_a_time
 from kernbench.topology.load import load_spec
-from kernbench.topology.machine_hash import machine_hash
+from kernbench.topology.machine_hash import values_of
 
 MOST_LOADED_EARLY = 200  # machines; a load takes some 10 ms
 
@@ -43,11 +43,11 @@ def _combined(request: SweepRequest, machine: Mapping[str, JsonValue]) -> list[P
 
 
 def _is_alike(point: Point, base: Point, machine: Mapping[str, JsonValue]) -> bool:
-    """Whether a point of --sensitivity sets what is so already."""
+    """Whether a point of --sensitivity sets what is so already; 4096 is 4096.0."""
     if point.params != base.params:
         return False
     try:
-        return machine_hash(load_spec(machine, point.machine)) == machine_hash(load_spec(machine))
+        return values_of(load_spec(machine, point.machine)) == values_of(load_spec(machine))
     except TopologyError:
         return False
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from kernbench.benches.registry import resolve
 from kernbench.common.errors import UsageError
+from kernbench.sweep.chosen_points import points_of
 from kernbench.sweep.conditions import read_condition
+from kernbench.sweep.context import machine_tree
+from kernbench.sweep.description import SweepRequest
 from kernbench.sweep.objectives import Objective
 from kernbench.sweep.points import Point, grid, point_of
 from kernbench.sweep.rows import SweepRow
 from kernbench.sweep.sensitivity import effects_of, one_at_a_time, short_axis, span, without_effects
+from kernbench.sweep.target import target_of
 
 MACHINE = {"cube": {"ucie": {"n_connections": 4}}, "name": "m"}
 
@@ -58,6 +63,15 @@ def test_axes_are_varied_one_at_a_time_from_the_machine_as_it_is() -> None:
     points = one_at_a_time(AXES, {"m": 8})
     assert [dict(point.machine) for point in points] == [{}, {"a": 1}, {"a": 4}, {"b": 10}]
     assert all(point.params == {"m": 8} for point in points)
+
+
+@pytest.mark.parametrize("value", [4096, 4096.0])
+def test_a_value_that_the_machine_has_is_no_point_however_it_is_written(value: float) -> None:
+    axis = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
+    target, axes = target_of(resolve("softmax").run), {axis: [2048, value]}
+    request = SweepRequest(target=target, title="softmax", axes=axes, sensitivity=True)
+    points = points_of(request, machine_tree(None, {}))
+    assert [list(point.machine.values()) for point in points] == [[], [2048]]
 
 
 def test_effects_are_relative_to_the_base_and_the_widest_axis_comes_first() -> None:
