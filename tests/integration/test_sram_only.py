@@ -132,7 +132,7 @@ def test_cubes_with_and_without_hbm_are_no_types_of_one_machine() -> None:
     (fault,) = caught.value.faults
     assert (fault.key, fault.what) == (
         "cube_types.bare.memory_map.hbm_total_gb_per_cube",
-        "the type 'bare' differs from cube in hbm_total_gb_per_cube",
+        "the type 'bare' has no HBM, and cube has HBM",
     )
 
 

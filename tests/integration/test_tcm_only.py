@@ -165,12 +165,17 @@ def test_what_does_not_fit_is_refused(make: Any, error: type[KernBenchError], wh
             "1 MB kept and 1.5 MB for tensors of a TCM of 2 MB leaves nothing",
         ),
         (
+            {HOME_KEY: 8, "cube.memory_map.tcm_scheduler_reserved_mb": 1},
+            HOME_KEY,
+            "1 MB kept and 8 MB for tensors of a TCM of 2 MB leaves nothing",
+        ),
+        (
             {"cube_types.bare.memory_map.tcm_home_mb_per_pe": 0, "sip.cube_types.bare": [0]},
             "cube_types.bare.memory_map.tcm_home_mb_per_pe",
             "the type 'bare' differs from cube in tcm_home_mb_per_pe",
         ),
     ],
-    ids=["hbm", "nothing left", "types"],
+    ids=["hbm", "nothing left", "too large", "types"],
 )
 def test_a_description_that_contradicts_itself_is_refused(changes: dict[str, Any], key: str, what: str) -> None:
     with pytest.raises(TopologyError) as caught:

@@ -280,7 +280,8 @@ def _check_tcm(spec: MachineSpec) -> Iterator[UnplacedFault]:
         of_tensors = f" and {home:g} MB for tensors" if home else ""
         what = f"{kept:g} MB kept{of_tensors} of a TCM of {size:g} MB leaves nothing"
         uses = key, home_key, f"{_MEMORY}.tcm_mb_per_pe"
-        yield UnplacedFault(key, what, "keep less, or make the TCM larger", uses, is_lack=True)
+        at = home_key if kept < size else key
+        yield UnplacedFault(at, what, "keep less, or make the TCM larger", uses, is_lack=True)
     if home and spec.cube.has_hbm:
         what = f"{home:g} MB of each TCM are to be the home of tensors, and they lie in HBM"
         hint = f"set {_HBM_GB} to 0 for a machine without HBM, or leave {home_key} out"

@@ -18,6 +18,7 @@ from kernbench.topology.spec_cube import CubeSpec
 
 TYPES = "cube_types"
 _NAME = r"[a-z][a-z0-9_]{0,30}"
+_HBM_GB = "memory_map.hbm_total_gb_per_cube"
 _PAGE = "pe_template.components.pe_mmu.attrs.page_size"
 
 
@@ -90,7 +91,7 @@ def _check_structure(name: str, cube: CubeSpec, base: CubeSpec) -> Iterator[Unpl
         ("placement", cube.placement, base.placement),
         ("ucie.n_connections", cube.ucie.n_connections, base.ucie.n_connections),
         ("memory_map.hbm_mapping_mode", cube.memory_map.hbm_mapping_mode, base.memory_map.hbm_mapping_mode),
-        ("memory_map.hbm_total_gb_per_cube", cube.has_hbm, base.has_hbm),
+        (_HBM_GB, cube.has_hbm, base.has_hbm),
         ("memory_map.tcm_home_mb_per_pe", cube.tcm_home_bytes > 0, base.tcm_home_bytes > 0),
         ("pe_template.components", set(cube.pe_template.components.parts), set(base.pe_template.components.parts)),
         (_PAGE, _page_size(cube), _page_size(base)),
@@ -99,7 +100,11 @@ def _check_structure(name: str, cube: CubeSpec, base: CubeSpec) -> Iterator[Unpl
         channels = ("memory_map.hbm_channels_per_pe", cube.hbm_channels_per_pe, base.hbm_channels_per_pe)
         fixed = (*fixed, channels)
     for key, own, common in fixed:
-        if own != common:
+        if key == _HBM_GB and own != common:
+            what = f"the type '{name}' has {'HBM' if own else 'no HBM'}, and cube has {'HBM' if common else 'none'}"
+            hint = f"all cubes of a machine have HBM or none has: set both to 0, or both to 1 or more (cube.{_HBM_GB})"
+            yield UnplacedFault(f"{TYPES}.{name}.{key}", what, hint, (f"cube.{key}",))
+        elif own != common:
             what = f"the type '{name}' differs from cube in {key.rpartition('.')[2]}"
             hint = (
                 f"set cube.{key}, which holds for all cubes: types have other bandwidths, costs and sizes of memories"

@@ -79,15 +79,20 @@ def far_base(spec: MachineSpec, sip: int) -> int:
     return sip % sharing * system.far_bytes_per_sip
 
 
+def check_far_place(at: object, system: SystemSpec) -> Iterator[UnplacedFault]:
+    """The place that a text names exists."""
+    places = (AT_SIP, AT_TOP, *system.switch_levels)
+    if isinstance(at, str) and at not in places:
+        uses = ("system.switch_levels",)
+        yield UnplacedFault(f"{_KEY}.at", f"there is no '{at}'", f"use one of {', '.join(places)}", uses)
+
+
 def check_far_memory(spec: MachineSpec) -> Iterator[UnplacedFault]:
     """The place of far memory exists."""
     far, system = spec.system.far_memory, spec.system
     if far is None:
         return
-    places = (AT_SIP, AT_TOP, *system.switch_levels)
-    if far.at not in places:
-        uses = ("system.switch_levels",)
-        yield UnplacedFault(f"{_KEY}.at", f"there is no '{far.at}'", f"use one of {', '.join(places)}", uses)
+    yield from check_far_place(far.at, system)
     chiplets = [chiplet.id for chiplet in spec.sip.io_chiplets]
     if far.io is not None and far.at != AT_SIP:
         yield UnplacedFault(f"{_KEY}.io", "far memory at a switch is on no IO chiplet", "delete it", (f"{_KEY}.at",))

@@ -13,12 +13,15 @@ from kernbench.common.errors import Fault, TopologyError
 from kernbench.topology.check import check_machine
 from kernbench.topology.check_network import check_network
 from kernbench.topology.cube_types import TYPES
+from kernbench.topology.far_memory import check_far_place
 from kernbench.topology.faults import UnplacedFault, findings_of, key_loc
 from kernbench.topology.layers import SHIPPED_FILE, Overrides, Source, network_tree, shipped, stacked
 from kernbench.topology.record import Loc, RecordError
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_network import NetworkDescription
 from kernbench.topology.yaml_marks import Marked, SourceMark
+
+_FAR: Loc = ("system", "far_memory")
 
 
 def load_spec(source: Source = None, overrides: Overrides | None = None) -> MachineSpec:
@@ -68,9 +71,18 @@ def _validated(tree: Marked) -> MachineSpec:
     findings = [finding for _, finding in wrong]
     if spec is not None:
         findings += [finding for finding in check_machine(spec) if not _depends_on(finding, replaced)]
+        if _FAR in replaced and isinstance(far := _at(plain, _FAR), dict):  # incomplete, and not in the spec
+            findings += check_far_place(far.get("at"), spec.system)
     if findings or spec is None:
         raise TopologyError(_once([finding.fault(tree, SHIPPED_FILE) for finding in findings]))
     return spec
+
+
+def _at(plain: object, loc: Loc) -> object:
+    """The value at a place of a description, None where there is none."""
+    for part in loc:
+        plain = plain.get(part) if isinstance(plain, dict) else None
+    return plain
 
 
 def _once(faults: list[Fault]) -> list[Fault]:

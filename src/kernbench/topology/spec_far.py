@@ -18,7 +18,7 @@ class FarMemorySpec(LinkSpec):
     """One node: the link to it, and the memory, channels with a bandwidth that reads and writes share."""
 
     at: Annotated[str, text(r"[A-Za-z]\w{0,30}", "sip, switch, or a level of system.switch_levels")] = AT_SIP
-    io: Annotated[str, text(r"io[0-9]{1,2}", "a name such as io0")] | None = None
+    io: Annotated[str, text(r"io[0-9]{1,2}", "io and a number of up to two digits, such as io0")] | None = None
     gb: Annotated[int, whole(1, MAX_FAR_GB)]
     channels: Annotated[int, power_of_two(1, 1024)]
     channel_bw_gbs: Gbs

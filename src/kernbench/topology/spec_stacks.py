@@ -18,7 +18,7 @@ CubeNumber = Annotated[int, whole(0, MAX_CUBES_PER_SIP - 1)]
 class StackPlace(Record):
     """A stack, and the side of the cube that it is attached to; `at` is where along that side, from 0 to 1."""
 
-    id: Annotated[str, text(r"s[0-9]{1,3}", "a name such as s0")]
+    id: Annotated[str, text(r"s[0-9]{1,3}", "s and a number of up to three digits, such as s0")]
     cube: CubeNumber = 0
     side: SideKey
     at: Annotated[float, number(0.0, 1.0)] = 0.5

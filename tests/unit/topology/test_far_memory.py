@@ -143,3 +143,10 @@ def test_one_message_says_what_is_wrong(changes: dict[str, object], key: str, wh
     ((found_key, found_what),) = [(fault.key, fault.what) for fault in caught.value.faults]
     assert found_key == key
     assert found_what.startswith(what)
+
+
+def test_an_unknown_place_is_told_together_with_missing_keys() -> None:
+    with pytest.raises(TopologyError) as caught:
+        load_topology(None, {"system.far_memory": {"at": "nowhere", "gb": 8, "bw_gbs": 64.0, "channels": 4}})
+    keys = [fault.key.rpartition(".")[2] for fault in caught.value.faults]
+    assert keys == ["distance_mm", "channel_bw_gbs", "at"]

@@ -135,3 +135,12 @@ def test_stacks_stand_at_the_edge_of_the_package_and_cubes_that_keep_theirs_have
     assert (key, what) == ("sip.hbm_stacks.places[0].side", "side W of cube 1 faces another cube")
     ((key, what),) = faults(stacks(places=CORNERS, shared_by="cube"), ROW)
     assert (key, what) == ("sip.hbm_stacks.places", "cube 1 has 0 stacks and cube 0 has 1")
+
+
+def test_the_rule_for_names_of_stacks_is_told() -> None:
+    with pytest.raises(TopologyError) as caught:
+        load_topology(None, ONE_DIE | stacks(places=[{**SIX[0], "id": "west"}]))
+    (fault,) = caught.value.faults
+    assert (fault.key, fault.hint) == (
+        "sip.hbm_stacks.places[0].id", "give s and a number of up to three digits, such as s0",
+    )  # fmt: skip
