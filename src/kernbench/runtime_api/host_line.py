@@ -13,7 +13,7 @@ from linecache import getline
 from traceback import walk_tb
 from types import FrameType
 
-from kernbench.common.errors import DeadlockError, KernBenchError, SpawnException, TimeLimitError
+from kernbench.common.errors import DeadlockError, KernBenchError, SpawnException, TimeLimitError, UsageError
 from kernbench.runtime_api.bench_params import PARAMETER
 
 _OURS, _PROGRAMS = "kernbench.", "kernbench.benches."
@@ -26,6 +26,11 @@ def is_ours(frame: FrameType) -> bool:
     """Whether a frame is of this package; its benches count as user programs."""
     name = str(frame.f_globals.get("__name__", ""))
     return name.startswith(_OURS) and not name.startswith(_PROGRAMS)
+
+
+def _is_shipped(frame: FrameType) -> bool:
+    """Whether a frame is of a bench of this package."""
+    return str(frame.f_globals.get("__name__", "")).startswith(_PROGRAMS)
 
 
 def _is_library(frame: FrameType) -> bool:
@@ -57,12 +62,18 @@ def line_of_frame(frame: FrameType | None) -> str:
 
 
 def at_host_line(error: KernBenchError) -> None:
-    """Add the program's line to an error, unless its `where` already has a line or a parameter."""
+    """Add the program's line to an error, unless its `where` already has a line or a parameter, or a bench of this
+    package says itself what is wrong with its parameters.
+    """
     where = error.where or ""
     if isinstance(error, _REPORTS) or _NAMES_A_LINE.search(where) or where.startswith(PARAMETER):
         return
-    outside = [(frame, at) for frame, at in walk_tb(error.__traceback__) if not is_ours(frame)]
+    frames = list(walk_tb(error.__traceback__))
+    outside = [(frame, at) for frame, at in frames if not is_ours(frame)]
     programs = [(frame, at) for frame, at in outside if not _is_library(frame)]
+    is_own = bool(programs) and frames[-1] == programs[-1] and all(_is_shipped(frame) for frame, _ in programs)
+    if is_own and isinstance(error, UsageError):
+        return
     own = [(frame.f_code.co_filename, at) for frame, at in programs or outside]
     if own:
         file, at = own[-1]

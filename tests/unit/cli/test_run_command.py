@@ -518,6 +518,12 @@ def test_an_op_log_file_is_replaced_when_a_run_is_over_right_or_wrong(capsys, mi
         assert sorted(path.name for path in mine.iterdir()) == ["link.parquet", "mine.py", "ops.parquet"]
 
 
+def test_a_bench_that_refuses_its_parameters_names_no_line_of_its_own(capsys):
+    code, _, err = run_small(capsys, "--bench", "ccl-bench", "--param", "collective=broadcast", "--param", "root=9")
+    assert code == 2
+    assert err.endswith("error: root 9 of 1 rank\n  hint:  give 0 to 0\n")
+
+
 def test_an_op_log_file_replaces_nothing_but_parquet(capsys, mine):
     """Also no machine that the run itself uses; nothing is simulated."""
     (mine / "machine.yaml").write_text("system: { name: mine }\n")
