@@ -192,6 +192,19 @@ def test_texts_of_a_tornado_chart_overlap_nothing(tmp_path: Path, monkeypatch: p
     ]
 
 
+def test_an_impossible_machine_has_failed_and_is_not_infeasible_too(
+    mix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = ["--over", "machine:cube.ucie.n_connections=0,4", "--workers", "1", "--out", "out", "--no-plot"]
+    out = kernbench(capsys, "sweep", "--scenario", str(mix), *SMALL, *over, "--allow-failures")
+    assert "infeasible" not in out
+    assert out.count("0 is out of range") == 1  # of two points with the same machine
+    kernbench(capsys, "report", "out")
+    page = Path("out/report.html").read_text()
+    assert "are infeasible" not in page
+    assert "Infeasible machines" not in page
+
+
 def test_stacks_and_far_memory_have_latencies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The nearer stack is at the west side, where the first PE is; a case of a stack moves one block, 4 KiB."""
     (tmp_path / "stacks.yaml").write_text(

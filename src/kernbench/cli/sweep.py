@@ -81,13 +81,14 @@ def sweep(as_json: bool, settings: tuple[str, ...], allow_failures: bool, **opti
     with stdout_for_json(as_json):
         given = SweepOptions(**{name: options[name] for name in _NAMES if name != "set"}, set=settings)
         request = request_of(given)
-        report = _run(request)
+        said: list[str] = []
+        report = _run(request, said)
     if report is None:
         return STOPPED
     if as_json:
         print_json(report.as_json())
     else:
-        click.echo(report_as_text(report, painter()))
+        click.echo(report_as_text(report, painter(), said))
     return _exit_code(report.rows, allow_failures)
 
 
@@ -101,8 +102,8 @@ def _exit_code(rows: Sequence[SweepRow], allow_failures: bool) -> int:
 _NAMES = [part.name for part in fields(SweepOptions)]
 
 
-def _run(request: SweepRequest) -> SweepReport | None:
-    """Run the sweep; None if it was interrupted."""
+def _run(request: SweepRequest, said: list[str]) -> SweepReport | None:
+    """Run the sweep; None if it was interrupted. Notes that are printed before any point runs are added to `said`."""
     bar = ProgressLine(on_pipe=True)
     latest: list[SweepProgress] = []
 
@@ -112,8 +113,12 @@ def _run(request: SweepRequest) -> SweepReport | None:
         left = _duration(progress.left_s)
         bar.show(f"sweep {request.title}: {progress.done} of {progress.total} points{failed}, {left} left")
 
+    def say(note: str) -> None:
+        said.append(note)
+        click.echo(f"note: {note}", err=True)
+
     try:
-        return run_sweep(request, show, lambda note: click.echo(f"note: {note}", err=True))
+        return run_sweep(request, show, say)
     except KeyboardInterrupt:
         bar.clear()
         done = f" after {latest[0].done} of {latest[0].total} points" if latest else ""

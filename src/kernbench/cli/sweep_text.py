@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kernbench.cli.terminal import indented
 from kernbench.report.paint import Paint
@@ -12,7 +12,7 @@ from kernbench.sweep.ends import with_ends
 from kernbench.sweep.points import MACHINE
 from kernbench.sweep.request import SweepReport
 from kernbench.sweep.rows import TABLE, SweepRow, short_axis, table_rows, varying
-from kernbench.sweep.scenario import Ranking, machine_numbers
+from kernbench.sweep.scenario import Ranking, failed_only, machine_numbers
 
 FRONT_SHOWN = 20
 TABLE_SHOWN = 40
@@ -20,14 +20,15 @@ BAR = 40  # characters of a change by 100 %
 OF_PLANS = ("plan", "plan_users", "latency_ms")
 
 
-def report_as_text(report: SweepReport, paint: Paint) -> str:
+def report_as_text(report: SweepReport, paint: Paint, said: Collection[str] = ()) -> str:
+    """The whole report; `said` are notes that were printed before."""
     rows = report.rows
     failed = [row for row in rows if row.has_failed]
     excluded = [row for row in rows if not row.is_feasible and not row.has_failed]
     kept = len(rows) - report.ran
     points = "point" if len(rows) == 1 else "points"
     lines = [f"{report.identity['bench']}: {len(rows)} {points}, {report.ran} run now, {max(kept, 0)} kept"]
-    lines += [f"note: {note}" for note in report.notes]
+    lines += [f"note: {note}" for note in report.notes if note not in said]
     shown = [*varying(rows)]
     shown += [o.column for o in report.objectives if o.column not in shown]
     shown += [name for name in (*OF_PLANS, LIMIT, "roofline_share") if name not in shown]
@@ -92,7 +93,8 @@ def _scenario(report: SweepReport, paint: Paint) -> list[str]:
     if best and len(weighed) > 1:
         front = ", ".join(str(row.point) for row in mix.ranking.front)
         lines += [f"  machines on the front over {', '.join(str(o) for o in weighed)}: {front}"]
-    excluded = [row for row in mix.weighted if not row.is_feasible]
+    failed = failed_only(report.rows)  # told below
+    excluded = [row for row in mix.weighted if not row.is_feasible and row.point not in failed]
     if excluded:
         title = f"{len(excluded)} of {len(mix.weighted)} machines are infeasible"
         lines += ["", paint(title, "title"), *_reasons(excluded, varying(mix.weighted))]
@@ -146,12 +148,17 @@ def _more(count: int) -> list[str]:
 
 
 def _failures(failed: Sequence[SweepRow], names: Sequence[str]) -> list[str]:
-    """Of each point: its number and key, its values under `names`, and the whole of its error."""
-    lines: list[str] = []
+    """Of each point: its number and key, its values under `names`; then the whole error of those that have the same."""
+    by_error: dict[str, list[SweepRow]] = {}
     for row in failed:
-        settings = row.settings()
-        own = ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
-        lines += [f"  {row.point}  key {row.key}  {own}".rstrip(), *indented(row.error or "failed")]
+        by_error.setdefault(row.error or "failed", []).append(row)
+    lines: list[str] = []
+    for error, rows in by_error.items():
+        for row in rows:
+            settings = row.settings()
+            own = ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
+            lines.append(f"  {row.point}  key {row.key}  {own}".rstrip())
+        lines += indented(error)
     return lines
 
 

@@ -23,7 +23,7 @@ from kernbench.sweep.plot import STEM
 from kernbench.sweep.points import MACHINE
 from kernbench.sweep.results import JSON
 from kernbench.sweep.rows import SweepRow, labels_of, row_of_json, varying
-from kernbench.sweep.scenario import WEIGHTED, machine_numbers
+from kernbench.sweep.scenario import WEIGHTED, failed_only, machine_numbers
 from kernbench.sweep.sensitivity import TORNADO
 
 PAGE = "report.html"
@@ -156,7 +156,10 @@ def _scenario_summary(mix: Mapping[str, Any], rows: Sequence[SweepRow], main: st
             flat = by_point[point].flat(first.column)
             what = f"machine {numbers[point]}{_named(_settings(flat, names))}, {_value(flat, first.column)}"
             yield f"For {name}, {_best(first).lower()}: {what}"
-    reasons = Counter(row["infeasible"] for row in weighted.values() if row["infeasible"] is not None)
+    failed = failed_only(rows)
+    reasons = Counter(
+        row["infeasible"] for at, row in weighted.items() if row["infeasible"] is not None and at not in failed
+    )
     yield from _excluded(reasons, len(weighted), "machines")
 
 
@@ -228,10 +231,11 @@ def _scenario_groups(mix: Mapping[str, Any], rows: Sequence[SweepRow]) -> dict[s
     for name, each in mix["workloads"].items():
         title = f"{name}: {each['share']:.0%} of tokens, best first"
         groups[title] = [_short("machine", by_point[point], names) for point in each["best"]]
+    failed = failed_only(rows)
     groups["Infeasible machines"] = [
         {"machine": row["point"], **_settings(row, names), "infeasible": row["infeasible"]}
         for row in weighted.values()
-        if row["infeasible"] is not None
+        if row["infeasible"] is not None and row["point"] not in failed
     ]
     return groups
 

@@ -146,6 +146,13 @@ def machine_numbers(rows: Sequence[SweepRow]) -> dict[int, int]:
     return {point: numbers[key] for point, key in keys.items()}
 
 
+def failed_only(rows: Sequence[SweepRow]) -> set[int]:
+    """The numbers of machines that are infeasible for no other reason than that points of theirs failed."""
+    numbers = machine_numbers(rows)
+    failed = {numbers[row.point] for row in rows if row.has_failed}
+    return failed - {numbers[row.point] for row in rows if not row.has_failed and not row.is_feasible}
+
+
 def weighed_of(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
     """Those that weighted rows have a figure for."""
     return tuple(each for each in objectives if each.column in WEIGHED or each.column.startswith(MACHINE))
