@@ -144,10 +144,11 @@ def _out(options: SweepOptions, file: SweepFile, spec: BenchSpec) -> Path:
 
 def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) -> dict[str, list[JsonValue]]:
     axes: dict[str, list[JsonValue]] = {}
+    is_sampled = bool(options.search or file.search)
     for name, values in file.over.items():
         where = file.places[f"over.{name}"]
         key = _name(name, known, where)
-        parts = split_values(values, where) if isinstance(values, str) else values
+        parts = split_values(values, where, is_sampled=is_sampled) if isinstance(values, str) else values
         axes[key] = _values(key, parts, known, where)
         if not parts:
             raise UsageError(f"axis '{name}' has no values", where=where, hint="give at least one")
@@ -161,7 +162,7 @@ def _axes(options: SweepOptions, file: SweepFile, known: Mapping[str, Param]) ->
         if key in given:
             raise UsageError(f"axis '{key}' is given twice", where=where, hint="give all its values at once")
         given.append(key)
-        axes[key] = _values(key, split_values(values, where), known, where)
+        axes[key] = _values(key, split_values(values, where, is_sampled=is_sampled), known, where)
     return axes
 
 

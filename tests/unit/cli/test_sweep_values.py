@@ -32,3 +32,13 @@ def test_values(text: str, values: list[str]) -> None:
 def test_what_is_no_list_of_values(text: str) -> None:
     with pytest.raises(UsageError):
         split_values(text, "here")
+
+
+def test_a_long_range_without_a_step_is_refused_with_its_size_unless_it_is_sampled() -> None:
+    with pytest.raises(UsageError) as caught:
+        split_values("2048..8192", "--over tokens=2048..8192")
+    assert caught.value.what == "'2048..8192' has 6,145 values in steps of 1"
+    assert caught.value.hint == "give a step, 2048..8192*2 or 2048..8192+768, or write values with commas"
+    for text, count in (("2048..8192+1", 6145), ("1..1000", 1000)):
+        assert len(split_values(text, "here")) == count
+    assert len(split_values("2048..8192", "here", is_sampled=True)) == 6145
