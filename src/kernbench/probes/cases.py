@@ -19,6 +19,7 @@ from kernbench.probes.shape import far_half_pe, hop_cubes, same_half_pe
 from kernbench.sim_engine.wiring import wiring_of
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.ports import resolve_chiplets
+from kernbench.topology.switches import levels_from_top
 
 Category = Literal["h2d", "d2h", "pe-dma", "pe-sram", "pe-tcm", "pe-cross-sip-hbm", "contention"]
 AccessDirection = Literal["read", "write"]
@@ -109,14 +110,24 @@ def _pe_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
         targets.append(("pe-cross-cube-hbm-worst", "pe-dma", _slice(graph, 0, _farthest_cube(graph), 0)))
     if nbytes <= graph.spec.cube_of(0, 0).sram_bytes:
         targets.append(("pe-sram", "pe-sram", PhysAddr.cube_sram_addr(0, 0, 0, graph.spec.address_layout).encode()))
-    if graph.spec.n_sips > 1:
-        targets.append(("pe-cross-sip-hbm", "pe-cross-sip-hbm", _slice(graph, 1, 0, 0)))
+    for part, sip in _other_sips(graph):
+        targets.append((f"pe-cross-{part}-hbm", "pe-cross-sip-hbm", _slice(graph, sip, 0, 0)))
     for direction in _DIRECTIONS:
         for name, category, address in targets:
             yield ProbeCase(_named(name, direction), category, direction, (_dma(0, 0, address, nbytes, direction),))
         for name, cube in _first_of_types(graph).items():
             request = _dma(cube, 0, _slice(graph, 0, cube, 0), nbytes, direction)
             yield ProbeCase(_named(f"pe-local-hbm-{name}", direction), "pe-dma", direction, (request,))
+
+
+def _other_sips(graph: TopologyGraph) -> Iterator[tuple[str, int]]:
+    """The next SIP; and for each level of switches, the lowest first, the first SIP below another switch of it."""
+    system, count = graph.spec.system, graph.spec.n_sips
+    if count > 1:
+        yield "sip", 1
+    for name, level in reversed(levels_from_top(system)):
+        if level.count > 1 and name != "sip":
+            yield name, count // level.count
 
 
 def _first_of_types(graph: TopologyGraph) -> dict[str, int]:
@@ -206,8 +217,8 @@ def home_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
         targets.append((f"pe-same-cube-{name}", near, there(0, 0, spec.cube.n_pes - 1)))
     if spec.sip.n_cubes > 1:
         targets.append((f"pe-cross-cube-{name}", far, there(0, 1)))
-    if spec.n_sips > 1:
-        targets.append((f"pe-cross-sip-{name}", far, there(1, 0)))
+    for part, sip in _other_sips(graph):
+        targets.append((f"pe-cross-{part}-{name}", far, there(sip, 0)))
     for direction in _DIRECTIONS:
         for target, category, address in targets:
             yield ProbeCase(_named(target, direction), category, direction, (_dma(0, 0, address, size, direction),))
@@ -238,8 +249,9 @@ def stack_cases(graph: TopologyGraph, nbytes: int) -> Iterator[ProbeCase]:
         if nbytes <= graph.spec.cube_of(0, 0).sram_bytes:
             sram = PhysAddr.cube_sram_addr(0, 0, 0, graph.spec.address_layout).encode()
             yield ProbeCase(_named("pe-sram", direction), "pe-sram", direction, (_dma(0, 0, sram, nbytes, direction),))
-        if graph.spec.n_sips > 1:
-            request, case = _dma(0, 0, _slice(graph, 1, 0, 0), size, direction), _named("pe-cross-sip-hbm", direction)
+        for part, sip in _other_sips(graph):
+            case = _named(f"pe-cross-{part}-hbm", direction)
+            request = _dma(0, 0, _slice(graph, sip, 0, 0), size, direction)
             yield ProbeCase(case, "pe-cross-sip-hbm", direction, (request,), most_bytes=step)
         firsts = [-pe * slice_bytes % round_bytes for pe in range(graph.spec.cube.n_pes)]  # on the first stack
         requests = tuple(_dma(0, pe, _slice(graph, 0, 0, pe, at), size, direction) for pe, at in enumerate(firsts))

@@ -10,6 +10,7 @@ from kernbench.probes.formula import predict
 from kernbench.probes.measure import CaseResult, SweepPoint
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec_cube import TCM
+from kernbench.topology.switches import levels_from_top
 
 _TIERS = (
     ("local", ("pe-local-hbm",)),
@@ -70,9 +71,11 @@ def _adjacent_before_farthest(findings: Findings) -> Check | None:
 def _tiers_in_order(findings: Findings) -> Check | None:
     """Compares the nearest memory of each tier. A tier with a wider or shorter path than the one before is left out."""
     comparisons = []
+    from_lowest = reversed(levels_from_top(findings.graph.spec.system))
+    levels = [(f"other {name}", (f"pe-cross-{name}-hbm",)) for name, _ in from_lowest if name != "sip"]
     for direction, suffix in DIRECTION_SUFFIXES:
         tiers = []
-        for tier, names in _TIERS:
+        for tier, names in (*_TIERS, *levels):
             found = [result for name in names if (result := findings.named(name + suffix))]
             if found:
                 tiers.append((tier, min(found, key=lambda result: result.total_ns)))

@@ -8,6 +8,7 @@ import pytest
 
 from kernbench.policy.address.phyaddr import PhysAddr
 from kernbench.probes.cases import cases_of
+from kernbench.probes.probe import run_probe
 from kernbench.probes.shape import hop_cubes
 from kernbench.topology import load_topology
 
@@ -85,6 +86,34 @@ def test_the_smallest_machine_has_no_case_for_what_it_lacks():
     writes = [f"{name}-write" for name in reads]
     contention = ["contention-1-to-slice", "contention-1-to-slice-write"]
     assert names(graph) == ["h2d-1hop", "d2h-1hop", *reads, *writes, *contention]
+
+
+LEVELS = {
+    "tray": {"count": 4, "bw_gbs": 64.0, "distance_mm": 500.0},
+    "rack": {"count": 2, "bw_gbs": 32.0, "distance_mm": 2000.0},
+}
+NO_HBM = {"cube.memory_map.hbm_total_gb_per_cube": 0}
+SHARED = {
+    "cube.memory_map.hbm_mapping_mode": "n_to_one",
+    "sip.hbm_stacks": {
+        "places": [{"id": "s0", "side": "W"}], "gb": 8, "channels": 32, "channel_bw_gbs": 32.0, "link_bw_gbs": 256.0,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("memory", "keys"), [("hbm", {}), ("sram", NO_HBM), ("hbm", SHARED)])
+def test_each_level_of_switches_has_a_case_across_it(memory: str, keys: dict[str, object]) -> None:
+    """Eight SIPs: two below each tray, four below each rack."""
+    sizes = {"system.sips.count": 8, "system.switch_levels": LEVELS, "sip.cube_mesh": {"w": 1, "h": 1}}
+    graph = load_topology(None, sizes | keys)
+    cases = {case.name: case.requests[0] for case in cases_of(graph, 4096)}
+    across = [f"pe-cross-{part}-{memory}" for part in ("sip", "tray", "rack")]
+    assert [PhysAddr.decode(cases[name].dst_pa).sip_id for name in across] == [1, 2, 4]
+    assert {f"{name}-write" for name in across} <= set(cases)
+    report = run_probe(graph, across, 4096, sweep=False)
+    assert report.ok
+    near, middle, far = (result.total_ns for result in report.cases)
+    assert near < middle < far
 
 
 def test_two_cubes_have_a_next_but_no_farthest_cube():
