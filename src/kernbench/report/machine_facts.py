@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernbench.components.builtin.product_cost import peak_macs
 from kernbench.report.worst_paths import WorstPath, worst_paths
+from kernbench.topology.cube_types import changed_keys
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.mesh import Mesh, build_mesh
 from kernbench.topology.ports import resolve_chiplets, wrap_links
@@ -32,6 +34,7 @@ class MachineFacts:
     worst_paths: tuple[WorstPath, ...]
     warnings: tuple[str, ...] = ()  # bandwidth that cannot be used
     types: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # figures of one cube of each type
+    changed: Mapping[str, Mapping[str, tuple[Any, Any]]] = field(default_factory=dict)  # type -> key -> of cube, own
 
 
 def machine_facts_of(graph: TopologyGraph) -> MachineFacts:
@@ -40,7 +43,8 @@ def machine_facts_of(graph: TopologyGraph) -> MachineFacts:
     gbs = _bandwidth_gbs(spec, mesh)
     warnings = tuple(_unreachable(spec))
     paths, types = worst_paths(graph), _types(spec)
-    return MachineFacts(spec.system.name, _counts(graph, mesh), _memory(spec), gbs, paths, warnings, types)
+    counts, memory, changed = _counts(graph, mesh), _memory(spec), changed_keys(spec)
+    return MachineFacts(spec.system.name, counts, memory, gbs, paths, warnings, types, changed)
 
 
 def _types(spec: MachineSpec) -> dict[str, dict[str, float]]:
@@ -221,6 +225,7 @@ def machine_facts_as_json(summary: MachineFacts) -> dict[str, object]:
         "worst_paths": paths,
         "warnings": list(summary.warnings),
         **({"cube_types": {name: dict(type_) for name, type_ in summary.types.items()}} if summary.types else {}),
+        **({"cube_type_keys": {name: dict(keys) for name, keys in summary.changed.items()}} if summary.types else {}),
     }
 
 

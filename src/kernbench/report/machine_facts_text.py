@@ -29,7 +29,7 @@ def machine_facts_as_text(summary: MachineFacts, spec: MachineSpec) -> str:
             ("links", f"{counts['links']}", "both directions counted as one"),
         ]
     )
-    lines += _type_lines(summary.types)
+    lines += [*_type_lines(summary.types), *_changed_lines(summary.changed)]
     lines += ["", *_memory_lines(memory), "", *_bandwidth_lines(gbs), "", *_path_lines(summary.worst_paths)]
     return "\n".join(lines)
 
@@ -62,6 +62,21 @@ def _type_lines(types: Mapping[str, Mapping[str, float]]) -> list[str]:
         for name, of in types.items()
     ]
     return ["", *_table(heads, rows)]
+
+
+def _changed_lines(types: Mapping[str, Mapping[str, tuple[object, object]]]) -> list[str]:
+    """The keys of each type that differ from `cube`, with both values."""
+    rows = [
+        [name, key, *("-" if value is None else str(value) for value in values)]
+        for name, keys in types.items()
+        for key, values in keys.items()
+    ]
+    if not rows:
+        return []
+    texts = [["", "differs from cube in", "cube", "type"], *rows]
+    widths = [max(len(row[at]) for row in texts) for at in range(len(texts[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in texts)
+    return ["", *(f"  {line}".rstrip() for line in lines)]
 
 
 def _memory_lines(memory: Mapping[str, int]) -> list[str]:

@@ -35,6 +35,23 @@ def differences(cube: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     return found
 
 
+def changed_keys(spec: MachineSpec) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """By type: the key paths below `cube` whose values differ, with the value of `cube` and the type's own."""
+    base = spec.cube.model_dump(mode="json")
+    dumped = {name: cube.model_dump(mode="json") for name, cube in spec.cube_types.items()}
+    return {name: dict(_changed(base, own)) for name, own in dumped.items()}
+
+
+def _changed(
+    base: Mapping[str, Any], other: Mapping[str, Any], path: str = ""
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for key, value in differences(base, other).items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            yield from _changed(base[key], other[key], f"{path}{key}.")
+        else:
+            yield f"{path}{key}", (base.get(key), other[key])
+
+
 def variants(spec: MachineSpec) -> Iterator[tuple[str, MachineSpec]]:
     """For each type, the machine all of whose cubes are of it."""
     for name, cube in spec.cube_types.items():

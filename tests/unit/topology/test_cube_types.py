@@ -6,7 +6,8 @@ import pytest
 
 from kernbench.common.errors import TopologyError
 from kernbench.report.diagrams import machine_views, view_of
-from kernbench.report.machine_facts import machine_facts_of
+from kernbench.report.machine_facts import machine_facts_as_json, machine_facts_of
+from kernbench.report.machine_facts_text import machine_facts_as_text
 from kernbench.report.price import price_of
 from kernbench.report.roofline import peak_of
 from kernbench.report.silicon import dies_of
@@ -144,3 +145,18 @@ def test_a_fault_of_cube_is_reported_once_and_not_for_every_type() -> None:
     ]
     (only,) = faults({"cube.memory_map.tcm_scheduler_reserved_mb": 2})
     assert only[0] == "cube.memory_map.tcm_scheduler_reserved_mb"
+
+
+def test_the_totals_name_the_keys_in_which_types_differ() -> None:
+    """Also one that no column of the table has."""
+    graph = load_topology(None, MIXED | {"cube_types.wide.links.router_bw_gbs": 512.0})
+    summary = machine_facts_of(graph)
+    assert summary.changed["wide"]["links.router_bw_gbs"] == (256.0, 512.0)
+    assert list(summary.changed["roomy"]) == [
+        f"memory_map.{key}" for key in ("hbm_total_gb_per_cube", "hbm_channel_bw_gbs", "sram_mb_per_cube")
+    ]
+    text = machine_facts_as_text(summary, graph.spec)
+    (line,) = [line for line in text.splitlines() if "links.router_bw_gbs" in line]
+    assert line.split() == ["wide", "links.router_bw_gbs", "256.0", "512.0"]
+    found = machine_facts_as_json(summary)["cube_type_keys"]
+    assert found["wide"]["links.router_bw_gbs"] == (256.0, 512.0)  # type: ignore[index]
