@@ -61,7 +61,7 @@ th[aria-sort=descending] button::after { content: " \\25BC"; } td.n { text-align
 th, td { padding: .15rem .5rem; border-bottom: 1px solid #eee; white-space: nowrap; } dt { font-weight: 600; }
 td.w { white-space: normal; min-width: 24rem; } td small { color: #666; } details { margin: 1rem 0; }
 summary { cursor: pointer; font-weight: 600; }
-th { white-space: normal; vertical-align: bottom; min-width: 5.5rem; overflow-wrap: anywhere; }
+th { white-space: normal; vertical-align: bottom; min-width: 5.5rem; }
 @media print { .scroll { max-height: none; overflow: visible; } }
 """
 
@@ -146,11 +146,16 @@ def _rows(rows: Sequence[TableRow]) -> Iterable[str]:
 
 def _table(rows: Sequence[TableRow]) -> Iterable[str]:
     names = [name for name in dict.fromkeys(key for row in rows for key in row) if _has_values(rows, name)]
-    heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in names)
+    heads = "".join(f'<th scope="col"><button type="button">{_head(name)}</button></th>' for name in names)
     yield f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>'
     for row in rows:
         yield "<tr>" + "".join(_cell(row.get(name)) for name in names) + "</tr>"
     yield "</tbody></table></div>"
+
+
+def _head(name: str) -> str:
+    """A column's name, which is broken between words and after dots of a key, and nowhere else."""
+    return escape(name).replace(".", ".<wbr>")
 
 
 def _has_values(rows: Sequence[TableRow], name: str) -> bool:

@@ -6,7 +6,6 @@ Rows of a scenario are named by their machine in every table. Points have number
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from kernbench.common.errors import UsageError
 from kernbench.common.plain_json import parse_json
 from kernbench.common.regular_files import read_regular
+from kernbench.common.units import counted
 from kernbench.report.results_page import Figure, Page, page_as_html
 from kernbench.sweep.derived import DERIVED, LIMIT, PLAN
 from kernbench.sweep.ends import ENDS_OF, with_ends
@@ -30,6 +30,7 @@ PAGE = "report.html"
 FACTS = ("energy", "area")
 AS_IT_IS = "as it is"
 REASONS = 5  # in the summary
+NUMBERS = 10  # of machines or points, with a reason
 FIGURES = {
     STEM: "The first objective over the first axis, and by number those that no other beats. Bars: ends of ranges",
     TORNADO: "Change of each objective when one axis alone changes; the widest first",
@@ -134,7 +135,11 @@ def _plain_summary(data: Mapping[str, Any], rows: Sequence[SweepRow]) -> Iterato
             yield f"{_best(objective)}: point {best.point}{_named(_settings(best.flat(), varying(rows)))}, " + _value(
                 best.flat(objective.column), objective.column
             )
-    yield from _excluded(Counter(_reason(row) for row in rows if not row.is_feasible), len(rows), "points")
+    by_reason: dict[str, list[int]] = {}
+    for row in rows:
+        if not row.is_feasible:
+            by_reason.setdefault(_reason(row), []).append(row.point)
+    yield from _excluded(by_reason, len(rows), "point")
 
 
 def _scenario_summary(mix: Mapping[str, Any], rows: Sequence[SweepRow], main: str) -> Iterator[str]:
@@ -157,10 +162,11 @@ def _scenario_summary(mix: Mapping[str, Any], rows: Sequence[SweepRow], main: st
             what = f"machine {numbers[point]}{_named(_settings(flat, names))}, {_value(flat, first.column)}"
             yield f"For {name}, {_best(first).lower()}: {what}"
     failed = failed_only(rows)
-    reasons = Counter(
-        row["infeasible"] for at, row in weighted.items() if row["infeasible"] is not None and at not in failed
-    )
-    yield from _excluded(reasons, len(weighted), "machines")
+    by_reason: dict[str, list[int]] = {}
+    for at, row in weighted.items():
+        if row["infeasible"] is not None and at not in failed:
+            by_reason.setdefault(row["infeasible"], []).append(at)
+    yield from _excluded(by_reason, len(weighted), "machine")
 
 
 def _best(objective: Objective) -> str:
@@ -186,12 +192,18 @@ def _named(settings: Settings) -> str:
     return f" ({words})" if words else ""
 
 
-def _excluded(reasons: Counter[str], total: int, what: str) -> Iterator[str]:
-    if not reasons:
+def _excluded(by_reason: Mapping[str, Sequence[int]], total: int, what: str) -> Iterator[str]:
+    """How many are infeasible, and a sentence on each reason with their numbers, the most frequent first."""
+    if not by_reason:
         return
-    listed = "; ".join(f"{count} by {reason}" for reason, count in reasons.most_common(REASONS))
-    more = f"; and {len(reasons) - REASONS} other reasons" if len(reasons) > REASONS else ""
-    yield f"{sum(reasons.values())} of {total} {what} are infeasible, and never called best. {listed}{more}"
+    count = sum(map(len, by_reason.values()))
+    yield f"{count} of {counted(total, what)} {'is' if count == 1 else 'are'} infeasible, and never called best"
+    for reason, numbers in sorted(by_reason.items(), key=lambda item: -len(item[1]))[:REASONS]:
+        named = ", ".join(map(str, numbers[:NUMBERS]))
+        more = f" and {len(numbers) - NUMBERS} more" if len(numbers) > NUMBERS else ""
+        yield f"Infeasible {what}{'s' if len(numbers) > 1 else ''} {named}{more}: {reason}"
+    if len(by_reason) > REASONS:
+        yield f"{len(by_reason) - REASONS} other reasons are in the table of what is infeasible"
 
 
 def _levers(data: Mapping[str, Any]) -> Iterator[str]:

@@ -30,6 +30,7 @@ COLOURS = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#117733", "#999933", "#C
 _GREY, _RED, _BLUE = "#BBBBBB", "#CC3311", "#4477AA"
 WIDE = 8  # an axis whose ends are that far apart is drawn in powers of two
 MAX_TICKS = 10
+LEAST_SPAN = 0.01
 BARS: dict[str, Any] = {"fmt": "none", "ecolor": "#999999", "elinewidth": 0.8, "capsize": 2, "zorder": 1}
 MAX_NAMED = 12  # rows of the front that have their number next to them
 
@@ -132,6 +133,7 @@ def _front(
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=2, fontsize=7)
     _label(axes, _titled(across), _titled(up))
     axes.xaxis.set_major_formatter(_plain)
+    axes.set_xlim(*_at_least(*axes.get_xlim()))
 
 
 def _scale(axes: Axes, xs: Sequence[float]) -> None:
@@ -153,8 +155,15 @@ def _label(axes: Axes, across: str, up: str) -> None:
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.yaxis.set_major_formatter(_plain)
+    axes.set_ylim(*_at_least(*axes.get_ylim()))
     axes.grid(visible=True, color="#EEEEEE")
     axes.set_axisbelow(True)
+
+
+def _at_least(low: float, high: float) -> tuple[float, float]:
+    """The ends of an axis of figures, LEAST_SPAN of the value apart or more: what differs by less looks alike."""
+    middle, half = (low + high) / 2, LEAST_SPAN * max(abs(low), abs(high)) / 2
+    return min(low, middle - half), max(high, middle + half)
 
 
 def _plain(value: float, _position: float) -> str:
