@@ -25,7 +25,6 @@ pytestmark = pytest.mark.needs("shipped", reason="the committed rows are of the 
 COMMITTED = Path(__file__).parents[2] / "docs/results"
 BENCHES = sorted(folder.name for folder in COMMITTED.iterdir() if folder.is_dir())
 OTHER_MACHINES = {"llmcompass": "a100-cores"}  # of results that are not of the shipped machine
-BY_COEFFICIENTS = ("energy_", "area_", "sip_w", "sip_low_w", "sip_high_w", "static_w", "cost_", "attention_j")
 DTYPE_LIMIT = {"validated": 2e-3}  # f16 results of about 0.1
 
 
@@ -76,9 +75,8 @@ AGAIN: list[tuple[str, dict[str, str | int]]] = [
 
 @pytest.mark.parametrize(("bench", "which"), AGAIN)
 def test_committed_rows_are_what_the_machine_gives_today(bench: str, which: dict[str, str | int]) -> None:
-    """In every column of the row: what the point returned, and what every row has (times, bytes, bound). A column that
-    came later is in rows that were made since. Energy, area, power and price follow the coefficients, which change no
-    time: rows have those of the day when they were made.
+    """In every column of the row: what the point returned, and what every row has (times, bytes, energy, price). A
+    column that came later is in rows that were made since.
     """
     (row,) = rows(bench, **which)
     spec, committed = resolve(bench), results(bench)
@@ -87,8 +85,7 @@ def test_committed_rows_are_what_the_machine_gives_today(bench: str, which: dict
     (at,) = [at for at, each in enumerate(settings) if all(row.get(name) == value for name, value in each.items())]
     runner = PointRunner(SweepContext(target_of(spec.evaluation.point), bench, committed.machine, WHOLE))
     found = flat_row(runner.run(PointTask(at, point_of(settings[at], {}))).row)
-    timed = {name: value for name, value in row.items() if not name.startswith(BY_COEFFICIENTS)}
-    assert {name: found.get(name) for name in timed} == timed
+    assert {name: found.get(name) for name in row} == row
 
 
 @pytest.mark.parametrize("bench", BENCHES)
