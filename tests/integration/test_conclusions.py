@@ -607,8 +607,8 @@ def test_prefill_wants_macs_in_small_arrays_and_decode_does_not_care() -> None:
 def test_decode_scales_with_bandwidth_and_prefill_hardly_beyond_1200() -> None:
     for times in relative("bandwidth", "prefill"):
         assert list(times.values()) == sorted(times.values(), reverse=True)
-        assert 1.4 < times["400"] < 1.6
-        assert 1.1 < times["800"] < 1.2
+        assert 1.35 < times["400"] < 1.5
+        assert 1.08 < times["800"] < 1.2
         assert times["1200"] < 1.08
         assert times["3200"] > 0.95
     for times in relative("bandwidth", "decode"):
