@@ -253,6 +253,10 @@ class LayerSize:
     products: tuple[ProductSize, ...]
     attention: tuple[int, int, int, int, int] | None = None
 
+    @property
+    def itemsize(self) -> int:
+        return max((product.itemsize for product in self.products), default=2)
+
 
 @dataclass(frozen=True)
 class LayerChoice:
@@ -287,7 +291,7 @@ def choose_layer(machine: MachineModel, size: LayerSize, base: Mapping, most_cop
     """
     ranked = [(one, _ranked(machine, one, base, most_copies)) for one in size.products]
     found = tuple((one, candidates) for one, candidates in ranked if candidates)
-    times = attention_ns(machine, *size.attention, size.products[0].itemsize) if size.attention else {}
+    times = attention_ns(machine, *size.attention, size.itemsize) if size.attention else {}
     batch, tokens, heads, _, head_dim = size.attention or (0, 0, 0, 0, 0)
     is_large = batch * heads * tokens * tokens * head_dim >= LARGE_MACS
     margin = LARGE_ATTENTION_MARGIN if is_large else ATTENTION_MARGIN
