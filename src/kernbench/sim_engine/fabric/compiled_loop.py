@@ -16,8 +16,8 @@ is to them what a link is to flits: it takes them in order, puts their bursts on
 the first link when its burst, and those before it, are through. Where that may be within a window, it ends the window
 as a quick flit does. Only the last read of those that depart together is reported when it ends.
 
-All state lies in the arrays of `LoopState` (`loop_state.py`), the flits in queues (`loop_queues.py`). What is called
-often takes arrays one by one, since numba takes longer to receive a `LoopState`. Imported only where numba is.
+All state lies in the arrays of `LoopState` (`loop_state.py`), the flits in queues (`loop_queues.py`). What Python calls
+takes an array that says where they lie. Imported only where numba is.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ from kernbench.sim_engine.fabric.loop_state import (
     WORST_AT,
     WRITES,
     Array,
-    LoopState,
     called_from_python,
     compiled,
     in_line,
+    state_at,
 )
 
 
@@ -295,14 +295,13 @@ def _take(
 
 
 @called_from_python
-def move(
-    until: float, other_ns: float, other_order: float, node_ns: Array, node_order: Array, node_ints: Array,
-    queues: Array, head_ns: Array, near: Array, far: Array, touched: Array, quick_ns: Array,
-    transfers: Array, traversal_ints: Array, traversal_ns: Array, link_ns: Array, link_ints: Array, end_ns: Array,
-    end_ints: Array, write_ns: Array, write_ints: Array, counts: Array, clock: Array, read_ints: Array, read_ns: Array,
-    joined_ints: Array, joined_ns: Array, group_ints: Array, burst_ns: Array, channel_ns: Array, granules: Array,
-) -> None:  # fmt: skip
+def move(until: float, other_ns: float, other_order: float, addresses: Array) -> None:
     """Move flits up to `until`, or to the next event outside the loop, or to the first end to be reported."""
+    (
+        node_ns, node_order, node_ints, queues, head_ns, near, far, touched, quick_ns, transfers, traversal_ints,
+        traversal_ns, link_ns, link_ints, end_ns, end_ints, write_ns, write_ints, counts, clock, read_ints, read_ns,
+        joined_ints, joined_ns, group_ints, burst_ns, channel_ns, granules,
+    ) = state_at(addresses)  # fmt: skip
     counts[ENDS] = counts[WRITES] = counts[EVENTS] = 0
     clock[FIRST_END] = np.inf
     while True:
@@ -328,8 +327,9 @@ def move(
 
 
 @called_from_python
-def add_reads(places: Array, times: Array, state: LoopState) -> None:
+def add_reads(places: Array, times: Array, addresses: Array) -> None:
     """Reads depart together, in order of when they will be at their memories. Their flits have a queue each."""
+    state = state_at(addresses)
     queues, counts, read_ints, last = state.queues, state.counts, state.read_ints, state.transfers[:, LAST]
     waiting = take_queue(queues, counts)
     queues[waiting, ORDER] = EACH_ITS_OWN
@@ -351,8 +351,9 @@ def add_reads(places: Array, times: Array, state: LoopState) -> None:
 
 
 @called_from_python
-def take_reads(group: int, state: LoopState) -> Array:
+def take_reads(group: int, addresses: Array) -> Array:
     """Take out the reads that are on their way to a memory: rows of transfer and time of arrival, in no order."""
+    state = state_at(addresses)
     node_ints, queues, counts = state.node_ints, state.queues, state.counts
     filled, found = filled_queues(state), 0
     rows = np.empty((len(state.transfers), 2))

@@ -33,7 +33,7 @@ class FlitQueues:
     """Plain flits of one engine: those of transfers that are not traced, over links without delay rules."""
 
     STATE = incomparable("_clock", "_counts", "_free_places", "_places", "_state", "_under_way")
-    DERIVED = ("_firsts", "_traversals")
+    DERIVED = ("_firsts", "_traversals", "addresses")
     SET_ASIDE = (aside("next_ns", lambda queues: INFINITY),)
 
     def __init__(self, links: Links, groups: Mapping[int, ChannelGroup]) -> None:
@@ -43,7 +43,7 @@ class FlitQueues:
         link_ns[:, loop_state.WORST_AT], link_ints[:count, loop_state.USERS] = links.worst_at, links.users
         links.free, links.worst, links.worst_at, _ = (_shared(column) for column in link_ns.T)
         links.users = _shared(link_ints[:count, loop_state.USERS])
-        self._state = loop_state.LoopState(
+        state = loop_state.LoopState(
             node_ns=np.empty(0),
             node_order=np.empty(0, np.int64),
             node_ints=np.empty((0, 4), np.int32),
@@ -73,6 +73,7 @@ class FlitQueues:
             channel_ns=np.zeros((3, channels)),
             granules=np.zeros(channels, np.int64),
         )
+        self._use(state)
         self._counts, self._clock = self._state.counts, self._state.clock
         self._counts[loop_state.FREE_NODE] = self._counts[loop_state.FREE_QUEUE] = -1
         self._more_nodes(NODES)
@@ -92,12 +93,9 @@ class FlitQueues:
         place = self._places[transfer.seq] = self.place_for(transfer)
         first = self.first_traversal(transfer.last_flit)
         self.make_room(0, transfer.flits)
-        state = self._state
         self.next_ns = loop_queues.begin(
-            now, place, first, transfer.hops, transfer.last, transfer.sink is not None, state.node_ns, state.node_ints,
-            state.queues, state.head_ns, state.near, state.far, state.quick_ns, state.transfers, state.traversal_ints,
-            state.traversal_ns, state.link_ns, state.link_ints, state.counts, state.clock, state.read_ints,
-        )  # fmt: skip
+            now, place, first, transfer.hops, transfer.last, transfer.sink is not None, self.addresses
+        )
 
     def add(self, transfer: Transfer, hop: int, index: int, stop: int, source: Times) -> None:
         """Flits `index` to `stop` of a transfer are ready for `hop` as `source` says."""
@@ -129,11 +127,7 @@ class FlitQueues:
         order = transfer.links[hop - 1] if hop else transfer.order
         place = self._place_of(transfer)
         self.make_room(0, len(times))
-        state = self._state
-        loop_queues.add(
-            times, order, place, index, hop, state.node_ns, state.node_ints, state.queues, state.head_ns, state.near,
-            state.far, state.quick_ns, state.transfers, state.traversal_ns, self._counts, state.clock,
-        )  # fmt: skip
+        loop_queues.add(times, order, place, index, hop, self.addresses)
         self.next_ns = float(self._clock[loop_state.NEXT_NS])
 
     def _place_of(self, transfer: Transfer) -> int:
@@ -158,7 +152,7 @@ class FlitQueues:
         self._under_way.append(transfer)
         if place == len(self._state.transfers):
             state, names = self._state, ("transfers", "end_ns", "end_ints", "read_ints", "read_ns")
-            self._state = state._replace(**{name: _longer(getattr(state, name)) for name in names})
+            self._use(state._replace(**{name: _longer(getattr(state, name)) for name in names}))
         return place
 
     def first_traversal(self, last_flit: LastFlit) -> int:
@@ -169,8 +163,10 @@ class FlitQueues:
             self._traversals += last_flit.route.hops
             while self._traversals > len(self._state.traversal_ints):
                 state = self._state
-                self._state = state._replace(
-                    traversal_ints=_longer(state.traversal_ints), traversal_ns=_longer(state.traversal_ns)
+                self._use(
+                    state._replace(
+                        traversal_ints=_longer(state.traversal_ints), traversal_ns=_longer(state.traversal_ns)
+                    )
                 )
             self._note_traversals(last_flit, first)
         return first
@@ -208,7 +204,7 @@ class FlitQueues:
         """
         state = self._state
         # An exact conversion: of two types of the order, the loop would be compiled twice.
-        compiled_loop.move(until, other_ns, float(other_order), *state)
+        compiled_loop.move(until, other_ns, float(other_order), self.addresses)
         self.next_ns = float(self._clock[loop_state.NEXT_NS])
         ends, writes, events = self._counts[loop_state.ENDS :].tolist()
         if writes:
@@ -229,7 +225,7 @@ class FlitQueues:
     @property
     def next_order(self) -> int:
         """The place of the next flit among what happens at its time."""
-        return int(loop_queues.next_order(self._state))
+        return int(loop_queues.next_order(self.addresses))
 
     def _hand_over(self, writes: int, now: float) -> None:
         """Append flits to the pending writes of their memories; every other flit arrives after `now`."""
@@ -266,14 +262,14 @@ class FlitQueues:
     @contextmanager
     def without_events(self) -> Iterator[None]:
         """Within the block there are none of the flits that are in the queues now."""
-        taken, heads = loop_queues.take_all(self._state)
+        taken, heads = loop_queues.take_all(self.addresses)
         quick_ns = self._state.quick_ns[: self._counts[loop_state.QUICK]].copy()
         self._counts[loop_state.QUICK] = 0
         try:
             with set_aside(self):
                 yield
         finally:
-            loop_queues.return_all(taken, heads, quick_ns, self._state)
+            loop_queues.return_all(taken, heads, quick_ns, self.addresses)
             self.update_next_ns()
 
     # ---- for `whereabouts.py`
@@ -282,19 +278,23 @@ class FlitQueues:
         """Hop, index and time of every flit of a transfer."""
         place = self._places.get(transfer.seq)
         if place is not None:
-            for hop, flit, time in loop_queues.find(self._state, place).tolist():
+            for hop, flit, time in loop_queues.find(place, self.addresses).tolist():
                 yield int(hop), int(flit), time
 
     def forget(self, transfer: Transfer) -> None:
         """A transfer is no longer moved flit by flit."""
         place = self._places.get(transfer.seq)
         if place is not None:
-            loop_queues.remove(self._state, place)
+            loop_queues.remove(place, self.addresses)
             del self._places[transfer.seq]
             self.leave(place)
             self.update_next_ns()
 
     # ---- room
+
+    def _use(self, state: loop_state.LoopState) -> None:
+        """Some of the arrays are new ones."""
+        self._state, self.addresses = state, loop_state.addresses_of(state)
 
     def make_room(self, rows: int, flits: int) -> None:
         """Make room for so many more rows, each with a queue, one more queue, and the nodes of so many flits."""
@@ -306,25 +306,27 @@ class FlitQueues:
         # of each that is under way there are three at most: one that has yet to come to its memory, and two on its way
         most_quick = counts[loop_state.QUICK] + 3 * (len(self._under_way) + rows)
         while most_quick > len(self._state.quick_ns):
-            self._state = self._state._replace(quick_ns=_longer(self._state.quick_ns))
+            self._use(self._state._replace(quick_ns=_longer(self._state.quick_ns)))
 
     def make_room_for_joined(self, number: int) -> None:
         """Make room for joined reads of this number."""
         if number == len(self._state.joined_ns):
             names = ("joined_ints", "joined_ns")
-            self._state = self._state._replace(**{name: _longer(getattr(self._state, name)) for name in names})
+            self._use(self._state._replace(**{name: _longer(getattr(self._state, name)) for name in names}))
 
     def _more_nodes(self, count: int) -> None:
         state, before = self._state, len(self._state.node_ns)
         more = np.zeros((count, 4), np.int32)
         more[:, loop_state.NEXT] = np.arange(before + 1, before + count + 1)
         more[-1, loop_state.NEXT] = self._counts[loop_state.FREE_NODE]
-        self._state = state._replace(
-            node_ns=np.zeros(before + count),
-            node_order=np.zeros(before + count, np.int64),
-            node_ints=np.concatenate([state.node_ints, more]),
-            write_ns=np.empty(before + count),
-            write_ints=np.empty((before + count, 3), np.int32),
+        self._use(
+            state._replace(
+                node_ns=np.zeros(before + count),
+                node_order=np.zeros(before + count, np.int64),
+                node_ints=np.concatenate([state.node_ints, more]),
+                write_ns=np.empty(before + count),
+                write_ints=np.empty((before + count, 3), np.int32),
+            )
         )
         self._state.node_ns[:before], self._state.node_order[:before] = state.node_ns, state.node_order
         self._counts[loop_state.FREE_NODE] = before
@@ -335,11 +337,13 @@ class FlitQueues:
         more = np.full((count, 3), -1, np.int64)
         more[:, loop_state.TAIL] = np.arange(before + 1, before + count + 1)
         more[-1, loop_state.TAIL] = self._counts[loop_state.FREE_QUEUE]
-        self._state = state._replace(
-            queues=np.concatenate([state.queues, more]),
-            head_ns=np.concatenate([state.head_ns, np.full(count, INFINITY)]),
-            near=np.concatenate([state.near, np.zeros(count, np.int32)]),
-            far=np.concatenate([state.far, np.zeros(count, np.int32)]),
+        self._use(
+            state._replace(
+                queues=np.concatenate([state.queues, more]),
+                head_ns=np.concatenate([state.head_ns, np.full(count, INFINITY)]),
+                near=np.concatenate([state.near, np.zeros(count, np.int32)]),
+                far=np.concatenate([state.far, np.zeros(count, np.int32)]),
+            )
         )
         self._counts[loop_state.FREE_QUEUE] = before
         self._counts[loop_state.FREE_QUEUES] += count

@@ -49,6 +49,7 @@ from kernbench.sim_engine.fabric.loop_state import (
     called_from_python,
     compiled,
     in_line,
+    state_at,
 )
 
 
@@ -142,8 +143,9 @@ def put_all(filled: Array, state: LoopState) -> None:
 
 
 @called_from_python
-def take_all(state: LoopState) -> tuple[Array, Array]:
+def take_all(addresses: Array) -> tuple[Array, Array]:
     """Take out all flits: the queues that have some, and the first node of each."""
+    state = state_at(addresses)
     filled, counts, clock = filled_queues(state), state.counts, state.clock
     heads = state.queues[:, HEAD][filled]
     for queue in filled:
@@ -154,8 +156,9 @@ def take_all(state: LoopState) -> tuple[Array, Array]:
 
 
 @called_from_python
-def return_all(filled: Array, heads: Array, quick_ns: Array, state: LoopState) -> None:
+def return_all(filled: Array, heads: Array, quick_ns: Array, addresses: Array) -> None:
     """Put flits back that `take_all` has taken out, beside those that are there now, on other links."""
+    state = state_at(addresses)
     for at in range(len(filled)):
         assert state.queues[filled[at], HEAD] < 0, "a link has flits of before and of now"
         state.queues[filled[at], HEAD] = heads[at]
@@ -229,40 +232,39 @@ def remove_from(queue: int, transfer: int, node_ints: Array, queues: Array, coun
 
 
 @called_from_python
-def add(
-    times: Array, order: int, transfer: int, flit: int, hop: int, node_ns: Array, node_ints: Array, queues: Array,
-    head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, traversal_ns: Array, counts: Array,
-    clock: Array,
-) -> None:  # fmt: skip
+def add(times: Array, order: int, transfer: int, flit: int, hop: int, addresses: Array) -> None:
     """Flits from `flit` on are ready for `hop` at `times`: they wait in a queue of their own. If the last flit of the
     transfer is among them, and may be quicker than a window, that is noted.
     """
+    state = state_at(addresses)
+    queues, counts, clock = state.queues, state.counts, state.clock
     queue = take_queue(queues, counts)
     queues[queue, ORDER] = order
     for i in range(len(times)):
-        append(queue, transfer, flit + i, hop, times[i], node_ns, node_ints, queues, counts)
-    head_ns[queue] = times[0]
-    put(queue, times[0], near, far, counts, clock)
+        append(queue, transfer, flit + i, hop, times[i], state.node_ns, state.node_ints, queues, counts)
+    state.head_ns[queue] = times[0]
+    put(queue, times[0], state.near, state.far, counts, clock)
     clock[NEXT_NS] = min(clock[NEXT_NS], times[0])
-    least_last = traversal_ns[transfers[transfer, FIRST] + hop, LEAST_LAST]
-    if flit + len(times) > transfers[transfer, LAST] and least_last < clock[WINDOW]:
-        note_quick(quick_ns, counts, times[-1] + least_last)
+    least_last = state.traversal_ns[state.transfers[transfer, FIRST] + hop, LEAST_LAST]
+    if flit + len(times) > state.transfers[transfer, LAST] and least_last < clock[WINDOW]:
+        note_quick(state.quick_ns, counts, times[-1] + least_last)
 
 
 @called_from_python
-def begin(
-    now: float, transfer: int, first: int, hops: int, last: int, is_write: bool, node_ns: Array, node_ints: Array,
-    queues: Array, head_ns: Array, near: Array, far: Array, quick_ns: Array, transfers: Array, traversal_ints: Array,
-    traversal_ns: Array, link_ns: Array, link_ints: Array, counts: Array, clock: Array, read_ints: Array,
-) -> float:  # fmt: skip
+def begin(now: float, transfer: int, first: int, hops: int, last: int, is_write: bool, addresses: Array) -> float:
     """A transfer gets its row. Its flits, all ready now, follow one another on the first link, whatever else comes, and
     wait for the second one (`fifo.leave_together`). Returns when the next flit of all is ready.
     """
+    state = state_at(addresses)
+    queues, counts, clock, transfers, link_ns = state.queues, state.counts, state.clock, state.transfers, state.link_ns
+    node_ns, node_ints, traversal_ints, traversal_ns = (
+        state.node_ns, state.node_ints, state.traversal_ints, state.traversal_ns,
+    )  # fmt: skip
     transfers[transfer, FIRST], transfers[transfer, HOPS] = first, hops
     transfers[transfer, LAST], transfers[transfer, IS_WRITE] = last, is_write
-    read_ints[transfer, TOGETHER] = -1
+    state.read_ints[transfer, TOGETHER] = -1
     for traversal in range(first + 1, first + hops):
-        link_ints[traversal_ints[traversal, LINK], USERS] += 1
+        state.link_ints[traversal_ints[traversal, LINK], USERS] += 1
     link, occupy_ns, tail_ns = traversal_ints[first, LINK], traversal_ns[first, OCCUPY], traversal_ns[first, TAIL_NS]
     start = max(link_ns[link, FREE], now)
     link_ns[link, FREE] = leave = start + last * occupy_ns + traversal_ns[first, OCCUPY_LAST]
@@ -276,18 +278,19 @@ def begin(
         append(queue, transfer, flit, 1, ready, node_ns, node_ints, queues, counts)
     append(queue, transfer, last, 1, leave + tail_ns, node_ns, node_ints, queues, counts)
     time = node_ns[queues[queue, HEAD]]
-    head_ns[queue] = time
-    put(queue, time, near, far, counts, clock)
+    state.head_ns[queue] = time
+    put(queue, time, state.near, state.far, counts, clock)
     clock[NEXT_NS] = min(clock[NEXT_NS], time)
     least_last = traversal_ns[first + 1, LEAST_LAST]
     if least_last < clock[WINDOW]:
-        note_quick(quick_ns, counts, leave + tail_ns + least_last)
+        note_quick(state.quick_ns, counts, leave + tail_ns + least_last)
     return clock[NEXT_NS]  # type: ignore[no-any-return]  # an array of numba has no types
 
 
 @called_from_python
-def next_order(state: LoopState) -> int:
+def next_order(addresses: Array) -> int:
     """The place of the next flit among what happens at its time."""
+    state = state_at(addresses)
     found, next_ns = np.iinfo(np.int64).max, state.clock[NEXT_NS]
     for queue in state.near[: state.counts[NEAR]] if next_ns < state.clock[NEAR_NS] else filled_queues(state):
         if state.head_ns[queue] == next_ns:
@@ -297,8 +300,9 @@ def next_order(state: LoopState) -> int:
 
 
 @called_from_python
-def find(state: LoopState, transfer: int) -> Array:
+def find(transfer: int, addresses: Array) -> Array:
     """Where the flits of a transfer stand: rows of hop, flit and time."""
+    state = state_at(addresses)
     node_ints, found, rows = state.node_ints, 0, np.empty((0, 3))
     for is_second_pass in range(2):
         if is_second_pass:
@@ -317,8 +321,9 @@ def find(state: LoopState, transfer: int) -> Array:
 
 
 @called_from_python
-def remove(state: LoopState, transfer: int) -> None:
+def remove(transfer: int, addresses: Array) -> None:
     """The flits of a transfer are no longer moved one by one."""
+    state = state_at(addresses)
     filled = filled_queues(state)
     for queue in filled:
         remove_from(queue, transfer, state.node_ints, state.queues, state.counts)

@@ -162,7 +162,7 @@ class LoopReads:
         state.read_ns[at, loop_state.LAST_BURST], state.read_ns[at, loop_state.END] = arrivals[:, 1], UNKNOWN
         state.joined_ints[number], state.joined_ns[number] = (count, -1, -1), -1.0
         order = np.lexsort((state.read_ints[at, loop_state.INJECTION], arrivals[:, 0]))
-        compiled_loop.add_reads(at[order], arrivals[order, 0], state)
+        compiled_loop.add_reads(at[order], arrivals[order, 0], queues.addresses)
         queues.update_next_ns()
 
     def _number_for(self, together: JoinedReads) -> int:
@@ -221,7 +221,7 @@ class LoopReads:
         group._free_ns, group._worst_ns, group._worst_at_ns = state.channel_ns[:, part].tolist()
         group._extra = state.granules[part].tolist()
         group._all_waited_ns = 0.0
-        for place, _ in compiled_loop.take_reads(self._numbers[group.node], state).tolist():
+        for place, _ in compiled_loop.take_reads(self._numbers[group.node], self._queues.addresses).tolist():
             self._go_on_as_single(int(place))
         self._queues.update_next_ns()
 

@@ -1,5 +1,8 @@
 """The arrays of the compiled loop (`compiled_loop.py`), columns of those that have several, and how it is compiled.
 
+Python hands the loop one array that says where the others lie (`addresses_of`, `state_at`): numba looks at each array
+that it is called with, and 28 of them took longer than most calls.
+
 Imported only where numba is.
 """
 
@@ -8,6 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np.numpy_support import carray
 
 from kernbench.common import compiled_code
 from kernbench.sim_engine.gc_threshold import collect_after_compiling, only_new_objects
@@ -65,6 +73,13 @@ class LoopState(NamedTuple):
     granules: Array  # that channels were given
 
 
+def addresses_of(state: LoopState) -> Array:
+    """Where the arrays lie: of each the address, and how many rows it has. It holds as long as `state` is kept."""
+    interfaces = [array.__array_interface__ for array in state]
+    assert all(each["strides"] is None for each in interfaces), "an array has gaps"
+    return np.array([number for each in interfaces for number in (each["data"][0], each["shape"][0])], np.int64)
+
+
 _SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("loop_state", "loop_queues", "compiled_loop"))
 
 
@@ -92,3 +107,50 @@ def called_from_python(function: Callable[..., Any]) -> Any:
         return outcome
 
     return first_call
+
+
+def _to_pointer(typing: Any, address: Any) -> Any:
+    """An address as a pointer, as numba asks for an intrinsic."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), code
+
+
+_pointer: Any = intrinsic(_to_pointer)
+
+
+@compiled
+def state_at(addresses: Array) -> LoopState:
+    """The arrays that lie where `addresses_of` has found them."""
+    return LoopState(
+        carray(_pointer(addresses[0]), addresses[1], np.float64),  # node_ns
+        carray(_pointer(addresses[2]), addresses[3], np.int64),  # node_order
+        carray(_pointer(addresses[4]), (addresses[5], 4), np.int32),  # node_ints
+        carray(_pointer(addresses[6]), (addresses[7], 3), np.int64),  # queues
+        carray(_pointer(addresses[8]), addresses[9], np.float64),  # head_ns
+        carray(_pointer(addresses[10]), addresses[11], np.int32),  # near
+        carray(_pointer(addresses[12]), addresses[13], np.int32),  # far
+        carray(_pointer(addresses[14]), addresses[15], np.int32),  # touched
+        carray(_pointer(addresses[16]), addresses[17], np.float64),  # quick_ns
+        carray(_pointer(addresses[18]), (addresses[19], 4), np.int32),  # transfers
+        carray(_pointer(addresses[20]), (addresses[21], 2), np.int32),  # traversal_ints
+        carray(_pointer(addresses[22]), (addresses[23], 4), np.float64),  # traversal_ns
+        carray(_pointer(addresses[24]), (addresses[25], 4), np.float64),  # link_ns
+        carray(_pointer(addresses[26]), (addresses[27], 4), np.int32),  # link_ints
+        carray(_pointer(addresses[28]), addresses[29], np.float64),  # end_ns
+        carray(_pointer(addresses[30]), (addresses[31], 2), np.int32),  # end_ints
+        carray(_pointer(addresses[32]), addresses[33], np.float64),  # write_ns
+        carray(_pointer(addresses[34]), (addresses[35], 3), np.int32),  # write_ints
+        carray(_pointer(addresses[36]), addresses[37], np.int64),  # counts
+        carray(_pointer(addresses[38]), addresses[39], np.float64),  # clock
+        carray(_pointer(addresses[40]), (addresses[41], 6), np.int64),  # read_ints
+        carray(_pointer(addresses[42]), (addresses[43], 2), np.float64),  # read_ns
+        carray(_pointer(addresses[44]), (addresses[45], 3), np.int64),  # joined_ints
+        carray(_pointer(addresses[46]), addresses[47], np.float64),  # joined_ns
+        carray(_pointer(addresses[48]), (addresses[49], 3), np.int64),  # group_ints
+        carray(_pointer(addresses[50]), addresses[51], np.float64),  # burst_ns
+        carray(_pointer(addresses[52]), (addresses[53], addresses[55]), np.float64),  # channel_ns
+        carray(_pointer(addresses[54]), addresses[55], np.int64),  # granules
+    )

@@ -143,3 +143,21 @@ def test_a_plain_network_loads_it_by_the_rule_of_a_machine() -> None:
     assert Run(network, sends, mode="flits").is_compiled
     assert not Run(network, sends[:2], mode="flits").is_compiled
     assert not Run(network, sends, mode="flits", compile_after=float("inf")).is_compiled
+
+
+@pytest.mark.parametrize("sends", [1, 300])  # the second time most arrays are longer ones
+def test_compiled_code_finds_every_array_where_python_has_it(sends: int) -> None:
+    pytest.importorskip("numba")
+    from kernbench.sim_engine.fabric import loop_state
+
+    fabric = Fabric(hotspot(4))
+    fabric.engine.compile()
+    queues = fabric.engine.queues
+    assert queues is not None
+    for at in range(sends):
+        fabric.inject((at % 4, "m", "z"), 64 * KIB, 0.0)
+    fabric.run(1000.0)
+    there = loop_state.state_at(queues.addresses)
+    for name, ours, theirs in zip(loop_state.LoopState._fields, queues.state, there, strict=True):
+        a, b = ours.__array_interface__, theirs.__array_interface__
+        assert (a["data"][0], a["shape"], a["typestr"]) == (b["data"][0], b["shape"], b["typestr"]), name
