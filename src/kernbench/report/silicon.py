@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import fsum
 
 from kernbench.common.frozen import frozen
@@ -130,6 +131,7 @@ def not_counted(spec: MachineSpec) -> tuple[str, ...]:
     return tuple(f"area.mm2.{kind}" for kind in kinds)
 
 
+@lru_cache(maxsize=4)  # bounded: a sweep has many machines
 def dies_of(graph: TopologyGraph) -> tuple[Die, ...]:
     """The dies with cubes, one for each type, and then those of IO chiplets."""
     return (*cube_dies_of(graph), *_io_dies(graph))

@@ -112,7 +112,7 @@ class DirectPort:
     """Directly by the fabric, without packets."""
 
     __slots__ = (
-        "_back", "_control_bytes", "_fabric", "_machine", "_sequence", "_there", "burst_bytes", "granule_bytes",
+        "_control_bytes", "_fabric", "_machine", "_sequence", "_there", "_way_back", "burst_bytes", "granule_bytes",
         "path",
     )  # fmt: skip
 
@@ -121,9 +121,17 @@ class DirectPort:
         self._machine = machine
         self._fabric = fabric = machine.fabric
         self.burst_bytes, self.granule_bytes = _access_bytes(fabric.network, path[-1])
-        self._there, self._back = fabric.network.route(path), fabric.network.route(path[::-1])
+        self._there = fabric.network.route(path)
+        self._way_back: Route | None = None  # messages and credits have none
         self._sequence = machine.sequence_of(path[0])
         self._control_bytes = machine.graph.spec.fabric.control_bytes
+
+    @property
+    def _back(self) -> Route:
+        found = self._way_back
+        if found is None:
+            found = self._way_back = self._fabric.network.route(self.path[::-1])
+        return found
 
     @property
     def exit_node(self) -> str:
