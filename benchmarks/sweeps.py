@@ -1,10 +1,13 @@
 """What sweeps cost: what one takes beside its runs, as its time over the sum of the runs divided by the workers; and
-the minutes of one over 100 machines, a decode step of a layer of llama3-8b on each. Wall time.
+the minutes of two over 100 machines, a decode step of a layer of llama3-8b on each. Wall time.
+
+One of these has dies like that of examples/machines/one-die-64.yaml, and a bar. The other one has trays like the
+default one: two SIPs, 256 PEs, share the layer and exchange sums within its launch, so that both are simulated.
 
     python benchmarks/sweeps.py            a table; exit code 1 when a bar does not hold
     python benchmarks/sweeps.py --json     {"schema": 1, "rows": [{"name", "value", "unit", "bar", "ok"}]}
     python benchmarks/sweeps.py --quick    few points, to see that it works; its figures mean nothing
-    python benchmarks/sweeps.py --only layers    one part: overhead or layers
+    python benchmarks/sweeps.py --only layers    one part: overhead, layers or tray
 
 A sweep is timed as a user has it: from the call until rows, tables and plot are on disk, start of the workers included.
 The runs are timed in the workers, machine included.
@@ -33,6 +36,7 @@ from kernbench.sweep.request import SweepRequest, run_sweep  # noqa: E402
 from kernbench.sweep.target import target_of  # noqa: E402
 
 WORKERS = 2
+DIE = HERE.parent / "examples" / "machines" / "one-die-64.yaml"
 OVERHEAD_BAR, LAYERS_BAR_MIN = 1.15, 10.0
 MACS = "machine:cube.pe_template.components.pe_gemm.attrs.macs_per_ns"
 HBM_GBS = "machine:cube.memory_map.hbm_channel_bw_gbs"
@@ -46,8 +50,8 @@ class Timed(NamedTuple):
     points: int
 
 
-def timed(bench: str, axes: dict[str, list[object]], params: dict[str, object]) -> Timed:
-    """Sweep a bench over `axes`; raises SystemExit where a point fails."""
+def timed(bench: str, axes: dict[str, list[object]], params: dict[str, object], topology: Path | None = None) -> Timed:
+    """Sweep a bench over `axes` on machines like one of a file; raises SystemExit where a point fails."""
     spec = resolve(bench)
     defaults = {param.name: param.default for param in spec.params if param.name not in axes}
     with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +60,7 @@ def timed(bench: str, axes: dict[str, list[object]], params: dict[str, object]) 
             title=spec.name,
             axes=axes,
             params={**defaults, **params},
+            topology=topology,
             device=spec.device_for(None),
             workers=WORKERS,
             out=Path(folder) / "sweep",
@@ -82,7 +87,17 @@ def overhead(*, quick: bool) -> Row:
 
 
 def layers(*, quick: bool) -> Row:
-    """A machine for each point: MACs by HBM."""
+    """A die for each point."""
+    sizes = 1 if quick else 10
+    axes: dict[str, list[object]] = {
+        MACS: [2048 * (1 + step) for step in range(sizes)],
+        HBM_GBS: [9.375 * (1 + step) for step in range(sizes)],
+    }
+    return _decode("dies of 64 PEs", axes, DIE, LAYERS_BAR_MIN, quick=quick)
+
+
+def tray(*, quick: bool) -> Row:
+    """A tray for each point."""
     sizes = 1 if quick else 10
     axes: dict[str, list[object]] = {
         MACS: [1024 * (1 + step) for step in range(sizes)],
@@ -90,13 +105,17 @@ def layers(*, quick: bool) -> Row:
     }
     if quick:
         axes |= {"machine:sip.cube_mesh.w": [1], "machine:sip.cube_mesh.h": [1]}
+    return _decode("trays of two SIPs", axes, None, None, quick=quick)
+
+
+def _decode(what: str, axes: dict[str, list[object]], topology: Path | None, bar: float | None, *, quick: bool) -> Row:
     model = "tiny-llama" if quick else "llama3-8b"
-    found = timed("llm-layer", axes, {"model": model, "phase": "decode"})
-    name = f"decode layers of {model} on {found.points} machines, {WORKERS} workers"
-    return row(name, found.took_s / 60, "min", LAYERS_BAR_MIN)
+    found = timed("llm-layer", axes, {"model": model, "phase": "decode"}, topology)
+    name = f"decode layers of {model} on {found.points} {what}, {WORKERS} workers"
+    return row(name, found.took_s / 60, "min", bar)
 
 
-PARTS = {"overhead": overhead, "layers": layers}
+PARTS = {"overhead": overhead, "layers": layers, "tray": tray}
 
 
 def main() -> int:

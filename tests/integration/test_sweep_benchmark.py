@@ -16,6 +16,7 @@ def test_every_figure_has_its_bar_and_its_unit() -> None:
     rows = json.loads(done.stdout)["rows"]
     assert [(row["name"], row["unit"], row["bar"]) for row in rows] == [
         ("sweep of 8 points on 2 workers, over its runs", "x", 1.15),
-        ("decode layers of tiny-llama on 1 machines, 2 workers", "min", 10.0),
+        ("decode layers of tiny-llama on 1 dies of 64 PEs, 2 workers", "min", 10.0),
+        ("decode layers of tiny-llama on 1 trays of two SIPs, 2 workers", "min", None),
     ]
     assert all(row["value"] > 0 for row in rows)
