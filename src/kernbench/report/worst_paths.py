@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
+from math import inf
 
 from kernbench.common.ids import HOST, SWITCH, PeId, SipId
 from kernbench.common.units import on_grid
@@ -22,6 +23,9 @@ from kernbench.topology.ports import resolve_chiplets, wrap_links
 from kernbench.topology.sip_links import sides_between
 from kernbench.topology.spec import MachineSpec
 from kernbench.topology.spec_sip import SipSpec
+
+ROUNDING_MM = 1e-6  # of sums of lengths
+MOST_ROUTERS = 8  # over which the ways of all pairs are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
     found = [_worst(f"PE to {memory}, same cube", graph, _between(graph, router, (0, 0), pes))]
     pairs = _far_cubes(graph, router)
     if pairs:
-        paths = (path for pair in pairs for path in _between(graph, router, pair, pes))
+        paths = [path for pair in pairs for path in _farthest_between(graph, router, pair, pes)]
         found.append(_worst(f"PE to {memory}, same SIP", graph, paths))
     far = _farthest_from_switch(graph, router)
     if spec.n_sips > 1:
@@ -124,6 +128,43 @@ def _between(
     for slice_ in pes:
         for pe in pes:
             yield router.find_path(str(PeId(0, cubes[0], pe)), graph.home_node(0, cubes[1], slice_))
+
+
+def _farthest_between(
+    graph: TopologyGraph, router: PathRouter, cubes: tuple[int, int], pes: Sequence[int]
+) -> list[list[str]]:
+    """Those of `_between` that are longest, and some others, in the same order.
+
+    The search for paths to one slice goes through the whole SIP. No path is longer than the way over a router that
+    others pass, which two searches know for all pairs: those that are nearer by that than the farthest so far are left
+    out. Each path that is found, up to so many, has such a router in its middle.
+    """
+    engines, slices = [str(PeId(0, cubes[0], pe)) for pe in pes], [graph.home_node(0, cubes[1], pe) for pe in pes]
+    at_most = [inf] * (len(engines) * len(slices))
+    found: dict[int, list[str]] = {}
+    longest = 0.0
+    while True:
+        left = [number for number in range(len(at_most)) if number not in found and at_most[number] >= longest]
+        if not left:
+            return [found[number] for number in sorted(found)]
+        number = max(left, key=at_most.__getitem__)
+        slice_, engine = divmod(number, len(engines))
+        found[number] = path = router.find_path(engines[engine], slices[slice_])
+        mm = _length(graph, path)[0]
+        longest = max(longest, mm - ROUNDING_MM)
+        if at_most[number] > mm + ROUNDING_MM and len(found) <= MOST_ROUTERS:
+            onward = [_ways_over(graph, router, path, each) for each in (engines, slices)]
+            at_most = [
+                min(before, a + b) for before, (b, a) in zip(at_most, product(onward[1], onward[0]), strict=True)
+            ]
+
+
+def _ways_over(graph: TopologyGraph, router: PathRouter, path: Sequence[str], ends: Sequence[str]) -> list[float]:
+    """How far each of some nodes, or PEs, is from the router in the middle of a path."""
+    routers = [node for node in path if graph.node(node).kind == "noc_router"]
+    middle = routers[len(routers) // 2]
+    find = router.find_path if ends[0] not in graph.nodes else router.find_data_path
+    return [_length(graph, find(end, middle))[0] for end in ends]
 
 
 def _far_cubes(graph: TopologyGraph, router: PathRouter) -> list[tuple[int, int]]:

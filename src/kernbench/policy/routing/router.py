@@ -67,6 +67,10 @@ class PathRouter:
         route = self._dma.get((src_pe, dst_node)) or self._dma_route(src_pe, dst_node)
         return list(route.nodes), route.distance_mm
 
+    def find_data_path(self, src: str, dst: str) -> list[str]:
+        """The path of bytes between any two nodes."""
+        return list(self._data_route(src, dst).nodes)
+
     def find_mcpu_dma_path(self, m_cpu_id: str, dst_hbm_id: str) -> list[str]:
         """The path of an M_CPU's DMA engine to a memory, which passes no PE."""
         return self.find_memory_path(m_cpu_id, dst_hbm_id)
