@@ -227,6 +227,19 @@ def test_stacks_and_far_memory_have_latencies(tmp_path: Path, capsys: pytest.Cap
     assert "  stacks: 4 KiB in pe-stack-nearest, pe-stack-farthest\n" in kernbench(capsys, *run)
 
 
+def test_each_level_of_switches_has_a_latency_where_a_machine_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, levels in (("flat", "{}"), ("trays", "{ tray: { count: 2, bw_gbs: 64.0, distance_mm: 2000.0 } }")):
+        text = f"system: {{ name: {name}, sips: {{ count: 4 }}, switch_levels: {levels} }}\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    run = ["compare", str(tmp_path / "flat.yaml"), str(tmp_path / "trays.yaml"), *SMALL[2:], "--json"]
+    probes = json.loads(kernbench(capsys, *run))["probes_ns"]
+    assert list(probes).index("pe-cross-tray-hbm") == list(probes).index("pe-cross-sip-hbm") + 1
+    assert probes["pe-cross-tray-hbm"][0] is None
+    assert probes["pe-cross-tray-hbm"][1] > probes["pe-cross-sip-hbm"][1]
+
+
 def test_machines_are_compared_with_probes_and_workloads(mix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("fast.yaml").write_text("cube: { memory_map: { hbm_channel_bw_gbs: 64.0 } }\n")
     run = ["compare", "default", "fast.yaml", *SMALL, "--scenario", str(mix), "--workers", "1"]

@@ -40,6 +40,7 @@ PROBES = (
     "pe-far",
     "pe-cross-sip-far",
 )
+TO_SIP = "pe-cross-sip-"
 NEAREST, FARTHEST = "pe-stack-nearest", "pe-stack-farthest"
 Probes = Mapping[str, Sequence[Latency | None]]  # by case, of each machine
 
@@ -118,12 +119,13 @@ def _probes(columns: Sequence[MachineColumn]) -> Probes:
     """Latency of a transfer of 32 KiB, or one block of a stack, by case; None where a machine has no such pair of
     places.
     """
-    bar, found = ProgressLine(), {name: list[Latency | None]() for name in (NEAREST, FARTHEST, *PROBES)}
+    named = _probes_of(columns)
+    bar, found = ProgressLine(), {name: list[Latency | None]() for name in (NEAREST, FARTHEST, *named)}
     for column in columns:
         cases = {case.name: case for case in cases_of(column.graph, DEFAULT_BYTES) if case.is_uncontended}
         measured: dict[str, Latency] = {}
         for name, case in cases.items():
-            if name in PROBES or _is_read_of_stack(case):
+            if name in named or _is_read_of_stack(case):
                 bar.show(f"{column.name}: {name}")
                 result = measure(column.graph, case)
                 measured[name] = Latency(result.total_ns, result.nbytes)
@@ -134,6 +136,17 @@ def _probes(columns: Sequence[MachineColumn]) -> Probes:
             row.append(measured.get(name))
     bar.clear()
     return {name: row for name, row in found.items() if any(each is not None for each in row)}
+
+
+def _probes_of(columns: Sequence[MachineColumn]) -> list[str]:
+    """The cases that are compared; behind that of another SIP those across each level of switches that there is."""
+    levels = dict.fromkeys(level for column in columns for level in column.graph.spec.system.switch_levels)
+    found: list[str] = []
+    for name in PROBES:
+        found.append(name)
+        if name.startswith(TO_SIP):
+            found += [f"pe-cross-{level}-{name.removeprefix(TO_SIP)}" for level in levels]
+    return found
 
 
 def _is_read_of_stack(case: ProbeCase) -> bool:
