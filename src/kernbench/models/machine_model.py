@@ -45,7 +45,6 @@ class MachineModel:
     router: float  # bytes of a link between routers of a cube
     latency_ns: float  # of a read within the cube
     places: int  # transfers under way per direction
-    memory_bytes: int  # of the SIP
     limits: TileLimits
     engines: PeRates
     own_slice: PathTiming
@@ -163,7 +162,6 @@ def machine_model(graph: TopologyGraph, sip: SipShape, ring_bytes: int = 0, rank
         router=cube.links.router_bw_gbs,
         latency_ns=near + 2 * hops * (router + flit_ns),
         places=engines.dma_places,
-        memory_bytes=spec.sip.n_cubes * spec.least_of_cubes(lambda each: each.home_bytes),
         limits=limits_of(graph, first),
         engines=engines,
         own_slice=own,

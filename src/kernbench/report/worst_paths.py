@@ -57,7 +57,7 @@ def worst_paths(graph: TopologyGraph) -> tuple[WorstPath, ...]:
     memory = spec.cube.home.name
     if spec.sip.hbm_stacks is not None:
         return _worst_to_stacks(graph, router)
-    found = [_worst(f"PE to {memory}, same cube", graph, _between(graph, router, (0, 0), pes))]
+    found = [_worst(f"PE to {memory}, same cube", graph, _farthest_between(graph, router, (0, 0), pes))]
     pairs = _far_cubes(graph, router)
     if pairs:
         paths = [path for pair in pairs for path in _farthest_between(graph, router, pair, pes)]
@@ -121,19 +121,11 @@ def _pes_of_sip(graph: TopologyGraph) -> list[PeId]:
     return [PeId(0, cube, pe) for cube in range(graph.spec.sip.n_cubes) for pe in range(graph.spec.cube.n_pes)]
 
 
-def _between(
-    graph: TopologyGraph, router: PathRouter, cubes: tuple[int, int], pes: Sequence[int]
-) -> Iterator[list[str]]:
-    """From every PE of one cube of SIP 0 to every slice of another."""
-    for slice_ in pes:
-        for pe in pes:
-            yield router.find_path(str(PeId(0, cubes[0], pe)), graph.home_node(0, cubes[1], slice_))
-
-
 def _farthest_between(
     graph: TopologyGraph, router: PathRouter, cubes: tuple[int, int], pes: Sequence[int]
 ) -> list[list[str]]:
-    """Those of `_between` that are longest, and some others, in the same order.
+    """Of the paths from every PE of one cube of SIP 0 to every slice of a cube those that are longest, and some others,
+    in the order of slices and PEs.
 
     The search for paths to one slice goes through the whole SIP. No path is longer than the way over a router that
     others pass, which two searches know for all pairs: those that are nearer by that than the farthest so far are left
@@ -152,19 +144,12 @@ def _farthest_between(
         found[number] = path = router.find_path(engines[engine], slices[slice_])
         mm = _length(graph, path)[0]
         longest = max(longest, mm - ROUNDING_MM)
-        if at_most[number] > mm + ROUNDING_MM and len(found) <= MOST_ROUTERS:
-            onward = [_ways_over(graph, router, path, each) for each in (engines, slices)]
-            at_most = [
-                min(before, a + b) for before, (b, a) in zip(at_most, product(onward[1], onward[0]), strict=True)
-            ]
-
-
-def _ways_over(graph: TopologyGraph, router: PathRouter, path: Sequence[str], ends: Sequence[str]) -> list[float]:
-    """How far each of some nodes, or PEs, is from the router in the middle of a path."""
-    routers = [node for node in path if graph.node(node).kind == "noc_router"]
-    middle = routers[len(routers) // 2]
-    find = router.find_path if ends[0] not in graph.nodes else router.find_data_path
-    return [_length(graph, find(end, middle))[0] for end in ends]
+        routers = [node for node in path if graph.node(node).kind == "noc_router"]
+        if routers and at_most[number] > mm + ROUNDING_MM and len(found) <= MOST_ROUTERS:
+            middle = routers[len(routers) // 2]
+            there = [_length(graph, router.find_path(each, middle))[0] for each in engines]
+            onward = [_length(graph, router.find_data_path(each, middle))[0] for each in slices]
+            at_most = [min(before, a + b) for before, (b, a) in zip(at_most, product(onward, there), strict=True)]
 
 
 def _far_cubes(graph: TopologyGraph, router: PathRouter) -> list[tuple[int, int]]:

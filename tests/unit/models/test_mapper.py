@@ -54,7 +54,7 @@ LLAMA_8B, LLAMA_70B = products(2048, 4096, 14336), products(2048, 8192, 28672)
 
 
 def choice_of(model: MachineModel, size: LayerSize) -> mapper.LayerChoice:
-    usual = choose_mapping(model.sip, size.products[0].rows, 16 << 30, model.memory_bytes)
+    usual = choose_mapping(model.sip, size.products[0].rows, 16 << 30, 1 << 40)
     return choose_layer(model, size, usual, 4)
 
 

@@ -44,7 +44,7 @@ def pinned(
     if tcm_bytes:
         model = replace(model, sip=replace(model.sip, tcm_bytes=tcm_bytes))
     found.check_work(asdict(work), size)
-    base = choose_mapping(model.sip, 2048, 16 << 30, model.memory_bytes)
+    base = choose_mapping(model.sip, 2048, 16 << 30, 1 << 40)
     return pinned_layer(found, model, size, NotFused("it is prefill"), base)
 
 

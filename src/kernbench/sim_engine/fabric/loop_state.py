@@ -125,32 +125,32 @@ _pointer: Any = intrinsic(_to_pointer)
 def state_at(addresses: Array) -> LoopState:
     """The arrays that lie where `addresses_of` has found them."""
     return LoopState(
-        carray(_pointer(addresses[0]), addresses[1], np.float64),  # node_ns
-        carray(_pointer(addresses[2]), addresses[3], np.int64),  # node_order
-        carray(_pointer(addresses[4]), (addresses[5], 4), np.int32),  # node_ints
-        carray(_pointer(addresses[6]), (addresses[7], 3), np.int64),  # queues
-        carray(_pointer(addresses[8]), addresses[9], np.float64),  # head_ns
-        carray(_pointer(addresses[10]), addresses[11], np.int32),  # near
-        carray(_pointer(addresses[12]), addresses[13], np.int32),  # far
-        carray(_pointer(addresses[14]), addresses[15], np.int32),  # touched
-        carray(_pointer(addresses[16]), addresses[17], np.float64),  # quick_ns
-        carray(_pointer(addresses[18]), (addresses[19], 4), np.int32),  # transfers
-        carray(_pointer(addresses[20]), (addresses[21], 2), np.int32),  # traversal_ints
-        carray(_pointer(addresses[22]), (addresses[23], 4), np.float64),  # traversal_ns
-        carray(_pointer(addresses[24]), (addresses[25], 4), np.float64),  # link_ns
-        carray(_pointer(addresses[26]), (addresses[27], 4), np.int32),  # link_ints
-        carray(_pointer(addresses[28]), addresses[29], np.float64),  # end_ns
-        carray(_pointer(addresses[30]), (addresses[31], 2), np.int32),  # end_ints
-        carray(_pointer(addresses[32]), addresses[33], np.float64),  # write_ns
-        carray(_pointer(addresses[34]), (addresses[35], 3), np.int32),  # write_ints
-        carray(_pointer(addresses[36]), addresses[37], np.int64),  # counts
-        carray(_pointer(addresses[38]), addresses[39], np.float64),  # clock
-        carray(_pointer(addresses[40]), (addresses[41], 6), np.int64),  # read_ints
-        carray(_pointer(addresses[42]), (addresses[43], 2), np.float64),  # read_ns
-        carray(_pointer(addresses[44]), (addresses[45], 3), np.int64),  # joined_ints
-        carray(_pointer(addresses[46]), addresses[47], np.float64),  # joined_ns
-        carray(_pointer(addresses[48]), (addresses[49], 3), np.int64),  # group_ints
-        carray(_pointer(addresses[50]), addresses[51], np.float64),  # burst_ns
-        carray(_pointer(addresses[52]), (addresses[53], addresses[55]), np.float64),  # channel_ns
-        carray(_pointer(addresses[54]), addresses[55], np.int64),  # granules
+        node_ns=carray(_pointer(addresses[0]), addresses[1], np.float64),
+        node_order=carray(_pointer(addresses[2]), addresses[3], np.int64),
+        node_ints=carray(_pointer(addresses[4]), (addresses[5], 4), np.int32),
+        queues=carray(_pointer(addresses[6]), (addresses[7], 3), np.int64),
+        head_ns=carray(_pointer(addresses[8]), addresses[9], np.float64),
+        near=carray(_pointer(addresses[10]), addresses[11], np.int32),
+        far=carray(_pointer(addresses[12]), addresses[13], np.int32),
+        touched=carray(_pointer(addresses[14]), addresses[15], np.int32),
+        quick_ns=carray(_pointer(addresses[16]), addresses[17], np.float64),
+        transfers=carray(_pointer(addresses[18]), (addresses[19], 4), np.int32),
+        traversal_ints=carray(_pointer(addresses[20]), (addresses[21], 2), np.int32),
+        traversal_ns=carray(_pointer(addresses[22]), (addresses[23], 4), np.float64),
+        link_ns=carray(_pointer(addresses[24]), (addresses[25], 4), np.float64),
+        link_ints=carray(_pointer(addresses[26]), (addresses[27], 4), np.int32),
+        end_ns=carray(_pointer(addresses[28]), addresses[29], np.float64),
+        end_ints=carray(_pointer(addresses[30]), (addresses[31], 2), np.int32),
+        write_ns=carray(_pointer(addresses[32]), addresses[33], np.float64),
+        write_ints=carray(_pointer(addresses[34]), (addresses[35], 3), np.int32),
+        counts=carray(_pointer(addresses[36]), addresses[37], np.int64),
+        clock=carray(_pointer(addresses[38]), addresses[39], np.float64),
+        read_ints=carray(_pointer(addresses[40]), (addresses[41], 6), np.int64),
+        read_ns=carray(_pointer(addresses[42]), (addresses[43], 2), np.float64),
+        joined_ints=carray(_pointer(addresses[44]), (addresses[45], 3), np.int64),
+        joined_ns=carray(_pointer(addresses[46]), addresses[47], np.float64),
+        group_ints=carray(_pointer(addresses[48]), (addresses[49], 3), np.int64),
+        burst_ns=carray(_pointer(addresses[50]), addresses[51], np.float64),
+        channel_ns=carray(_pointer(addresses[52]), (addresses[53], addresses[55]), np.float64),
+        granules=carray(_pointer(addresses[54]), addresses[55], np.int64),
     )
